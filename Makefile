@@ -1,0 +1,48 @@
+# Everything runs in the project's own virtual environment; `make run` and `make test` need only Python 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test setup peers lint format fuzz faults bench coverage-map clean
+
+run: $(READY)
+	$(BIN)/python examples/tour.py
+
+test: $(READY) lint peers
+	$(BIN)/python -m pytest -q
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	touch $(READY)
+
+peers: $(READY)
+	$(BIN)/python tests/interop/install_peers.py
+
+lint: $(READY)
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix src tests bench examples
+	$(BIN)/ruff format src tests bench examples
+
+fuzz: $(READY)
+	FERRULE_LONG=1 $(BIN)/python -m pytest -q tests/fuzz tests/wire tests/protocol tests/server/test_uri_template.py
+
+faults: $(READY)
+	FERRULE_LONG=1 $(BIN)/python -m pytest -q tests/faults tests/transports
+
+bench: $(READY) peers
+	$(BIN)/python bench/run.py
+
+coverage-map: $(READY)
+	$(BIN)/python tests/spec/coverage_map.py
+
+clean:
+	rm -rf $(VENV) .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis

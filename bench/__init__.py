@@ -1,0 +1,1 @@
+"""Ferrule measured beside its peers: one command, one machine, one run."""

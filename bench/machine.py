@@ -1,0 +1,88 @@
+"""The machine under test: its cores, what a process used of them, and how to describe it.
+
+CPU time is what the scheduler counted, to the nanosecond, for every thread of a process. Waiting for a core costs
+nothing there, so the figures can be compared on a machine that others use too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+CORES = sorted(os.sched_getaffinity(0))
+SERVER_CORE, GENERATOR_CORE = CORES[0], CORES[-1]
+
+
+def pin(core: int) -> None:
+    """Keep this process on one core."""
+    os.sched_setaffinity(0, {core})
+
+
+@contextlib.contextmanager
+def pinned(core: int) -> Iterator[None]:
+    """Stay on one core inside the block; what is started there stays on it for good."""
+    before = os.sched_getaffinity(0)
+    pin(core)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Tell how long all the threads of a process have run."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def resident_mib(pid: int) -> float:
+    """Tell how much memory a process holds."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return round(int(line.split()[1]) / 1024, 1)
+    return 0.0
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _revision() -> str:
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or "unknown"
+
+
+def environment() -> dict:
+    """Describe the machine and the moment, for the record of a run."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "revision": _revision(),
+        "hostname": platform.node(),
+        "os": platform.system().lower(),
+        "os_version": platform.release(),
+        "arch": platform.machine(),
+        "cpu": _cpu_model(),
+        "cores": len(CORES),
+        "server_core": SERVER_CORE,
+        "generator_core": GENERATOR_CORE,
+        "memory_gib": round(memory / 2**30, 1),
+        "python_version": platform.python_version(),
+        "python_implementation": platform.python_implementation(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }

@@ -1,0 +1,54 @@
+"""Load on a client whose server lives in the same process; prints one line of JSON a window.
+
+Each pair driver is a script for its own interpreter: `driver.py --seconds 1.0 --warm-up 0.3`. CPU is the process's,
+so it covers both sides of every call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+
+IN_FLIGHT = (1, 64)
+ARGUMENTS = {"a": 2, "b": 40}
+EXPECTED = {"result": 42}
+
+Call = Callable[[str, dict], Awaitable[object]]
+"""Calls a tool through the client and gives the structured content of its result."""
+
+
+async def _caller(call: Call, end: float, latencies: list[float]) -> None:
+    clock = time.perf_counter
+    before = clock()
+    while before < end:
+        got = await call("add", ARGUMENTS)
+        if got != EXPECTED:
+            raise ValueError(f"a wrong answer: {got!r}")
+        now = clock()
+        latencies.append(now - before)
+        before = now
+
+
+async def _window(call: Call, in_flight: int, seconds: float) -> tuple[list[float], float, float]:
+    latencies: list[float] = []
+    before, cpu_before = time.perf_counter(), time.process_time()
+    await asyncio.gather(*[_caller(call, before + seconds, latencies) for _ in range(in_flight)])
+    return sorted(latencies), time.perf_counter() - before, time.process_time() - cpu_before
+
+
+async def measure(call: Call) -> None:
+    """Run every window that the command line asks for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--warm-up", type=float, default=0.3)
+    chosen = parser.parse_args()
+    for in_flight in IN_FLIGHT:
+        await _window(call, in_flight, chosen.warm_up)
+        latencies, seconds, cpu = await _window(call, in_flight, chosen.seconds)
+        count = len(latencies)
+        row = {"in_flight": in_flight, "operations": count, "seconds": seconds, "cpu_us": cpu / count * 1e6}
+        row |= {f"p{p}_us": latencies[(count - 1) * p // 100] * 1e6 for p in (50, 95, 99)}
+        print(json.dumps(row), flush=True)

@@ -1,0 +1,101 @@
+"""The peers that Ferrule is measured beside: where they are, and whether exactly the pinned version is there.
+
+    python -m bench.peers            installs what is missing
+
+They live in one folder: FERRULE_BENCH_PEERS, else FERRULE_PEERS, else `.peers` in the project. The installer and its
+pins are those of the interoperability tests, so that both mean the same peers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.machine import PROJECT
+
+INSTALLER = PROJECT / "tests" / "interop" / "install_peers.py"
+
+
+def peers_folder() -> Path:
+    """Tell where the peers are, or belong."""
+    chosen = os.environ.get("FERRULE_BENCH_PEERS") or os.environ.get("FERRULE_PEERS")
+    return Path(chosen).expanduser().resolve() if chosen else PROJECT / ".peers"
+
+
+@dataclass(frozen=True)
+class PythonPeer:
+    """A distribution from PyPI in a virtual environment of its own."""
+
+    folder: str
+    package: str
+    version: str
+
+    @property
+    def interpreter(self) -> Path:
+        """Tell which Python runs it."""
+        return peers_folder() / self.folder / "bin" / "python"
+
+    def installed(self) -> bool:
+        """Tell whether the pinned version is there."""
+        home = peers_folder() / self.folder
+        return any(home.glob(f"lib/python*/site-packages/{self.package}-{self.version}.dist-info"))
+
+
+@dataclass(frozen=True)
+class NodePeer:
+    """A package from npm in a folder of its own, run by the pinned node."""
+
+    folder: str
+    package: str
+    version: str
+
+    @property
+    def home(self) -> Path:
+        """Tell which folder holds its node_modules."""
+        return peers_folder() / self.folder
+
+    def installed(self) -> bool:
+        """Tell whether the pinned version is there, and a node to run it."""
+        manifest = self.home / "node_modules" / self.package / "package.json"
+        return manifest.is_file() and json.loads(manifest.read_text())["version"] == self.version and node().exists()
+
+
+Peer = PythonPeer | NodePeer
+
+MCP2 = PythonPeer("mcp2", "mcp", "2.3.0")
+MCP1 = PythonPeer("mcp1", "mcp", "1.30.0")
+FASTMCP = PythonPeer("fastmcp", "fastmcp", "4.1.4")
+TS1 = NodePeer("ts1", "@modelcontextprotocol/sdk", "1.32.2")
+TS2 = NodePeer("ts2", "@modelcontextprotocol/server", "2.4.0")
+PEERS: tuple[Peer, ...] = (MCP2, MCP1, FASTMCP, TS1, TS2)
+
+
+def node() -> Path:
+    """Tell which node runs the TypeScript peers: one installed beside them, in its own folder or with the 1.x SDK."""
+    places = [peers_folder() / folder / "node_modules" / ".bin" / "node" for folder in ("node", "ts1")]
+    return next((place for place in places if place.exists()), places[0])
+
+
+def install(folders: list[str]) -> int:
+    """Run the project's installer for these peers; gives its exit code."""
+    environment = {**os.environ, "FERRULE_PEERS": str(peers_folder())}
+    return subprocess.run([sys.executable, str(INSTALLER), *folders], env=environment, check=False).returncode
+
+
+def main() -> int:
+    """Install every peer that is missing; one that cannot be had is reported by the installer and skipped later."""
+    missing = [peer.folder for peer in PEERS if not peer.installed()]
+    if not node().exists():
+        missing.append("node")
+    if not missing:
+        print(f"all peers are in {peers_folder()}")
+        return 0
+    return install(missing)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

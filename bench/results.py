@@ -1,0 +1,80 @@
+"""What a run has measured, and the best of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.contestants import FERRULE, SKETCH
+
+FOLDER = Path(__file__).resolve().parent / "results"
+
+NOT_COMPARED = frozenset({"round", "operations", "seconds"})
+
+
+@dataclass
+class Results:
+    """Every window of a run, by scenario, case and contestant."""
+
+    rows: list[dict] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    core_ops: dict | None = None
+
+    def add(self, scenario: str, case: str, contestant: str, round_number: int, row: dict) -> None:
+        """Keep one window."""
+        where = {"scenario": scenario, "case": case, "contestant": contestant, "round": round_number}
+        self.rows.append({**where, **row})
+
+    def fail(self, where: str, error: Exception) -> None:
+        """Keep what went wrong, so that a missing figure has a reason."""
+        self.failures.append(f"{where}: {type(error).__name__}: {error}")
+
+    def cases(self) -> list[tuple[str, str]]:
+        """List scenarios and cases in the order they were measured."""
+        return list(dict.fromkeys((row["scenario"], row["case"]) for row in self.rows))
+
+    def contestants(self, scenario: str, case: str) -> list[str]:
+        """List who has figures in a case."""
+        rows = self._of(scenario, case)
+        return list(dict.fromkeys(row["contestant"] for row in rows))
+
+    def best(self, scenario: str, case: str, contestant: str) -> dict:
+        """Give the best of all rounds, figure by figure: the highest rate, the least of all else."""
+        rows = [row for row in self._of(scenario, case) if row["contestant"] == contestant]
+        names = [name for name in rows[0] if isinstance(rows[0][name], (int, float))] if rows else []
+        return {
+            name: (max if name == "per_s" else min)(row[name] for row in rows)
+            for name in names
+            if name not in NOT_COMPARED
+        }
+
+    def best_peer(self, scenario: str, case: str, figure: str) -> float | None:
+        """Give the least of a figure among the peers."""
+        peers = [name for name in self.contestants(scenario, case) if name not in (FERRULE, SKETCH)]
+        return min((self.best(scenario, case, peer)[figure] for peer in peers), default=None)
+
+    def _of(self, scenario: str, case: str) -> list[dict]:
+        return [row for row in self.rows if row["scenario"] == scenario and row["case"] == case]
+
+    def summary(self) -> list[dict]:
+        """Give the best of each case and contestant, for the record."""
+        return [
+            {"scenario": scenario, "case": case, "contestant": name, **self.best(scenario, case, name)}
+            for scenario, case in self.cases()
+            for name in self.contestants(scenario, case)
+        ]
+
+
+def write_record(name: str, record: dict) -> Path:
+    """Write a record as `<name>.json` into the folder of results."""
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{name}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    return path
+
+
+def stamp() -> str:
+    """Give the moment in a form for file names."""
+    return time.strftime("%Y%m%dT%H%M%S", time.gmtime())

@@ -1,0 +1,128 @@
+"""Measure Ferrule beside its peers.
+
+    python -m bench.run [--scenario call,list] [--only ferrule,mcp-2.3.0] [--quick] [--check]
+
+Scenarios: call, call_sync, echo, list, cold (stdio), memory, core_ops_1k … core_ops_1m. Without a choice everything
+runs, with core_ops_100k, in about five minutes; `--quick` takes about one, and its figures are coarse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+if __package__ in (None, ""):
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from bench.contestants import FERRULE, Contestant, contestants
+from bench.core_ops import WORKLOADS
+from bench.floors import Verdict, judge
+from bench.machine import GENERATOR_CORE, PROJECT, environment, pin
+from bench.results import Results, stamp, write_record
+from bench.scenarios import STDIO, Pace, run_cold, run_core_ops, run_loads, run_memory
+from bench.tables import report
+
+DEFAULT_SCENARIOS = [*STDIO, "memory", "core_ops_100k"]
+ALL_SCENARIOS = [*STDIO, "memory", *WORKLOADS]
+
+FULL = Pace(rounds=3, seconds=1.0, warm_up=2.0)
+QUICK = Pace(rounds=1, seconds=0.25, warm_up=0.3)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+def options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenarios", nargs="*", help="the same as --scenario")
+    parser.add_argument("--scenario", type=_words, default=[], help="which scenarios, with commas between")
+    parser.add_argument("--only", type=_words, default=[], help="which contestants, by how their names begin")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seconds", type=float, help="length of one window")
+    parser.add_argument("--warm-up", type=float, help="seconds of load before the first window of a server")
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a floor is missed")
+    parser.add_argument("--name", default=f"bench_{stamp()}", help="name of the file under bench/results")
+    chosen = parser.parse_args()
+    chosen.scenarios = [*chosen.scenarios, *chosen.scenario] or DEFAULT_SCENARIOS
+    unknown = [name for name in chosen.scenarios if name not in ALL_SCENARIOS]
+    if unknown:
+        parser.error(f"no scenario named {', '.join(unknown)}; there are {', '.join(ALL_SCENARIOS)}")
+    return chosen
+
+
+def pace_of(chosen: argparse.Namespace) -> Pace:
+    """Tell how long to measure: the preset, where nothing else was asked for."""
+    preset = QUICK if chosen.quick else FULL
+    return Pace(
+        preset.rounds if chosen.rounds is None else chosen.rounds,
+        preset.seconds if chosen.seconds is None else chosen.seconds,
+        preset.warm_up if chosen.warm_up is None else chosen.warm_up,
+    )
+
+
+def field_of(only: list[str]) -> list[Contestant]:
+    """Choose the contestants that take part; one that is not installed is named and left out."""
+    field = [one for one in contestants() if not only or one.name.startswith(tuple(only))]
+    for absent in [one for one in field if not one.ready]:
+        print(f"skipped: {absent.name} is not installed (python -m bench.peers)", file=sys.stderr)
+    return [one for one in field if one.ready]
+
+
+def measure(scenarios: list[str], field: list[Contestant], pace: Pace) -> Results:
+    """Run the scenarios."""
+    results = Results()
+    run_loads(scenarios, field, pace, results)
+    if "cold" in scenarios:
+        run_cold(field, pace, results)
+    if "memory" in scenarios:
+        run_memory(field, pace, results)
+    for workload in [name for name in scenarios if name in WORKLOADS]:
+        run_core_ops(workload, results)
+    return results
+
+
+def judged(scenarios: list[str], field: list[Contestant]) -> list[str]:
+    """Tell which scenarios have floors in this run: those that Ferrule took part in."""
+    families = ["core_ops" if name in WORKLOADS else name for name in scenarios]
+    present = any(contestant.name == FERRULE for contestant in field)
+    return [family for family in families if present or family == "core_ops"]
+
+
+def record_of(chosen: argparse.Namespace, pace: Pace, results: Results, verdicts: list[Verdict]) -> dict:
+    """Give everything worth keeping of a run."""
+    return {
+        "workload_id": "+".join(chosen.scenarios),
+        "benchmark": "side_by_side",
+        "timestamp": int(time.time()),
+        "environment": environment(),
+        "settings": {"rounds": pace.rounds, "seconds": pace.seconds, "warm_up": pace.warm_up, "only": chosen.only},
+        "best": results.summary(),
+        "floors": [verdict.row() for verdict in verdicts],
+        "failures": results.failures,
+        "rounds": results.rows,
+    }
+
+
+def main() -> int:
+    """Measure, print, keep; 0 unless a floor is missed and `--check` was asked for."""
+    chosen = options()
+    pace, field = pace_of(chosen), field_of(chosen.only)
+    sys.path.insert(0, str(PROJECT / "src"))
+    pin(GENERATOR_CORE)
+    results = measure(chosen.scenarios, field, pace)
+    verdicts = judge(results, judged(chosen.scenarios, field))
+    print(report(results, verdicts))
+    kept = [write_record(chosen.name, record_of(chosen, pace, results, verdicts))]
+    if results.core_ops is not None:
+        kept.append(write_record(f"{results.core_ops['workload_id']}_{stamp()}", results.core_ops))
+    print("\n" + "\n".join(f"kept in {path.relative_to(PROJECT)}" for path in kept))
+    return 1 if chosen.check and any(verdict.met is False for verdict in verdicts) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

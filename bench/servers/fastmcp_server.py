@@ -1,0 +1,37 @@
+"""Contestant: FastMCP 4.x."""
+
+from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options
+from fastmcp import FastMCP
+
+chosen = options()
+server = FastMCP("bench")
+
+
+@server.tool
+async def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+@server.tool
+def add_sync(a: int, b: int) -> int:
+    """Add two integers in a plain function."""
+    return a + b
+
+
+@server.tool
+async def echo(text: str) -> str:
+    """Give the text back."""
+    return text
+
+
+@server.resource(STATIC_URI)
+async def static() -> str:
+    """A text that never changes."""
+    return STATIC_TEXT
+
+
+for tool in extra_tools(chosen.tools):
+    server.tool(tool)
+
+server.run(chosen.transport, show_banner=False, log_level="ERROR")

@@ -1,0 +1,166 @@
+"""The flat sketch: the least a Python stdio server can do and still answer every call in a task of its own.
+
+No sessions, no eras, no validation, no cancelling. It is not a peer but a yardstick: what the product costs more than
+this on the same machine is what its features cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import select
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import uvloop
+
+
+class Params(msgspec.Struct, gc=False):
+    """The parameters a call has; other methods' parameters are not looked at."""
+
+    name: str = ""
+    arguments: dict[str, Any] = {}
+
+
+class Incoming(msgspec.Struct, gc=False):
+    """A request or a notification."""
+
+    method: str
+    id: int | str | None = None
+    params: Params | None = None
+
+
+class Text(msgspec.Struct, gc=False, tag_field="type", tag="text"):
+    """A text block of a result."""
+
+    text: str
+
+
+class CallResult(msgspec.Struct, gc=False):
+    """What a tool gave."""
+
+    content: list[Text]
+    structuredContent: dict[str, Any]
+
+
+class Answer(msgspec.Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
+    """A response."""
+
+    id: int | str
+    result: Any
+
+
+decode = msgspec.json.Decoder(Incoming).decode
+encode = msgspec.json.Encoder().encode
+
+
+async def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+async def add_sync(a: int, b: int) -> int:
+    """Add two integers in a worker thread."""
+    return await asyncio.get_running_loop().run_in_executor(None, int.__add__, a, b)
+
+
+async def echo(text: str) -> str:
+    """Give the text back."""
+    return text
+
+
+TOOLS: dict[str, Callable[..., Any]] = {"add": add, "add_sync": add_sync, "echo": echo}
+
+
+def _described(name: str, description: str) -> dict:
+    fields = {
+        "query": {"type": "string"},
+        "limit": {"type": "integer", "default": 10},
+        "exact": {"type": "boolean", "default": False},
+        "labels": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}], "default": None},
+    }
+    result = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
+    return {
+        "name": name,
+        "description": description,
+        "inputSchema": {"type": "object", "properties": fields, "required": ["query"]},
+        "outputSchema": result,
+    }
+
+
+def fixed_results(extra_tools: int) -> dict[str, msgspec.Raw]:
+    """Encode once what never changes."""
+    about = "Look something up in collection {}.\n\nGives the first entries that fit the query, as text."
+    listed = [_described(name, "One of the three.") for name in TOOLS]
+    listed += [_described(f"look_up_{number:04d}", about.format(number)) for number in range(extra_tools)]
+    server = {"capabilities": {"tools": {}}, "serverInfo": {"name": "flat-sketch", "version": "0"}}
+    results = {
+        "initialize": {"protocolVersion": "2025-11-25", **server},
+        "server/discover": {"supportedVersions": ["2026-07-28"], **server},
+        "tools/list": {"tools": listed},
+        "ping": {},
+    }
+    return {method: msgspec.Raw(encode(result)) for method, result in results.items()}
+
+
+class Lines(asyncio.Protocol):
+    """Requests in by the line; the answers of one turn of the loop out in one write."""
+
+    def __init__(self, fixed: dict[str, msgspec.Raw]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.ended = self.loop.create_future()
+        self.fixed = fixed
+        self.rest = b""
+        self.ready: list[bytes] = []
+
+    def data_received(self, data: bytes) -> None:
+        """Take whole lines, keep the rest."""
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            message = decode(line)
+            if message.method == "tools/call":
+                self.loop.create_task(self.call(message))
+            elif message.id is not None:
+                self.answer(message.id, self.fixed[message.method])
+
+    async def call(self, message: Incoming) -> None:
+        """Run one tool."""
+        value = await TOOLS[message.params.name](**message.params.arguments)
+        self.answer(message.id, CallResult([Text(str(value))], {"result": value}))
+
+    def answer(self, id: int | str, result: Any) -> None:  # noqa: A002 - the wire's word
+        """Put an answer into this turn's write."""
+        if not self.ready:
+            self.loop.call_soon(self.flush)
+        self.ready.append(encode(Answer(id, result)))
+
+    def flush(self) -> None:
+        """Write everything that is ready, waiting for a slow reader."""
+        left = memoryview(b"\n".join(self.ready) + b"\n")
+        self.ready.clear()
+        while left:
+            try:
+                left = left[os.write(1, left) :]
+            except BlockingIOError:
+                select.select([], [1], [])
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End with the input."""
+        self.ended.set_result(None)
+
+
+async def serve(extra_tools: int) -> None:
+    """Answer on standard output until standard input ends."""
+    loop = asyncio.get_running_loop()
+    lines = Lines(fixed_results(extra_tools))
+    await loop.connect_read_pipe(lambda: lines, os.fdopen(0, "rb", 0))
+    await lines.ended
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--transport", choices=["stdio"], default="stdio")
+    parser.add_argument("--tools", type=int, default=0)
+    uvloop.run(serve(parser.parse_args().tools))

@@ -1,0 +1,91 @@
+"""A run on one screen: a table for each case, then the floors."""
+
+from __future__ import annotations
+
+from bench.contestants import FERRULE
+from bench.floors import Verdict
+from bench.results import Results
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _small(value: float) -> str:
+    return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def _duration(microseconds: float) -> str:
+    return f"{_small(microseconds)} µs" if microseconds < 1000 else f"{_small(microseconds / 1000)} ms"
+
+
+COLUMNS = (
+    ("per s", "per_s", _count),
+    ("CPU µs", "cpu_us", _small),
+    ("CPU ms", "cpu_ms", _small),
+    ("wall ms", "start_ms", _small),
+    ("p50", "p50_us", _duration),
+    ("p95", "p95_us", _duration),
+    ("p99", "p99_us", _duration),
+    ("MiB", "rss_mib", _small),
+    ("bytes", "answer_bytes", _count),
+)
+
+
+def _ratio(row: dict, own: dict) -> str:
+    name = "cpu_us" if "cpu_us" in row else "cpu_ms"
+    return f"{row[name] / own[name]:.2f}x" if own else "-"
+
+
+def _lines(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return [
+        "  "
+        + row[0].ljust(widths[0])
+        + "".join(cell.rjust(width + 2) for cell, width in zip(row[1:], widths[1:], strict=True))
+        for row in rows
+    ]
+
+
+def case_table(results: Results, scenario: str, case: str) -> str:
+    """Show who did how well in one case, with the CPU of each as a multiple of Ferrule's."""
+    best = {name: results.best(scenario, case, name) for name in results.contestants(scenario, case)}
+    own = best.get(FERRULE, {})
+    columns = [column for column in COLUMNS if any(column[1] in row for row in best.values())]
+    rows = [["", "CPU/ferrule", *(title for title, _, _ in columns)]]
+    for name, row in best.items():
+        cells = [show(row[key]) if key in row else "-" for _, key, show in columns]
+        rows.append([name, _ratio(row, own), *cells])
+    return "\n".join([f"{scenario} {case}", *_lines(rows)])
+
+
+def core_ops_table(record: dict) -> str:
+    """Show our own parts beside the seeds' figures."""
+    rows = [["", "per s", "seed", "times", "p50 µs", "p95 µs", "p99 µs"]]
+    for name, part in record["components"].items():
+        rate, seed = part["throughput_msg_per_s"], part["seed_per_s"]
+        latencies = [f"{part[f'latency_p{p}_us']:.2f}" for p in (50, 95, 99)]
+        rows.append([name, _count(rate), _count(seed), f"{rate / seed:.1f}x", *latencies])
+    return "\n".join([record["workload_id"], *_lines(rows)])
+
+
+def floor_table(verdicts: list[Verdict]) -> str:
+    """Show each floor and whether it was met."""
+    words = {True: "met", False: "MISSED", None: "not measured"}
+    rows = [["floor", "figure", "limit", ""]]
+    for verdict in verdicts:
+        figure = "-" if verdict.figure is None else _small(verdict.figure)
+        rows.append([verdict.text, figure, _small(verdict.limit), words[verdict.met]])
+    return "\n".join(_lines(rows))
+
+
+def report(results: Results, verdicts: list[Verdict]) -> str:
+    """Show the whole run."""
+    parts = [case_table(results, *case) for case in results.cases() if case[0] != "core_ops"]
+    if results.core_ops is not None:
+        parts.append(core_ops_table(results.core_ops))
+    if results.failures:
+        parts.append("\n".join(["failed", *(f"  {line}" for line in results.failures)]))
+    if verdicts:
+        parts.append(floor_table(verdicts))
+    return "\n\n".join(parts)

@@ -1,0 +1,74 @@
+"""Ferrule: a runtime for the Model Context Protocol.
+
+The names here are the public surface. Each part is imported when it is first named, so that a server does not pay for
+the client, nor a client for the server.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ferrule.client.client import Client
+    from ferrule.client.sync import SyncClient
+    from ferrule.errors import (
+        CallFailed,
+        CapabilityNotSupported,
+        CarrierError,
+        Declined,
+        FerruleError,
+        PeerError,
+        Refusal,
+        SetupError,
+        TimedOut,
+        ToolError,
+    )
+    from ferrule.server.context import Context
+    from ferrule.server.server import Server
+
+__version__ = "0.1.0"
+
+HOMES = {
+    "Client": "ferrule.client.client",
+    "SyncClient": "ferrule.client.sync",
+    "Context": "ferrule.server.context",
+    "Server": "ferrule.server.server",
+    "CallFailed": "ferrule.errors",
+    "CapabilityNotSupported": "ferrule.errors",
+    "CarrierError": "ferrule.errors",
+    "Declined": "ferrule.errors",
+    "FerruleError": "ferrule.errors",
+    "PeerError": "ferrule.errors",
+    "Refusal": "ferrule.errors",
+    "SetupError": "ferrule.errors",
+    "TimedOut": "ferrule.errors",
+    "ToolError": "ferrule.errors",
+}
+
+__all__ = [
+    "CallFailed",
+    "CapabilityNotSupported",
+    "CarrierError",
+    "Client",
+    "Context",
+    "Declined",
+    "FerruleError",
+    "PeerError",
+    "Refusal",
+    "Server",
+    "SetupError",
+    "SyncClient",
+    "TimedOut",
+    "ToolError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'ferrule' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value

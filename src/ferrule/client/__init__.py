@@ -1,0 +1,1 @@
+"""Use tools: one client for every server."""

@@ -1,0 +1,196 @@
+"""What a client answers: sampling, elicitation and roots, in either era by the same functions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, structs
+
+from ferrule.errors import InvalidParams, MethodNotFound
+from ferrule.protocol.call import Call
+from ferrule.runtime.dispatch import Handler, Instant
+from ferrule.schema.content import TextContent, ToolResultContent, ToolUseContent
+from ferrule.schema.elicitation import ElicitParams, ElicitResult
+from ferrule.schema.model import (
+    ClientCapabilities,
+    ElicitationCapability,
+    EmptyResult,
+    RootsCapability,
+    SamplingCapability,
+)
+from ferrule.schema.roots import ListRootsResult, Root
+from ferrule.schema.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+
+Callback = Callable[[Any], Any]
+
+_read_sampling = msgspec.json.Decoder(CreateMessageParams).decode
+_read_elicitation = msgspec.json.Decoder(ElicitParams).decode
+EMPTY = Raw(b"{}")
+
+
+def root(given: str | Path | Root | Mapping[str, Any]) -> Root:
+    """Make a root of a path, a file URI or a root."""
+    if isinstance(given, Root):
+        return given
+    if isinstance(given, Mapping):
+        return msgspec.convert(given, Root)
+    text = str(given)
+    return Root(uri=text if text.startswith("file://") else Path(text).absolute().as_uri())
+
+
+class Answering:
+    """The questions one client can answer."""
+
+    def __init__(
+        self,
+        sampling: Callback | None = None,
+        elicitation: Callback | None = None,
+        url_elicitation: Callback | None = None,
+        roots: Iterable[Any] | Callable[[], Any] | None = None,
+        *,
+        sampling_tools: bool = False,
+        sampling_context: bool = False,
+    ) -> None:
+        self.sampling = sampling
+        self.elicitation = elicitation
+        self.url_elicitation = url_elicitation
+        self.sampling_tools = sampling_tools
+        self.sampling_context = sampling_context
+        self.roots_source = roots if callable(roots) else None
+        self.roots: list[Root] | None = [root(r) for r in roots] if roots is not None and not callable(roots) else None
+
+    @property
+    def capabilities(self) -> ClientCapabilities:
+        """What this client declares: just what it can answer."""
+        sampling = elicitation = roots = None
+        if self.sampling is not None:
+            sampling = SamplingCapability(
+                tools={} if self.sampling_tools else None, context={} if self.sampling_context else None
+            )
+        if self.elicitation is not None or self.url_elicitation is not None:
+            elicitation = ElicitationCapability(
+                form={} if self.elicitation is not None else None, url={} if self.url_elicitation is not None else None
+            )
+        if self.roots is not None or self.roots_source is not None:
+            roots = RootsCapability(list_changed=True)
+        return ClientCapabilities(sampling=sampling, elicitation=elicitation, roots=roots)
+
+    def handlers(self) -> dict[str, Handler]:
+        """The questions as requests of a server."""
+        names = ("sampling/createMessage", "elicitation/create", "roots/list")
+        return dict.fromkeys(names, self._requested)
+
+    def instant(self) -> dict[str, Instant]:
+        """What is answered on the spot."""
+        return {"ping": lambda _call: EmptyResult()}
+
+    async def _requested(self, call: Call) -> Any:
+        return await self.answer(call.method, call.raw)
+
+    async def answer(self, method: str, params: Raw | bytes | UnsetType) -> Any:
+        """Answer one question; raises Refusal for one this client cannot answer."""
+        raw = EMPTY if params is UNSET else params
+        try:
+            if method == "sampling/createMessage":
+                return await self._sample(_read_sampling(raw))
+            if method == "elicitation/create":
+                return await self._elicit(_read_elicitation(raw))
+        except (msgspec.DecodeError, RecursionError) as reason:
+            raise InvalidParams(f"Invalid params: {reason}") from None
+        if method == "roots/list" and (self.roots is not None or self.roots_source is not None):
+            return await self._list_roots()
+        raise MethodNotFound(f"Method not found: {method}", {"method": method})
+
+    async def _sample(self, params: CreateMessageParams) -> CreateMessageResult:
+        if self.sampling is None:
+            raise MethodNotFound("Method not found: this client has no model", {"capability": "sampling"})
+        if (params.tools is not None or params.tool_choice is not None) and not self.sampling_tools:
+            raise InvalidParams("Invalid params: this client did not declare sampling.tools")
+        check_tool_use(params.messages)
+        value = await _called(self.sampling, params)
+        if isinstance(value, CreateMessageResult):
+            return value
+        if isinstance(value, Mapping):
+            return msgspec.convert({"role": "assistant", "model": "unknown", **value}, CreateMessageResult)
+        content = TextContent(value) if isinstance(value, str) else value
+        return CreateMessageResult(role="assistant", content=content, model="unknown", stop_reason="endTurn")
+
+    async def _elicit(self, params: ElicitParams) -> ElicitResult:
+        handler = self.url_elicitation if params.mode == "url" else self.elicitation
+        if handler is None:
+            if self.url_elicitation is None and self.elicitation is None:
+                raise MethodNotFound("Method not found: this client cannot ask", {"capability": "elicitation"})
+            raise InvalidParams(f"Invalid params: this client did not declare elicitation mode {params.mode or 'form'}")
+        result = _elicited(await _called(handler, params))
+        if result.action != "accept" or params.mode == "url":
+            return structs.replace(result, content=None)
+        return structs.replace(result, content=_checked(result.content or {}, params.requested_schema or {}))
+
+    async def _list_roots(self) -> ListRootsResult:
+        if self.roots_source is None:
+            return ListRootsResult(roots=list(self.roots or ()))
+        given = self.roots_source()
+        return ListRootsResult(roots=[root(r) for r in (await given if inspect.isawaitable(given) else given)])
+
+
+async def _called(handler: Callback, params: Any) -> Any:
+    """Call a handler; a plain function runs in a thread, since it may wait for a person."""
+    if inspect.iscoroutinefunction(handler):
+        return await handler(params)
+    value = await asyncio.get_running_loop().run_in_executor(None, handler, params)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _elicited(value: Any) -> ElicitResult:
+    """Read what a handler gave: a result, the content of an accepted form, an action, or a yes or no."""
+    if isinstance(value, ElicitResult):
+        return value
+    if value in ("accept", "decline", "cancel"):
+        return ElicitResult(action=value)
+    if isinstance(value, Mapping):
+        if value.get("action") in ("accept", "decline", "cancel"):
+            return msgspec.convert(value, ElicitResult)
+        return ElicitResult(action="accept", content=dict(value))
+    if value is None or value is False:
+        return ElicitResult(action="decline")
+    if value is True:
+        return ElicitResult(action="accept")
+    if hasattr(value, "action"):
+        return ElicitResult(action=value.action, content=getattr(value, "content", None))
+    return ElicitResult(action="accept", content=msgspec.to_builtins(value))
+
+
+def _checked(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in the form's defaults, and refuse to send an answer that does not fit it."""
+    properties = schema.get("properties", {})
+    defaults = {name: rules["default"] for name, rules in properties.items() if "default" in rules}
+    filled = {**defaults, **content}
+    import jsonschema_rs
+
+    try:
+        error = next(jsonschema_rs.validator_for(dict(schema)).iter_errors(filled), None)
+    except ValueError as reason:
+        raise InvalidParams(f"Invalid params: the requested schema is not usable: {reason}") from None
+    if error is not None:
+        raise InvalidParams(f"The answer does not fit the requested schema: {error.message}")
+    return filled
+
+
+def check_tool_use(messages: list[SamplingMessage]) -> None:
+    """Every use of a tool is answered by the next message, and answers stand alone."""
+    open_uses: set[str] = set()
+    for message in messages:
+        blocks = message.content if isinstance(message.content, list) else [message.content]
+        answers = {block.tool_use_id for block in blocks if isinstance(block, ToolResultContent)}
+        if answers and not all(isinstance(block, ToolResultContent) for block in blocks):
+            raise InvalidParams("Invalid params: a message with tool results may hold nothing else")
+        if open_uses != answers:
+            raise InvalidParams("Invalid params: every tool use must be answered by the next message")
+        open_uses = {block.id for block in blocks if isinstance(block, ToolUseContent)}
+    if open_uses:
+        raise InvalidParams("Invalid params: every tool use must be answered by the next message")

@@ -1,0 +1,86 @@
+"""Results kept as long as the server allows, and dropped when it says they changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, TOOLS_CHANGED
+
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+DROPPED_BY = {
+    TOOLS_CHANGED: ("tools/list",),
+    PROMPTS_CHANGED: ("prompts/list",),
+    RESOURCES_CHANGED: ("resources/list", "resources/templates/list"),
+}
+
+
+class Hints(Struct, rename="camel"):
+    """What a result says about keeping it; anything unusable means: do not."""
+
+    result_type: Any = None
+    ttl_ms: Any = None
+    cache_scope: Any = None
+
+
+_read_hints = msgspec.json.Decoder(Hints).decode
+
+
+class Kept(Struct, frozen=True):
+    """One kept result."""
+
+    raw: Raw
+    until: float
+
+
+class Cache:
+    """The kept results of one client: one authorization context, so private and public are alike here."""
+
+    def __init__(self, limit: int = 1000) -> None:
+        self._limit = limit
+        self._kept: dict[tuple[str, bytes], Kept] = {}
+        self.hits = 0
+        self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def find(self, method: str, params: dict[str, Any], now: float) -> Raw | None:
+        """Give a result that is still fresh."""
+        kept = self._kept.get((method, _canonical(params)))
+        if kept is None or now >= kept.until:
+            self.misses += 1
+            return None
+        self.hits += 1
+        return kept.raw
+
+    def keep(self, method: str, params: dict[str, Any], raw: Raw, now: float) -> None:
+        """Keep a result if its hints allow."""
+        hints = _read_hints(raw)
+        ttl = hints.ttl_ms
+        if hints.result_type not in (None, "complete") or not isinstance(ttl, int) or isinstance(ttl, bool) or ttl <= 0:
+            return
+        if len(self._kept) >= self._limit:
+            self._kept.pop(next(iter(self._kept)))
+        self._kept[method, _canonical(params)] = Kept(raw.copy(), now + ttl / 1000)
+
+    def drop(self, notice: str, uri: str | None = None) -> None:
+        """Forget what a change makes stale."""
+        if notice == RESOURCE_UPDATED:
+            self._kept.pop(("resources/read", _canonical({"uri": uri})), None)
+            return
+        stale = DROPPED_BY.get(notice, ())
+        for key in [key for key in self._kept if key[0] in stale]:
+            del self._kept[key]
+
+    def drop_pages(self, method: str) -> None:
+        """Forget every page of a list, as after an invalid cursor."""
+        for key in [key for key in self._kept if key[0] == method]:
+            del self._kept[key]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()

@@ -1,0 +1,294 @@
+"""Every exception of Ferrule, as one tree.
+
+FerruleError
+├─ Refusal                      WE refuse THEIR request; the only errors that reach the wire, each with a code
+│  ├─ ParseError  InvalidRequest  MethodNotFound  InvalidParams  Internal
+│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy  Forbidden
+│  ├─ HeaderMismatch  MissingCapability  UnsupportedVersion
+│  └─ ResourceNotFound  ToolNotFound  PromptNotFound  InvalidUri  UrlElicitationRequired
+├─ PeerError                    THEY refused OURS: code, message, data, as received
+├─ CallFailed                   a call of ours got no answer
+│  ├─ TimedOut (ConnectionTimedOut)  Cancelled  LinkLost  TooManyRounds  InvalidAnswer
+│  └─ NotConnected  AlreadyInitialized  CapabilityNotSupported  Declined
+├─ CarrierError                 could not connect, listen or start the child process
+│  └─ ConnectFailed  ChildFailed  InitializeFailed (VersionMismatch  InitializeTimedOut)
+├─ EncodeError                  a message of ours cannot be written as JSON
+└─ SetupError                   wrong use, raised before serving
+ToolError                       raised by a tool for the model to read, and by a client whose tool call failed
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class FerruleError(Exception):
+    """Anything Ferrule itself raises."""
+
+
+class Refusal(FerruleError):
+    """We refuse the peer's request: the only kind of error that is ever sent."""
+
+    code: ClassVar[int] = -32603
+    text: ClassVar[str] = "Internal error"
+
+    def __init__(self, message: str = "", data: Any = None, *, code: int | None = None) -> None:
+        super().__init__(message or self.text)
+        self.message = message or self.text
+        self.data = data
+        self.own_code = self.code if code is None else code
+
+    @classmethod
+    def relay(cls, error: PeerError) -> Refusal:
+        """Hand a peer's own error on to our caller, on purpose."""
+        return cls(error.message, error.data, code=error.code)
+
+
+class ParseError(Refusal):
+    """The frame is not JSON."""
+
+    code = -32700
+    text = "Parse error"
+
+
+class InvalidRequest(Refusal):
+    """The frame is JSON but not a JSON-RPC message we accept here."""
+
+    code = -32600
+    text = "Invalid request"
+
+
+class MethodNotFound(Refusal):
+    """No such method in this revision, or not one we offer."""
+
+    code = -32601
+    text = "Method not found"
+
+
+class InvalidParams(Refusal):
+    """The params do not have the shape the method asks for."""
+
+    code = -32602
+    text = "Invalid params"
+
+
+class Internal(Refusal):
+    """We failed; the details are in our log under the reference in `data`."""
+
+
+class NotInitialized(InvalidRequest):
+    """A request came before the handshake."""
+
+    text = "Not initialized: send initialize first"
+
+
+class CapabilityOff(MethodNotFound):
+    """The method belongs to a capability this server does not declare."""
+
+    text = "Capability not supported"
+
+
+class MessageTooLarge(Refusal):
+    """The message is longer than the limit."""
+
+    code = -32012
+
+    def __init__(self, max_size: int) -> None:
+        super().__init__(f"Message too large: the limit is {max_size} bytes", {"maxSize": max_size, "unit": "bytes"})
+        self.max_size = max_size
+
+
+class Busy(Refusal):
+    """Too many calls of this peer are waiting already."""
+
+    code = -32000
+    text = "Busy: too many requests are waiting"
+
+
+class Forbidden(Refusal):
+    """The caller may not do this."""
+
+    code = -32600
+    text = "Forbidden"
+
+
+class HeaderMismatch(Refusal):
+    """An HTTP header contradicts the body it mirrors."""
+
+    code = -32020
+    text = "Header mismatch"
+
+
+class MissingCapability(Refusal):
+    """The request needs a client capability it did not declare."""
+
+    code = -32021
+
+    def __init__(self, required: Mapping[str, Any], message: str = "") -> None:
+        names = ", ".join(required)
+        super().__init__(message or f"Missing required client capability: {names}", {"requiredCapabilities": required})
+
+
+class UnsupportedVersion(Refusal):
+    """The request names a protocol version we do not serve."""
+
+    code = -32022
+
+    def __init__(self, requested: str, supported: Sequence[str]) -> None:
+        super().__init__(
+            f"Unsupported protocol version {requested!r}; supported: {', '.join(supported)}",
+            {"supported": list(supported), "requested": requested},
+        )
+
+
+class ResourceNotFound(Refusal):
+    """No resource or template answers to this URI."""
+
+    code = -32002
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"Resource not found: {uri}", {"uri": uri})
+
+
+class ToolNotFound(InvalidParams):
+    """No tool of this name."""
+
+    def __init__(self, tool: str, hint: str = "") -> None:
+        super().__init__(f"Unknown tool: {tool}{hint}", {"tool": tool})
+
+
+class PromptNotFound(InvalidParams):
+    """No prompt of this name."""
+
+    def __init__(self, prompt: str, hint: str = "") -> None:
+        super().__init__(f"Unknown prompt: {prompt}{hint}", {"prompt": prompt})
+
+
+class InvalidUri(InvalidParams):
+    """The URI cannot be read as one."""
+
+    def __init__(self, uri: str, why: str) -> None:
+        super().__init__(f"Invalid URI: {why}", {"uri": uri})
+
+
+class UrlElicitationRequired(Refusal):
+    """The request can go on only after the user has visited the given URLs (2025-11-25)."""
+
+    code = -32042
+    text = "URL elicitation required"
+
+
+class PeerError(FerruleError):
+    """The peer refused our request; code, message and data are as received."""
+
+    def __init__(self, code: int, message: str, data: Any = None, *, method: str = "") -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+        self.data = data
+        self.method = method
+
+    @property
+    def not_found(self) -> bool:
+        """Whether the peer means that what we asked for does not exist, in any revision's number."""
+        if self.method == "resources/read":
+            return self.code in {-32002, -32001} or (
+                self.code == -32602 and isinstance(self.data, dict) and "uri" in self.data
+            )
+        return self.code == -32601 or (self.code in {-32602, -32002, -32003} and "nknown" in self.message)
+
+
+class CallFailed(FerruleError):
+    """A call of ours got no answer."""
+
+
+class TimedOut(CallFailed):
+    """No answer came in time; the peer was told to stop, and it still answers pings."""
+
+
+class ConnectionTimedOut(TimedOut):
+    """No answer came in time and the peer does not answer pings either."""
+
+
+class Cancelled(CallFailed):
+    """The call was cancelled before it was answered."""
+
+
+class LinkLost(CallFailed):
+    """The link ended before the answer came."""
+
+
+class TooManyRounds(CallFailed):
+    """The server kept asking for input beyond the limit of rounds."""
+
+
+class InvalidAnswer(CallFailed):
+    """The peer's answer is not one its method can have."""
+
+
+class NotConnected(CallFailed):
+    """The client is not open: use `async with Client(...)` or `await client.connect()`."""
+
+
+class AlreadyInitialized(CallFailed):
+    """The handshake has been made already."""
+
+
+class CapabilityNotSupported(CallFailed):
+    """The peer never declared the capability this call needs, so nothing was sent."""
+
+    def __init__(self, capability: str, message: str = "") -> None:
+        super().__init__(message or f"the peer does not declare the capability {capability!r}")
+        self.capability = capability
+
+
+class Declined(CallFailed):
+    """The person asked for input declined or cancelled."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__(f"the request for input was answered with {action!r}")
+        self.action = action
+
+
+class CarrierError(FerruleError):
+    """A transport could not connect, listen or start."""
+
+
+class ConnectFailed(CarrierError):
+    """Nobody answers at the target."""
+
+
+class ChildFailed(CarrierError):
+    """The child process could not be started, or ended before it said anything."""
+
+
+class InitializeFailed(CarrierError):
+    """The handshake failed."""
+
+
+class VersionMismatch(InitializeFailed):
+    """The two sides share no protocol version."""
+
+
+class InitializeTimedOut(InitializeFailed):
+    """The peer did not answer the handshake in time."""
+
+
+class EncodeError(FerruleError):
+    """A message of ours cannot be written as JSON."""
+
+
+class SetupError(FerruleError):
+    """Wrong use, found before anything is served: a duplicate tool, a bad signature, a bad option."""
+
+
+class ToolError(Exception):
+    """A tool failed in a way the model should read; on the client, a tool call that failed so."""
+
+    def __init__(self, message: str = "", *, result: Any = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.result = result

@@ -1,0 +1,1 @@
+"""The rules of the conversation: no I/O, no clock, no tasks."""

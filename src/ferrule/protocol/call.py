@@ -1,0 +1,135 @@
+"""One request being answered, who asked it, and what else a session can make of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Raw, Struct, UnsetType
+
+from ferrule.schema.lifecycle import ServerCapabilities
+from ferrule.schema.model import ClientCapabilities, Implementation, Meta
+from ferrule.wire.channel import Channel, Origin
+from ferrule.wire.messages import Failure, Id, Success
+
+if TYPE_CHECKING:
+    from ferrule.protocol.era import Era
+    from ferrule.protocol.needs import Answers
+    from ferrule.schema.methods import Method
+
+
+class Revision(Struct, frozen=True):
+    """What one protocol revision has and how its messages look."""
+
+    version: str
+    nameless_id: UnsetType | None
+    """The id of an error whose request could not be read."""
+    batches: bool = False
+    faults_in_results: bool = True
+    """Whether bad tool arguments are told to the model in a result instead of refused."""
+    absent: frozenset[str] = frozenset()
+    """Methods this revision does not have yet."""
+    trims: Mapping[type, Callable[[Any], Any]] = {}
+    """How to write what newer revisions added: by type, the older form."""
+
+    def trim(self, value: Any) -> Any:
+        """Give a value the form this revision knows."""
+        trim = self.trims.get(type(value))
+        return value if trim is None else trim(value)
+
+
+class Peer(Struct, frozen=True):
+    """Who is at the other end, as far as the era lets us know."""
+
+    revision: Revision
+    capabilities: ClientCapabilities | ServerCapabilities
+    implementation: Implementation | None = None
+    log_level: str | None = None
+    declared: Mapping[str, Any] = {}
+
+    @property
+    def version(self) -> str:
+        """The protocol revision spoken with this peer."""
+        return self.revision.version
+
+
+class Asker(Protocol):
+    """The link a call came in on, as far as the rules need it."""
+
+    def ask(self, method: str, params: Any, channel: Channel) -> Awaitable[Raw]:
+        """Send the peer a request of ours and wait for its result."""
+
+
+class Call(Struct, eq=False):
+    """One request being answered: what, by whom, under which era, and the way back."""
+
+    id: Id
+    row: Method
+    params: Any
+    raw: Raw
+    meta: Meta | None
+    era: Era
+    peer: Peer
+    channel: Channel
+    origin: Origin
+    link: Asker
+    retry: bool = False
+    answers: Answers | None = None
+    task: Any = None
+    cancelled: bool = False
+    reason: str = ""
+    on_cancel: Callable[[], None] | None = None
+    progressed: float | None = None
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return self.row.name
+
+
+class Awaited(Struct, eq=False):
+    """A request of ours the peer has not answered yet."""
+
+    id: Id
+    method: str
+    waiter: Any
+    started: float
+    deadline: float | None = None
+    limit: float | None = None
+    timeout: float | None = None
+    on_progress: Callable[[float, float | None, str | None], Any] | None = None
+    progressed: float | None = None
+    cancellable: bool = True
+    on_notice: Callable[[str, Raw], None] | None = None
+
+
+class Reply(Struct):
+    """The peer answered one of our requests."""
+
+    awaited: Awaited
+    message: Success | Failure
+
+
+class Cancel(Struct):
+    """The peer does not want the answer to one of its requests any more."""
+
+    call: Call
+    reason: str
+
+
+class Note(Struct):
+    """The peer tells something."""
+
+    method: str
+    params: Raw
+    channel: Channel
+
+
+class Ignored(Struct):
+    """A message that asks nothing of us, and why it is worth a line in the log."""
+
+    why: str
+    level: str = "debug"
+
+
+Event = Call | Reply | Cancel | Note | Ignored

@@ -1,0 +1,71 @@
+"""What a peer may be asked, judged by what it declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ferrule.errors import CapabilityNotSupported
+from ferrule.schema.lifecycle import ServerCapabilities
+from ferrule.schema.model import ClientCapabilities
+
+
+def require_client(capabilities: ClientCapabilities, method: str, params: dict[str, Any]) -> None:
+    """Raise CapabilityNotSupported unless the client declared what this question needs."""
+    missing = lacking_for(capabilities, method, params)
+    if missing:
+        raise CapabilityNotSupported(dotted(missing))
+
+
+def lacking_for(capabilities: ClientCapabilities, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Give the part of a capabilities object a client would have to declare for this question; empty when it has."""
+    if method == "elicitation/create":
+        return _elicitation(capabilities, params.get("mode") or "form")
+    if method == "sampling/createMessage":
+        return _sampling(capabilities, "tools" in params or "toolChoice" in params)
+    if method == "roots/list" and capabilities.roots is None:
+        return {"roots": {}}
+    return {}
+
+
+def _elicitation(capabilities: ClientCapabilities, mode: str) -> dict[str, Any]:
+    declared = capabilities.elicitation
+    if declared is None:
+        return {"elicitation": {mode: {}}}
+    if mode == "url":
+        return {} if declared.url is not None else {"elicitation": {"url": {}}}
+    return {} if declared.form is not None or declared.url is None else {"elicitation": {"form": {}}}
+
+
+def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> dict[str, Any]:
+    declared = capabilities.sampling
+    if declared is None:
+        return {"sampling": {"tools": {}} if with_tools else {}}
+    return {"sampling": {"tools": {}}} if with_tools and declared.tools is None else {}
+
+
+def dotted(required: dict[str, Any]) -> str:
+    """Write a capabilities object with one path in it as that path."""
+    path = []
+    while required:
+        name, required = next(iter(required.items()))
+        path.append(name)
+    return ".".join(path)
+
+
+def nested(capability: str) -> dict[str, Any]:
+    """Write a dotted path as the capabilities object it names."""
+    required: dict[str, Any] = {}
+    for name in reversed(capability.split(".")):
+        required = {name: required}
+    return required
+
+
+def server_offers(capabilities: ServerCapabilities, capability: str) -> bool:
+    """Tell whether a server declared a capability such as `tools` or `resources.subscribe`."""
+    if not capability:
+        return True
+    name, _, flag = capability.partition(".")
+    declared = getattr(capabilities, name, None)
+    if declared is None:
+        return False
+    return bool(getattr(declared, flag)) if flag else True

@@ -1,0 +1,60 @@
+"""What an era decides, and which era a request belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import UNSET, Raw, Struct
+
+from ferrule.errors import CapabilityNotSupported, Refusal
+from ferrule.protocol.call import Call, Peer
+from ferrule.schema.methods import Method
+from ferrule.schema.model import Meta
+from ferrule.wire.channel import Origin
+
+if TYPE_CHECKING:
+    from ferrule.protocol.needs import Answers, Need, Question
+    from ferrule.protocol.session import Session
+
+
+class Era(Protocol):
+    """The rules of one protocol generation."""
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The revisions of this era we speak, newest first."""
+
+    def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
+        """Tell who asks, or raise Refusal."""
+
+    def recall(self, call: Call) -> Answers:
+        """Give what earlier rounds of this call have learned."""
+
+    def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
+        """Give what to wait for to learn the answers, or raise Need."""
+
+    def pause(self, call: Call, need: Need) -> Any:
+        """Say in a result what is missing."""
+
+    def seal(self, call: Call, result: Any) -> Any:
+        """Give a result its form on the wire."""
+
+    def lacking(self, failure: CapabilityNotSupported) -> Refusal:
+        """Say that the client lacks a capability the request needs."""
+
+    def code(self, refusal: Refusal) -> int:
+        """Give a refusal its number."""
+
+
+class Eras(Struct, frozen=True):
+    """The two generations side by side."""
+
+    handshake: Era
+    stateless: Era
+
+    def era_of(self, meta: Meta | None, origin: Origin) -> Era:
+        """A request that carries its own version, in its `_meta` or its HTTP header, is stateless; any other is not."""
+        if meta is not None and meta.version is not UNSET:
+            return self.stateless
+        return self.stateless if origin.version and origin.version in self.stateless.versions else self.handshake

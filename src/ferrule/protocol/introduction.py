@@ -1,0 +1,67 @@
+"""What a client says of itself, and how its requests carry it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from ferrule.schema.model import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LOG_LEVEL_KEY,
+    VERSION_KEY,
+    ClientCapabilities,
+    Implementation,
+)
+from ferrule.wire.messages import Id
+
+_write = msgspec.json.Encoder().encode
+
+
+class Introduction(Protocol):
+    """How requests of this era are stamped with who sends them."""
+
+    def stamp(self, params: dict[str, Any], token: Id | None, meta: dict[str, Any] | None) -> Any:
+        """Give the params their `_meta`."""
+
+
+class OnceIntroduced:
+    """The handshake era: the server knows us already."""
+
+    def stamp(self, params: dict[str, Any], token: Id | None, meta: dict[str, Any] | None) -> Any:
+        """Add the caller's metadata and the progress token, if any."""
+        if token is None and not meta:
+            return params or UNSET
+        extra = dict(meta or {})
+        if token is not None:
+            extra["progressToken"] = token
+        return {**params, "_meta": extra}
+
+
+class AlwaysIntroduced:
+    """The stateless era: every request says who we are, in words encoded once."""
+
+    def __init__(
+        self,
+        version: str,
+        capabilities: ClientCapabilities,
+        implementation: Implementation | None,
+        log_level: str | None = None,
+    ) -> None:
+        self._facts: dict[str, Any] = {VERSION_KEY: version, CLIENT_CAPABILITIES_KEY: Raw(_write(capabilities))}
+        if implementation is not None:
+            self._facts[CLIENT_INFO_KEY] = Raw(_write(implementation))
+        if log_level is not None:
+            self._facts[LOG_LEVEL_KEY] = log_level
+        self._plain = Raw(_write(self._facts))
+
+    def stamp(self, params: dict[str, Any], token: Id | None, meta: dict[str, Any] | None) -> Any:
+        """Add who we are, the caller's metadata and the progress token."""
+        if token is None and not meta:
+            return {**params, "_meta": self._plain}
+        extra = {**(meta or {}), **self._facts}
+        if token is not None:
+            extra["progressToken"] = token
+        return {**params, "_meta": extra}

@@ -1,0 +1,102 @@
+"""What a handler must know before it can go on, and how answers of earlier rounds are found again.
+
+An answer is found by its question's key and a digest of the question, never by the order of calls alone; only
+questions that are equal in both are told apart by counting them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ferrule.errors import InvalidParams
+
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Question(Struct, frozen=True):
+    """Something only the client can answer."""
+
+    method: str
+    params: dict[str, Any]
+    key: str = ""
+
+    @property
+    def digest(self) -> str:
+        """A short fingerprint of what is asked."""
+        return hashlib.blake2b(_canonical((self.method, self.params)), digest_size=9).hexdigest()
+
+
+class Need(BaseException):
+    """Raised through a handler that cannot go on without answers.
+
+    It is a BaseException so that neither `except Exception` in a handler nor a task group swallows it.
+    """
+
+    def __init__(self, questions: Sequence[tuple[str, Question]]) -> None:
+        super().__init__(", ".join(key for key, _ in questions))
+        self.questions = questions
+
+
+class Entry(Struct, array_like=True):
+    """One remembered answer or deed: the fingerprint of its question and its JSON."""
+
+    digest: str
+    value: Raw
+
+
+class Journal(Struct, rename={"answers": "a", "steps": "s"}, omit_defaults=True):
+    """What the rounds of one call have learned so far."""
+
+    answers: dict[str, Entry] = {}
+    steps: dict[str, Entry] = {}
+
+
+class Answers:
+    """The journal of one call, and what this round has brought."""
+
+    __slots__ = ("_seen", "journal", "responses")
+
+    def __init__(self, journal: Journal | None = None, responses: dict[str, Raw] | None = None) -> None:
+        self.journal = journal or Journal(answers={}, steps={})
+        self.responses = responses or {}
+        self._seen: dict[str, int] = {}
+
+    def place(self, question: Question) -> str:
+        """Give this asking of the question its key in the journal."""
+        return self._number(question.key or f"{question.method.partition('/')[0]}-{question.digest[:10]}")
+
+    def place_step(self, name: str) -> str:
+        """Give this doing of a step its key in the journal."""
+        return self._number(f"step {name}")
+
+    def _number(self, key: str) -> str:
+        count = self._seen.get(key, 0) + 1
+        self._seen[key] = count
+        return key if count == 1 else f"{key}#{count}"
+
+    def find(self, place: str, question: Question) -> Raw | None:
+        """Give the answer if an earlier round brought it, or this one just did."""
+        digest = question.digest
+        known = self.journal.answers.get(place)
+        if known is not None:
+            if known.digest != digest:
+                raise InvalidParams(f"The question {place!r} has changed since it was answered: give it another key")
+            return known.value
+        response = self.responses.get(place)
+        if response is not None:
+            self.journal.answers[place] = Entry(digest, response)
+        return response
+
+    def find_step(self, place: str) -> Raw | None:
+        """Give the value of a step an earlier round has done."""
+        known = self.journal.steps.get(place)
+        return None if known is None else known.value
+
+    def keep_step(self, place: str, value: Raw) -> None:
+        """Remember a step that was just done."""
+        self.journal.steps[place] = Entry("", value)

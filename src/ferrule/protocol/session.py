@@ -1,0 +1,282 @@
+"""The book-keeping of one conversation: who is there, what runs, what we wait for.
+
+Rule 1: no I/O, no clock, no tasks. Everything that happens here can be replayed.
+Rule 2: a session does not know which side it is on.
+Rule 3: no version is known here; the eras are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from ferrule.errors import FerruleError, InvalidParams, InvalidRequest, MethodNotFound, Refusal
+from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply
+from ferrule.protocol.era import Eras
+from ferrule.schema.methods import Method
+from ferrule.schema.model import Meta, MetaOnly
+from ferrule.schema.notices import CANCELLED, OLD_NAMES, CancelledParams
+from ferrule.wire.channel import Channel, Origin
+from ferrule.wire.messages import ErrorObject, Failure, Id, Message, Notification, Request, Success
+
+MAX_ID = 2**53 - 1
+"""Beyond this a JavaScript peer would round."""
+
+_read_meta = msgspec.json.Decoder(MetaOnly).decode
+_read_cancelled = msgspec.json.Decoder(CancelledParams).decode
+
+READING_FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Phase(StrEnum):
+    """How far a conversation is."""
+
+    PRE_INITIALIZATION = "pre_initialization"
+    INITIALIZING = "initializing"
+    INITIALIZED = "initialized"
+    ERROR = "error"
+    CLOSED = "closed"
+
+
+NEXT_PHASES = {
+    Phase.PRE_INITIALIZATION: {Phase.INITIALIZING, Phase.INITIALIZED, Phase.ERROR, Phase.CLOSED},
+    Phase.INITIALIZING: {Phase.INITIALIZED, Phase.ERROR, Phase.CLOSED},
+    Phase.INITIALIZED: {Phase.ERROR, Phase.CLOSED},
+    Phase.ERROR: {Phase.PRE_INITIALIZATION, Phase.CLOSED},
+    Phase.CLOSED: set(),
+}
+
+CONNECTION_STATES = {
+    Phase.PRE_INITIALIZATION: "connecting",
+    Phase.INITIALIZING: "connected",
+    Phase.INITIALIZED: "ready",
+    Phase.ERROR: "disconnected",
+    Phase.CLOSED: "disconnected",
+}
+
+
+class IllegalTransition(FerruleError):
+    """The conversation cannot go from its phase to the one asked for."""
+
+
+class Session:
+    """One conversation, from either side."""
+
+    __slots__ = (
+        "awaited",
+        "eras",
+        "link",
+        "methods",
+        "modern",
+        "next_id",
+        "origin",
+        "peer",
+        "peer_ready",
+        "phase",
+        "running",
+    )
+
+    def __init__(self, eras: Eras, methods: Mapping[str, Method], origin: Origin, link: Asker) -> None:
+        self.eras = eras
+        self.methods = methods
+        self.origin = origin
+        self.link = link
+        self.phase = Phase.PRE_INITIALIZATION
+        self.peer: Peer | None = None
+        self.peer_ready = False
+        self.modern = False
+        self.running: dict[Id, Call] = {}
+        self.awaited: dict[Id, Awaited] = {}
+        self.next_id = 1
+
+    def enter(self, phase: Phase) -> None:
+        """Go on to another phase."""
+        if phase is self.phase:
+            return
+        if phase not in NEXT_PHASES[self.phase]:
+            raise IllegalTransition(f"a session cannot go from {self.phase} to {phase}")
+        self.phase = phase
+
+    @property
+    def connection_state(self) -> str:
+        """The phase in the words of a connection: disconnected, connecting, connected, ready."""
+        return CONNECTION_STATES[self.phase]
+
+    @property
+    def nameless_id(self) -> UnsetType | None:
+        """The id for an error whose request could not be read."""
+        if self.peer is None:
+            return UNSET if self.modern else None
+        return self.peer.revision.nameless_id
+
+    # -- the peer speaks
+
+    def receive(self, message: Message, channel: Channel) -> Event:
+        """Decide what a message means. Raises Refusal for a request that is not admitted."""
+        kind = type(message)
+        if kind is Request:
+            return self.admit(message, channel)  # type: ignore[arg-type]
+        if kind is Notification:
+            return self._notified(message, channel)  # type: ignore[arg-type]
+        return self._answered(message)  # type: ignore[arg-type]
+
+    def admit(self, request: Request, channel: Channel) -> Call:
+        """Make a call of a request, or refuse it."""
+        if request.id in self.running:
+            raise InvalidRequest(f"Invalid request: the id {request.id!r} is in use by a running request")
+        row = self.methods.get(request.method)
+        if row is None:
+            raise self._unknown(request)
+        raw = request.params
+        try:
+            params = row.decode_params(raw)
+        except READING_FAILURES as reason:
+            raise self._malformed(row, raw, reason) from None
+        meta = params.meta
+        era = self.eras.era_of(meta, self.origin)
+        peer = era.admit(self, row, meta)
+        retry = row.may_ask and (params.request_state is not None or params.input_responses is not UNSET)
+        call = Call(request.id, row, params, raw, meta, era, peer, channel, self.origin, self.link, retry)
+        self.running[request.id] = call
+        return call
+
+    def _unknown(self, request: Request) -> Refusal:
+        """A method nobody knows is refused as its era asks: by number, and not before the handshake."""
+        row = Method(request.method, MetaOnly, MetaOnly, _read_meta, _read_meta)  # type: ignore[arg-type]
+        try:
+            meta = self._meta_of(request.params)
+            self.eras.era_of(meta, self.origin).admit(self, row, meta)
+        except Refusal as refusal:
+            return refusal
+        return MethodNotFound(f"Method not found: {request.method}", {"method": request.method})
+
+    def _malformed(self, row: Method, raw: Raw, reason: Exception) -> Refusal:
+        """Bad params count only once the request is admitted otherwise."""
+        try:
+            meta = self._meta_of(raw)
+            self.eras.era_of(meta, self.origin).admit(self, row, meta)
+        except Refusal as refusal:
+            return refusal
+        return InvalidParams(f"Invalid params: {reason}", {"method": row.name, "details": str(reason)})
+
+    def _meta_of(self, raw: Raw) -> Meta | None:
+        try:
+            return _read_meta(raw).meta
+        except READING_FAILURES as reason:
+            raise InvalidParams(f"Invalid params: {reason}") from None
+
+    def _notified(self, notification: Notification, channel: Channel) -> Event:
+        method = OLD_NAMES.get(notification.method, notification.method)
+        if method == CANCELLED:
+            return self._cancelled(notification.params)
+        return Note(method, notification.params, channel)
+
+    def _cancelled(self, raw: Raw) -> Event:
+        try:
+            params = _read_cancelled(raw)
+        except READING_FAILURES as reason:
+            return Ignored(f"a malformed cancellation: {reason}")
+        if params.request_id is UNSET:
+            return Ignored("a cancellation that names no request")
+        call = self.running.get(params.request_id)
+        if call is None or call.method == "initialize":
+            return self._withdrawn(params)
+        del self.running[call.id]
+        call.cancelled = True
+        call.reason = params.reason or ""
+        return Cancel(call, call.reason)
+
+    def _withdrawn(self, params: CancelledParams) -> Event:
+        """Some servers say so when they give up on a request of ours."""
+        awaited = self.awaited.pop(params.request_id, None)  # type: ignore[arg-type]
+        if awaited is None:
+            return Ignored(f"a cancellation of an unknown request {params.request_id!r}")
+        return Reply(awaited, Failure(awaited.id, ErrorObject(0, params.reason or "cancelled by the peer")))
+
+    def _answered(self, message: Success | Failure) -> Event:
+        awaited = None if message.id in (None, UNSET) else self.awaited.pop(message.id, None)
+        if awaited is None:
+            detail = f": {message.error.message}" if isinstance(message, Failure) else ""
+            return Ignored(f"a response to an unknown request {message.id!r}{detail}", "warning")
+        return Reply(awaited, message)
+
+    # -- we answer
+
+    def finish(self, call: Call, outcome: Any) -> Success | Failure | None:
+        """Make the reply of a call's outcome; None when the peer does not want it any more."""
+        if self.running.get(call.id) is not call:
+            return None
+        del self.running[call.id]
+        if isinstance(outcome, Refusal):
+            return refused(call.id, outcome, call.era.code(outcome))
+        return Success(call.id, outcome)
+
+    def refuse(self, identity: Id | UnsetType, refusal: Refusal) -> Failure:
+        """Make the reply to a request that was not admitted."""
+        era = self.eras.stateless if self.modern else self.eras.handshake
+        name = self.nameless_id if identity is UNSET else identity
+        return refused(name, refusal, era.code(refusal))
+
+    # -- we ask
+
+    def request(self, method: str, params: Any, waiter: Any, now: float) -> tuple[Request, Awaited]:
+        """Give a request of ours its id and wait for its reply; params may be made from the id."""
+        identity = self._new_id()
+        awaited = Awaited(identity, method, waiter, now)
+        self.awaited[identity] = awaited
+        return Request(identity, method, params(identity) if callable(params) else params), awaited
+
+    def _new_id(self) -> int:
+        while self.next_id in self.awaited:
+            self.next_id += 1
+        if self.next_id > MAX_ID:
+            raise FerruleError("this session has used up its request ids: open a new one")
+        identity = self.next_id
+        self.next_id += 1
+        return identity
+
+    def abandon(self, identity: Id, reason: str = "") -> Notification | None:
+        """Stop waiting for a request; gives what to tell the peer, None when there is nothing to tell."""
+        awaited = self.awaited.pop(identity, None)
+        if awaited is None or not awaited.cancellable:
+            return None
+        params: dict[str, Any] = {"requestId": identity}
+        if reason:
+            params["reason"] = reason
+        return Notification(CANCELLED, params)
+
+    def expired(self, now: float) -> list[Awaited]:
+        """Give the requests whose time is up."""
+        return [a for a in self.awaited.values() if a.deadline is not None and a.deadline <= now]
+
+    def next_deadline(self) -> float | None:
+        """Tell when the next request's time is up."""
+        return min((a.deadline for a in self.awaited.values() if a.deadline is not None), default=None)
+
+    def progressed(self, token: Id, progress: float, now: float) -> Awaited | None:
+        """Note progress on a request of ours; None when nothing waits for it or it does not increase."""
+        awaited = self.awaited.get(token)
+        if awaited is None or (awaited.progressed is not None and progress <= awaited.progressed):
+            return None
+        awaited.progressed = progress
+        if awaited.timeout is not None:
+            deadline = now + awaited.timeout
+            awaited.deadline = deadline if awaited.limit is None else min(deadline, awaited.limit)
+        return awaited
+
+    def close(self, phase: Phase = Phase.CLOSED) -> list[Awaited]:
+        """End the conversation; gives whoever still waits."""
+        if self.phase is not Phase.CLOSED:
+            self.phase = phase
+        waiting = list(self.awaited.values())
+        self.awaited.clear()
+        return waiting
+
+
+def refused(identity: Id | UnsetType | None, refusal: Refusal, code: int) -> Failure:
+    """Make the reply that refuses a request."""
+    return Failure(identity, ErrorObject(code, refusal.message, refusal.data))

@@ -1,0 +1,204 @@
+"""The era of per-request metadata: 2026-07-28.
+
+Every request says who asks; nothing is kept between requests. A handler that must ask ends its round with what it
+needs, and is run again when the client retries with the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, structs
+
+from ferrule.errors import (
+    CapabilityNotSupported,
+    Internal,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    MissingCapability,
+    Refusal,
+    UnsupportedVersion,
+)
+from ferrule.protocol.call import Call, Peer, Revision
+from ferrule.protocol.capabilities import nested, require_client
+from ferrule.protocol.needs import Answers, Journal, Need, Question
+from ferrule.protocol.sealing import Seal, SealTooLarge, request_binding
+from ferrule.protocol.session import Session
+from ferrule.schema.lifecycle import ServerCapabilities
+from ferrule.schema.methods import Method
+from ferrule.schema.model import SERVER_INFO_KEY, CacheableResult, ClientCapabilities, Implementation, Meta, Result
+from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequest, InputRequired
+from ferrule.schema.tools import ListToolsResult, Tool
+
+
+def _no_execution(tool: Tool) -> Tool:
+    return tool if tool.execution is None else structs.replace(tool, execution=None)
+
+
+def _listed(result: ListToolsResult) -> ListToolsResult:
+    return structs.replace(result, tools=[_no_execution(tool) for tool in result.tools])
+
+
+def _no_tasks(capabilities: Any) -> Any:
+    return capabilities if capabilities.tasks is None else structs.replace(capabilities, tasks=None)
+
+
+NEWEST = Revision(
+    "2026-07-28",
+    nameless_id=UNSET,
+    trims={ListToolsResult: _listed, ServerCapabilities: _no_tasks, ClientCapabilities: _no_tasks},
+)
+REVISIONS = {NEWEST.version: NEWEST}
+
+SEED_ONLY_CODES = {-32002: -32602, -32012: -32600, -32042: -32600, -32000: -32603}
+"""Numbers this revision forbids or discourages, and what stands for them."""
+
+_read_journal = msgspec.json.Decoder(Journal).decode
+_read_responses = msgspec.json.Decoder(dict[str, Raw]).decode
+_write = msgspec.json.Encoder().encode
+
+
+class CacheHints(msgspec.Struct, frozen=True):
+    """How long a result may be kept, and by whom."""
+
+    ttl_ms: int = 0
+    scope: str = "private"
+
+
+NO_HINTS = CacheHints()
+
+
+class Sealing(msgspec.Struct, frozen=True):
+    """The sealing of request state, with the clock and the randomness it is handed."""
+
+    seal: Seal
+    now: Callable[[], float]
+    nonce: Callable[[], bytes]
+    lifetime: float = 600.0
+
+
+class Stateless:
+    """The rules of the stateless era."""
+
+    def __init__(
+        self,
+        sealing: Sealing,
+        *,
+        implementation: Implementation | None = None,
+        legacy: tuple[str, ...] = (),
+        hints: CacheHints = NO_HINTS,
+    ) -> None:
+        self.versions = tuple(REVISIONS)
+        self.supported = [*self.versions, *legacy]
+        self._sealing = sealing
+        self._hints = hints
+        self._identity: dict[str, Any] | None = None
+        if implementation is not None:
+            self._identity = {SERVER_INFO_KEY: Raw(_write(implementation))}
+
+    def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
+        """Tell who asks from the request alone."""
+        if meta is None or meta.version is UNSET or meta.client_capabilities is UNSET:
+            missing = "protocolVersion" if meta is None or meta.version is UNSET else "clientCapabilities"
+            raise InvalidParams(f"Missing _meta: io.modelcontextprotocol/{missing} is required on every request")
+        revision = REVISIONS.get(meta.version)
+        if revision is None:
+            raise UnsupportedVersion(meta.version, self.supported)
+        session.modern = True
+        if not row.stateless:
+            raise MethodNotFound(f"Method not found: {row.name}", {"method": row.name})
+        info = None if meta.client_info is UNSET else meta.client_info
+        level = None if meta.log_level is UNSET else meta.log_level
+        return Peer(revision, meta.client_capabilities, info, level)
+
+    def recall(self, call: Call) -> Answers:
+        """Open the sealed journal the client brought back, and read its answers."""
+        journal = None
+        if call.params.request_state is not None:
+            payload = self._sealing.seal.open(
+                call.params.request_state, binding=_binding(call), now=self._sealing.now()
+            )
+            journal = _read_journal(payload)
+        return Answers(journal, _responses(call.params.input_responses))
+
+    def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
+        """The wire cannot wait: raise the need for the answers."""
+        if not call.row.may_ask:
+            raise InvalidRequest(f"{call.method} cannot ask the client for input")
+        capabilities = call.peer.capabilities
+        if isinstance(capabilities, ClientCapabilities):
+            for _, question in missing:
+                require_client(capabilities, question.method, question.params)
+        raise Need(missing)
+
+    def pause(self, call: Call, need: Need) -> InputRequired:
+        """Say what is missing, with the journal of what is known already sealed beside it."""
+        journal = call.answers.journal if call.answers is not None else Journal()
+        try:
+            state = self._sealing.seal.seal(
+                _write(journal),
+                binding=_binding(call),
+                expires=self._sealing.now() + self._sealing.lifetime,
+                nonce=self._sealing.nonce(),
+            )
+        except SealTooLarge as reason:
+            raise Internal(f"{reason}; the largest entry is {_largest(journal)}") from None
+        requests = {key: InputRequest(method=q.method, params=_modern(q)) for key, q in need.questions}
+        return InputRequired(
+            result_type=INPUT_REQUIRED, meta=self._identity, input_requests=requests, request_state=state
+        )
+
+    def seal(self, call: Call, result: Any) -> Any:
+        """Say that the result is complete, who made it, and how long it may be kept."""
+        if not isinstance(result, Result):
+            return result
+        if result.result_type is None:
+            result.result_type = COMPLETE
+        if self._identity is not None:
+            result.meta = self._identity if result.meta is None else {**self._identity, **result.meta}
+        if isinstance(result, CacheableResult):
+            self._hint(result)
+        return call.peer.revision.trim(result)
+
+    def _hint(self, result: CacheableResult) -> None:
+        if result.result_type != COMPLETE:
+            return
+        if result.ttl_ms is None:
+            result.ttl_ms = self._hints.ttl_ms
+        if result.cache_scope is None:
+            result.cache_scope = self._hints.scope  # type: ignore[assignment]
+
+    def lacking(self, failure: CapabilityNotSupported) -> Refusal:
+        """Name the capability the client would have to declare."""
+        return MissingCapability(nested(failure.capability))
+
+    def code(self, refusal: Refusal) -> int:
+        """This revision gives some refusals other numbers."""
+        return SEED_ONLY_CODES.get(refusal.own_code, refusal.own_code)
+
+
+def _binding(call: Call) -> bytes:
+    return request_binding(call.origin.principal, call.method, bytes(call.raw))
+
+
+def _responses(raw: Raw | UnsetType) -> dict[str, Raw]:
+    if raw is UNSET:
+        return {}
+    try:
+        return _read_responses(raw)
+    except (msgspec.DecodeError, RecursionError) as reason:
+        raise InvalidParams(f"Invalid inputResponses: {reason}") from None
+
+
+def _modern(question: Question) -> Raw | UnsetType:
+    """A question inside a result has no ids of its own, and none at all where there is nothing to say."""
+    params = {key: value for key, value in question.params.items() if key != "elicitationId"}
+    return Raw(_write(params)) if params else UNSET
+
+
+def _largest(journal: Journal) -> str:
+    entries = {**journal.answers, **journal.steps}
+    return max(entries, key=lambda key: len(bytes(entries[key].value)))

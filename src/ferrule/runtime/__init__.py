@@ -1,0 +1,1 @@
+"""Drive the conversation: the hot path is here."""

@@ -1,0 +1,139 @@
+"""Method to handler: middleware composed once, and the one place where an exception becomes a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from ferrule.errors import CapabilityNotSupported, EncodeError, Internal, MethodNotFound, Refusal
+from ferrule.protocol.call import Call, Note
+from ferrule.protocol.needs import Need
+
+logger = logging.getLogger("ferrule.dispatch")
+
+Handler = Callable[[Call], Awaitable[Any]]
+Instant = Callable[[Call], Any]
+Middleware = Callable[[Call, Handler], Awaitable[Any]]
+Done = Callable[[Call, Any], None]
+NoteHandler = Callable[[Note], None]
+
+
+class Dispatcher:
+    """Runs calls. Handlers wait and may be anyone's code; instant ones are our own, never wait and need no task."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        instant: Mapping[str, Instant],
+        notes: Mapping[str, NoteHandler],
+        middleware: Sequence[Middleware] = (),
+        *,
+        other_notes: NoteHandler | None = None,
+    ) -> None:
+        waiting = dict(handlers)
+        if middleware:
+            waiting.update({name: _waiting(handler) for name, handler in instant.items()})
+        self.handlers = {name: _composed(handler, middleware) for name, handler in waiting.items()}
+        self.instant = {} if middleware else dict(instant)
+        self.notes = dict(notes)
+        self._other_notes = other_notes
+
+    async def run(self, call: Call, done: Done) -> None:
+        """Run one call to its outcome, whatever its handler does, and hand the outcome over."""
+        try:
+            if call.retry:
+                call.answers = call.era.recall(call)
+            handler = self.handlers.get(call.row.name)
+            if handler is None:
+                raise _unserved(call)
+            outcome = call.era.seal(call, await handler(call))
+        except Refusal as refusal:
+            outcome = refusal
+        except BaseException as error:  # a handler may raise anything; it ends its own call only
+            outcome = self._explain(call, error)
+        done(call, outcome)
+
+    def run_now(self, call: Call, handler: Instant) -> Any:
+        """Run a call that cannot wait."""
+        try:
+            return call.era.seal(call, handler(call))
+        except Refusal as refusal:
+            return refusal
+        except Exception as error:
+            return self._explain(call, error)
+
+    def note(self, note: Note) -> None:
+        """Hand a notification to whoever listens to it."""
+        handler = self.notes.get(note.method, self._other_notes)
+        if handler is None:
+            logger.debug("no handler for the notification %s", note.method)
+            return
+        try:
+            handler(note)
+        except Exception:
+            logger.exception("the handler of the notification %s failed", note.method)
+
+    def _explain(self, call: Call, error: BaseException) -> Any:
+        need = need_within(error)
+        if need is not None:
+            try:
+                return call.era.pause(call, need)
+            except Refusal as refusal:
+                return refusal
+        if isinstance(error, CapabilityNotSupported):
+            return call.era.lacking(error)
+        if isinstance(error, asyncio.CancelledError) and (call.cancelled or _being_cancelled()):
+            return Internal("The call was cancelled: the server is shutting down")
+        return internal(call.method, error)
+
+
+def internal(what: str, error: BaseException) -> Internal:
+    """Log a failure under a reference number, and make the refusal that tells no more than the number."""
+    reference = secrets.token_hex(4)
+    logger.error("%s failed (reference %s)", what, reference, exc_info=error)
+    return Internal(f"Internal error (reference {reference})", {"reference": reference})
+
+
+def unencodable(call: Call, error: EncodeError) -> Internal:
+    """Make the refusal for a result that cannot be written as JSON."""
+    return internal(f"writing the result of {call.method}", error)
+
+
+def need_within(error: BaseException) -> Need | None:
+    """Find a Need, also inside the exception group of a task group."""
+    if isinstance(error, Need):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        found = [need for part in error.exceptions if (need := need_within(part)) is not None]
+        if found:
+            return Need([question for need in found for question in need.questions])
+    return None
+
+
+def _unserved(call: Call) -> MethodNotFound:
+    return MethodNotFound(f"Method not found: {call.method}", {"method": call.method})
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _composed(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
+    for layer in reversed(middleware):
+        handler = _around(layer, handler)
+    return handler
+
+
+def _around(layer: Middleware, proceed: Handler) -> Handler:
+    return lambda call: layer(call, proceed)
+
+
+def _waiting(handler: Instant) -> Handler:
+    async def wait(call: Call) -> Any:
+        return handler(call)
+
+    return wait

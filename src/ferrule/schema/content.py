@@ -1,0 +1,100 @@
+"""Content blocks: text, media, links and embedded resources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import field
+
+from ferrule.schema.model import Annotations, Icon, Model
+
+JsonObject = dict[str, Any]
+
+
+class Block(Model, kw_only=False, tag_field="type"):
+    """One piece of content."""
+
+
+class TextContent(Block, tag="text"):
+    """Text."""
+
+    text: str
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(default=None, name="_meta")
+
+
+class ImageContent(Block, tag="image"):
+    """An image, base64."""
+
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(default=None, name="_meta")
+
+
+class AudioContent(Block, tag="audio"):
+    """Sound, base64."""
+
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(default=None, name="_meta")
+
+
+class ResourceContents(Model, kw_only=True):
+    """What a resource holds: text or a base64 blob."""
+
+    uri: str
+    mime_type: str | None = None
+    text: str | None = None
+    blob: str | None = None
+    meta: JsonObject | None = field(default=None, name="_meta")
+
+
+class EmbeddedResource(Block, tag="resource"):
+    """A resource's contents inside a message."""
+
+    resource: ResourceContents
+    annotations: Annotations | None = None
+    meta: JsonObject | None = field(default=None, name="_meta")
+
+
+class ResourceLink(Block, tag="resource_link"):
+    """A pointer to a resource the client may read."""
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: Annotations | None = None
+    icons: list[Icon] | None = None
+    meta: JsonObject | None = field(default=None, name="_meta")
+
+
+class ToolUseContent(Block, tag="tool_use"):
+    """A model's wish to use a tool (sampling only)."""
+
+    id: str
+    name: str
+    input: JsonObject
+    meta: JsonObject | None = field(default=None, name="_meta")
+
+
+ContentBlock = TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink
+
+
+class ToolResultContent(Block, tag="tool_result"):
+    """What a tool a model wished to use has answered (sampling only)."""
+
+    tool_use_id: str
+    content: list[ContentBlock]
+    structured_content: Any = None
+    is_error: bool | None = None
+    meta: JsonObject | None = field(default=None, name="_meta")
+
+
+SamplingBlock = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent
+
+CONTENT_TYPES = (TextContent, ImageContent, AudioContent, EmbeddedResource, ResourceLink)

@@ -1,0 +1,135 @@
+"""What every part of the vocabulary is made of: models, metadata, icons, annotations, pages."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+Role = Literal["user", "assistant"]
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+CacheScope = Literal["public", "private"]
+
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+CLIENT_INFO_KEY = "io.modelcontextprotocol/clientInfo"
+CLIENT_CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
+SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
+
+
+class Model(Struct, omit_defaults=True, rename="camel", kw_only=True):
+    """A part of the vocabulary; unknown members are ignored, members at their default are not written."""
+
+
+class Value(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """A part of the vocabulary that never changes once made."""
+
+
+class Icon(Value, frozen=True, kw_only=True):
+    """A picture a client may show."""
+
+    src: str
+    mime_type: str | None = None
+    sizes: list[str] | None = None
+    theme: Literal["light", "dark"] | None = None
+
+
+class Annotations(Value, frozen=True, kw_only=True):
+    """Hints on who content is for and how much it matters."""
+
+    audience: list[Role] | None = None
+    priority: float | None = None
+    last_modified: str | None = None
+
+
+class Implementation(Value, frozen=True, kw_only=True):
+    """A program's name and version, for display and logs only."""
+
+    name: str
+    version: str = ""
+    title: str | None = None
+    description: str | None = None
+    website_url: str | None = None
+    icons: list[Icon] | None = None
+
+
+class RootsCapability(Value, frozen=True, kw_only=True):
+    """The client can list the folders it works in."""
+
+    list_changed: bool | None = None
+
+
+class SamplingCapability(Value, frozen=True, kw_only=True):
+    """The client can ask a model; with tools, with context."""
+
+    context: dict[str, Any] | None = None
+    tools: dict[str, Any] | None = None
+
+
+class ElicitationCapability(Value, frozen=True, kw_only=True):
+    """The client can ask its user, by form or by URL; neither named means by form."""
+
+    form: dict[str, Any] | None = None
+    url: dict[str, Any] | None = None
+
+
+class ClientCapabilities(Value, frozen=True, kw_only=True):
+    """What a client offers to a server; a member that is present, even empty, is supported."""
+
+    roots: RootsCapability | None = None
+    sampling: SamplingCapability | None = None
+    elicitation: ElicitationCapability | None = None
+    tasks: dict[str, Any] | None = None
+    experimental: dict[str, Any] | None = None
+    extensions: dict[str, Any] | None = None
+
+
+class Meta(Struct, gc=False):
+    """What the protocol itself reads from a request's `_meta`; everything else there is the users'."""
+
+    progress_token: int | str | None = field(default=None, name="progressToken")
+    version: str | UnsetType = field(default=UNSET, name=VERSION_KEY)
+    client_info: Implementation | UnsetType = field(default=UNSET, name=CLIENT_INFO_KEY)
+    client_capabilities: ClientCapabilities | UnsetType = field(default=UNSET, name=CLIENT_CAPABILITIES_KEY)
+    log_level: LogLevel | UnsetType = field(default=UNSET, name=LOG_LEVEL_KEY)
+
+
+class Params(Struct, rename="camel", gc=False, kw_only=True):
+    """Params of a request as received; subclasses add what their method reads."""
+
+    meta: Meta | None = field(default=None, name="_meta")
+
+
+class MetaOnly(Params, kw_only=True):
+    """Any request, read for its metadata alone."""
+
+
+class Page(Params, kw_only=True):
+    """Params of the list methods."""
+
+    cursor: str | None = None
+
+
+class Result(Model, kw_only=True):
+    """Any result; `result_type` and the cache hints exist from 2026-07-28 on."""
+
+    result_type: str | None = None
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class CacheableResult(Result, kw_only=True):
+    """A result the client may keep for a while."""
+
+    ttl_ms: int | None = None
+    cache_scope: CacheScope | None = None
+
+
+class PagedResult(CacheableResult, kw_only=True):
+    """One page of a list."""
+
+    next_cursor: str | None = None
+
+
+class EmptyResult(Result, kw_only=True):
+    """Nothing to tell but that it was done."""

@@ -1,0 +1,80 @@
+"""Resources and templates: what can be read."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from msgspec import UNSET, Raw, UnsetType, field
+
+from ferrule.schema.content import ResourceContents
+from ferrule.schema.model import Annotations, CacheableResult, Icon, Model, PagedResult, Params
+
+
+class Resource(Model, kw_only=True):
+    """A resource as listed."""
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: Annotations | None = None
+    icons: list[Icon] | None = None
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class ResourceTemplate(Model, kw_only=True):
+    """A family of resources with a pattern for their URIs."""
+
+    uri_template: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    icons: list[Icon] | None = None
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class ListResourcesResult(PagedResult, kw_only=True):
+    """One page of resources."""
+
+    resources: list[Resource]
+
+
+class ListResourceTemplatesResult(PagedResult, kw_only=True):
+    """One page of templates."""
+
+    resource_templates: list[ResourceTemplate]
+
+
+class ReadResourceParams(Params, kw_only=True):
+    """Which resource to read."""
+
+    uri: str
+    input_responses: Raw | UnsetType = UNSET
+    request_state: str | None = None
+
+
+class ReadResourceResult(CacheableResult, kw_only=True):
+    """What a resource holds."""
+
+    contents: list[ResourceContents]
+
+    @property
+    def text(self) -> str:
+        """All text of the contents, joined by line ends."""
+        return "\n".join(part.text for part in self.contents if part.text is not None)
+
+    @property
+    def blob(self) -> bytes:
+        """The first binary part, decoded; empty when there is none."""
+        return next((base64.b64decode(part.blob) for part in self.contents if part.blob is not None), b"")
+
+
+class SubscribeParams(Params, kw_only=True):
+    """Which resource to watch, or to watch no more (handshake era)."""
+
+    uri: str

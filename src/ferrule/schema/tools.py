@@ -1,0 +1,74 @@
+"""Tools: what a model may call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, Raw, UnsetType, field
+
+from ferrule.schema.content import ContentBlock, TextContent
+from ferrule.schema.model import Icon, Model, PagedResult, Params, Result, Value
+
+EMPTY_OBJECT = Raw(b"{}")
+
+
+class ToolAnnotations(Value, frozen=True, kw_only=True):
+    """Hints on what a tool does; a client must not trust them."""
+
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+
+class Tool(Model, kw_only=True):
+    """A tool as listed; schemas are kept exactly as written."""
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None = None
+    annotations: ToolAnnotations | None = None
+    execution: dict[str, Any] | None = None
+    icons: list[Icon] | None = None
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class ListToolsResult(PagedResult, kw_only=True):
+    """One page of tools."""
+
+    tools: list[Tool]
+
+
+class CallToolParams(Params, kw_only=True):
+    """Which tool, with what; the arguments stay raw until the tool's own type reads them."""
+
+    name: str
+    arguments: Raw = EMPTY_OBJECT
+    input_responses: Raw | UnsetType = UNSET
+    request_state: str | None = None
+
+
+class CallToolResult(Result, kw_only=True):
+    """What a tool answered."""
+
+    content: list[ContentBlock]
+    structured_content: Any = None
+    is_error: bool | None = None
+
+    @property
+    def text(self) -> str:
+        """All text of the result, its blocks joined by line ends."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
+
+    @property
+    def data(self) -> Any:
+        """The structured result, without the wrapping of values that are not objects; else the text."""
+        value = self.structured_content
+        if value is None:
+            return self.text or None
+        if isinstance(value, dict) and value.keys() == {"result"}:
+            return value["result"]
+        return value

@@ -1,0 +1,1 @@
+"""Offers tools, resources and prompts."""

@@ -1,0 +1,225 @@
+"""Read raw JSON into the values of a handler's parameters."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import astuple
+
+from ferrule.server.schemas import decode_hook
+from ferrule.server.signatures import Parameter, Signature
+from ferrule.server.validation import (
+    Checker,
+    InvalidArguments,
+    Violation,
+    excerpt,
+    missing,
+    own_schema,
+    refused_by_type,
+    unknown,
+)
+
+RawJson = bytes | msgspec.Raw
+Values = tuple[Any, ...]
+Read = Callable[[RawJson], Values]
+
+_SHARED_DEFAULTS = (int, float, str, bytes, bool, types.NoneType)
+
+
+class TypedReader:
+    """Reads arguments by the handler's annotations."""
+
+    def __init__(self, signature: Signature, schema: dict[str, Any]) -> None:
+        self.schema = schema
+        self._parameters = signature.parameters
+        self._decode = msgspec.json.Decoder(_struct(signature, closed=True), dec_hook=decode_hook).decode
+        self._checker: Checker | None = None
+        self._is_compiled = False
+
+    def reading(self) -> Read:
+        """Give the function that reads: at full speed, and again with care what failed so."""
+        decode, recover = self._decode, self._recover
+
+        def read(raw: RawJson) -> Values:
+            try:
+                return astuple(decode(raw))
+            except (ValueError, RecursionError):
+                return recover(raw)
+
+        return read
+
+    def _recover(self, raw: RawJson) -> Values:
+        arguments = _parse(raw)
+        known = {parameter.name for parameter in self._parameters}
+        values, lacking, refused = _convert_each(self._parameters, arguments)
+        shape = lacking + [unknown(name, value) for name, value in arguments.items() if name not in known]
+        if not shape and not refused:
+            return values
+        raise InvalidArguments([*shape, *self._explained(arguments, refused, len(bytes(raw)))])
+
+    def _explained(self, arguments: dict[str, Any], refused: dict[str, Violation], size: int) -> list[Violation]:
+        """Say all the schema has to say about what the types refused, and their own word where it is silent."""
+        if not refused:
+            return []
+        if not self._is_compiled:
+            self._checker, self._is_compiled = own_schema(self.schema), True
+        listed = self._checker.listed(arguments, size) if self._checker is not None else None
+        found = [violation for violation in listed or () if violation.parameter in refused]
+        told = {violation.parameter for violation in found}
+        return found + [violation for name, violation in refused.items() if name not in told]
+
+
+class SchemaReader:
+    """Reads arguments by a given schema, and then by the annotations there are."""
+
+    def __init__(self, signature: Signature, schema: dict[str, Any], checker: Checker) -> None:
+        self.schema = schema
+        self._checker = checker
+        self._parameters = signature.parameters
+        self._takes_rest = signature.takes_rest
+        self._struct = _struct(signature, closed=False)
+        names = [parameter.name for parameter in signature.parameters]
+        self._takes_whole = len(names) == 1 and not self._takes_rest and names[0] not in schema.get("properties", {})
+        self._taken = {*names, *signature.hidden, signature.context_parameter}
+
+    def reading(self) -> Read:
+        """Give the function that reads; a handler with `**kwargs` gets their dict as the last value."""
+        return self._read
+
+    def _read(self, raw: RawJson) -> Values:
+        arguments = _parse(raw)
+        if not self._checker.accepts(arguments):
+            arguments = self._repaired(arguments, len(bytes(raw)))
+        if self._takes_whole:
+            arguments = {self._parameters[0].name: arguments}
+        values = self._converted(arguments)
+        if self._takes_rest:
+            return (*values, {name: value for name, value in arguments.items() if name not in self._taken})
+        return values
+
+    def _converted(self, arguments: dict[str, Any]) -> Values:
+        try:
+            return astuple(msgspec.convert(arguments, self._struct, dec_hook=decode_hook, str_keys=True))
+        except (ValueError, RecursionError):
+            values, lacking, refused = _convert_each(self._parameters, arguments)
+        if lacking or refused:
+            raise InvalidArguments([*lacking, *refused.values()])
+        return values
+
+    def _repaired(self, arguments: dict[str, Any], size: int) -> dict[str, Any]:
+        """Parse the texts that were sent for something else, where that makes them valid."""
+        found = self._checker.violations(arguments, size)
+        wrong = {violation.parameter for violation in found}
+        parsed = {name: value for name in arguments if name in wrong for value in _parsed(arguments[name])}
+        if parsed:
+            still_wrong = {violation.parameter for violation in self._checker.violations(arguments | parsed, size)}
+            arguments = arguments | {name: value for name, value in parsed.items() if name not in still_wrong}
+            found = self._checker.violations(arguments, size)
+        if found:
+            raise InvalidArguments(found)
+        return arguments
+
+
+def _struct(signature: Signature, *, closed: bool) -> type[msgspec.Struct]:
+    """Make a struct with one field a parameter, numbered because a parameter's name may be no good field name."""
+    fields = []
+    names = {}
+    for number, parameter in enumerate(signature.parameters):
+        field: Any = msgspec.field()
+        if isinstance(parameter.default, _SHARED_DEFAULTS):
+            field = msgspec.field(default=parameter.default)
+        elif not parameter.required:
+            field = msgspec.field(default_factory=_default_factory(parameter.default))
+        fields.append((f"p{number}", parameter.annotation, field))
+        names[f"p{number}"] = parameter.name
+    return msgspec.defstruct(
+        "Arguments", fields, kw_only=True, rename=names, forbid_unknown_fields=closed, gc=False, module=__name__
+    )
+
+
+def _default_factory(default: Any) -> Callable[[], Any]:
+    """Copy a container, so that no call sees what another one put into it."""
+    if isinstance(default, list | dict | set | bytearray):
+        return lambda: copy.deepcopy(default)
+    return lambda: default
+
+
+def _parse(raw: RawJson) -> dict[str, Any]:
+    try:
+        arguments = msgspec.json.decode(raw) if bytes(raw) else {}
+    except (ValueError, RecursionError) as error:
+        text = bytes(raw).decode(errors="replace")
+        raise InvalidArguments([Violation("", excerpt(text), "json", f"cannot be read as JSON: {error}")]) from None
+    if not isinstance(arguments, dict):
+        raise InvalidArguments([Violation("", excerpt(arguments), "type", 'the arguments are not of type "object"')])
+    return arguments
+
+
+def _convert_each(
+    parameters: tuple[Parameter, ...], arguments: dict[str, Any]
+) -> tuple[Values, list[Violation], dict[str, Violation]]:
+    """Convert each argument on its own: the values, what is missing, and what each type refuses."""
+    values: list[Any] = []
+    lacking: list[Violation] = []
+    refused: dict[str, Violation] = {}
+    for parameter in parameters:
+        name = parameter.name
+        if name in arguments:
+            try:
+                values.append(_convert(arguments[name], parameter.annotation))
+            except msgspec.ValidationError as error:
+                refused[name] = refused_by_type(error, arguments[name], [name])
+            except RecursionError:
+                refused[name] = Violation(f"/{name}", "…", "depth", "is nested too deeply")
+        elif parameter.required:
+            lacking.append(missing(name, arguments))
+        else:
+            values.append(_default_factory(parameter.default)())
+    return tuple(values), lacking, refused
+
+
+def _convert(value: Any, annotation: Any) -> Any:
+    """Convert a value as it is, else with 2 for 2.0, else with a text parsed as the JSON it holds."""
+    try:
+        return msgspec.convert(value, annotation, dec_hook=decode_hook, str_keys=True)
+    except msgspec.ValidationError as error:
+        refusal = error
+    for candidate in _repairs(value):
+        try:
+            return msgspec.convert(candidate, annotation, dec_hook=decode_hook, str_keys=True)
+        except msgspec.ValidationError:
+            continue
+    raise refusal
+
+
+def _repairs(value: Any) -> Iterator[Any]:
+    yield _with_whole_numbers(value)
+    for parsed in _parsed(value):
+        yield parsed
+        yield _with_whole_numbers(parsed)
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """Write each float that is a whole number as an int: JSON Schema calls both integers."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [_with_whole_numbers(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(item) for key, item in value.items()}
+    return value
+
+
+def _parsed(value: Any) -> list[Any]:
+    """Give the JSON value a text holds, unless that is again a text."""
+    if not isinstance(value, str):
+        return []
+    try:
+        parsed = msgspec.json.decode(value)
+    except (ValueError, RecursionError):
+        return []
+    return [] if isinstance(parsed, str) else [parsed]

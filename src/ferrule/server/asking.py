@@ -1,0 +1,197 @@
+"""Questions to the client, written from Python values, and its answers read back into them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ferrule.errors import InvalidParams, SetupError
+from ferrule.protocol.needs import Question
+from ferrule.schema.elicitation import ElicitResult
+from ferrule.schema.model import Model
+from ferrule.schema.sampling import SamplingMessage
+from ferrule.server.schemas import schema_of
+
+_read_answer = msgspec.json.Decoder(ElicitResult).decode
+
+PRIMITIVES = frozenset({"string", "number", "integer", "boolean"})
+KEPT_RULES = frozenset({"type", "title", "description", "default", "enum", "enumNames", "oneOf", "format"}) | {
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "minItems",
+    "maxItems",
+    "items",
+}
+FORMATS = frozenset({"email", "uri", "date", "date-time"})
+
+SINGLE_FIELD = "value"
+
+
+class Elicitation(Struct, frozen=True):
+    """What the user did, and the value they gave when they accepted."""
+
+    action: str
+    data: Any = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the user accepted."""
+        return self.action == "accept"
+
+
+def elicit_question(message: str, schema: Any, key: str) -> Question:
+    """Ask for a form to be filled in; the schema is a type, a JSON Schema, or None for a mere yes."""
+    return Question("elicitation/create", {"message": message, "mode": "form", "requestedSchema": _form(schema)}, key)
+
+
+def url_question(message: str, url: str, key: str) -> Question:
+    """Ask for a URL to be visited."""
+    identity = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{url} {message}"))
+    return Question(
+        "elicitation/create", {"message": message, "mode": "url", "url": url, "elicitationId": identity}, key
+    )
+
+
+def _form(schema: Any) -> dict[str, Any]:
+    if schema is None:
+        return {"type": "object", "properties": {}}
+    if isinstance(schema, Mapping):
+        return _checked(dict(schema))
+    return _checked(_inlined(_single(schema) if is_primitive(schema) else schema_of(schema)))
+
+
+def is_primitive(schema: Any) -> bool:
+    """Tell whether a type is one value, not a form of several."""
+    return _inlined(schema_of(schema)).get("type") != "object"
+
+
+def _single(schema: Any) -> dict[str, Any]:
+    inner = schema_of(schema)
+    definitions = inner.pop("$defs", {})
+    return {
+        "type": "object",
+        "properties": {SINGLE_FIELD: inner},
+        "required": [SINGLE_FIELD],
+        "$defs": definitions,
+    }
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Put definitions where they are used: a form is flat."""
+    definitions = schema.pop("$defs", {})
+
+    def resolve(rules: Any) -> Any:
+        if isinstance(rules, dict):
+            if "$ref" in rules:
+                target = definitions.get(rules["$ref"].rpartition("/")[2], {})
+                return resolve({**target, **{k: v for k, v in rules.items() if k != "$ref"}})
+            return {k: resolve(v) for k, v in rules.items()}
+        return [resolve(item) for item in rules] if isinstance(rules, list) else rules
+
+    resolved: dict[str, Any] = resolve(schema)
+    return resolved
+
+
+def _checked(schema: dict[str, Any]) -> dict[str, Any]:
+    """Refuse forms a client cannot show, naming the field."""
+    if schema.get("type", "object") != "object":
+        raise SetupError("an elicitation form is an object with one member per field")
+    properties = {name: _field(name, rules) for name, rules in schema.get("properties", {}).items()}
+    form: dict[str, Any] = {"type": "object", "properties": properties}
+    if schema.get("required"):
+        form["required"] = list(schema["required"])
+    return form
+
+
+def _field(name: str, rules: dict[str, Any]) -> dict[str, Any]:
+    rules = _without_null(rules)
+    if "enum" in rules and "type" not in rules:
+        rules = {"type": "string", **rules}
+    kind = rules.get("type")
+    if kind == "array":
+        items = rules.get("items", {})
+        if not ("enum" in items or "anyOf" in items):
+            raise SetupError(f"elicitation field {name!r}: a list must choose from an enum of strings")
+    elif kind not in PRIMITIVES:
+        raise SetupError(
+            f"elicitation field {name!r}: {kind or 'this type'} is not text, a number, a truth or a choice"
+        )
+    kept = {rule: value for rule, value in rules.items() if rule in KEPT_RULES}
+    if kept.get("format") not in FORMATS:
+        kept.pop("format", None)
+    return kept
+
+
+def _without_null(rules: dict[str, Any]) -> dict[str, Any]:
+    """An optional field is one that may be left out; forms have no null."""
+    choices = [choice for choice in rules.get("anyOf", ()) if choice.get("type") != "null"]
+    if len(choices) == 1:
+        rest = {k: v for k, v in rules.items() if k != "anyOf" and not (k == "default" and v is None)}
+        return {**choices[0], **rest}
+    return rules
+
+
+def read_elicitation(raw: Raw, schema: Any) -> Elicitation:
+    """Read the user's answer into the type that was asked for."""
+    try:
+        answer = _read_answer(raw)
+    except (msgspec.DecodeError, RecursionError) as reason:
+        raise InvalidParams(f"The answer to the elicitation is malformed: {reason}") from None
+    if answer.action != "accept":
+        return Elicitation(answer.action)
+    content: Any = answer.content or {}
+    if schema is None or isinstance(schema, Mapping):
+        return Elicitation(answer.action, content or None)
+    try:
+        if is_primitive(schema):
+            return Elicitation(answer.action, msgspec.convert(content.get(SINGLE_FIELD), schema, strict=False))
+        return Elicitation(answer.action, msgspec.convert(content, schema, strict=False))
+    except msgspec.ValidationError as reason:
+        raise InvalidParams(f"The answer to the elicitation does not fit its form: {reason}") from None
+
+
+def sample_question(messages: Any, max_tokens: int, key: str, options: Mapping[str, Any]) -> Question:
+    """Ask the client's model."""
+    params = {"messages": [_message(part) for part in _listed(messages)], "maxTokens": max_tokens}
+    for name, value in options.items():
+        if value is not None:
+            params[_camel(name)] = _plain(value)
+    return Question("sampling/createMessage", params, key)
+
+
+def _listed(messages: Any) -> list[Any]:
+    return list(messages) if isinstance(messages, list | tuple) else [messages]
+
+
+def _message(part: Any) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"role": "user", "content": {"type": "text", "text": part}}
+    if isinstance(part, SamplingMessage):
+        message: dict[str, Any] = _plain(part)
+        return message
+    if isinstance(part, Mapping) and "role" in part:
+        content = part["content"]
+        text = {"type": "text", "text": content} if isinstance(content, str) else _plain(content)
+        return {"role": part["role"], "content": text}
+    return {"role": "user", "content": _plain(part)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Model):
+        return msgspec.to_builtins(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)

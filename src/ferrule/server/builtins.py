@@ -1,0 +1,168 @@
+"""What every server answers by itself: the handshake, discovery, lists, levels, subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from ferrule.errors import CapabilityOff
+from ferrule.protocol.call import Call, Note
+from ferrule.runtime.dispatch import Handler, Instant, NoteHandler
+from ferrule.schema.lifecycle import DiscoverResult, InitializeResult
+from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult
+from ferrule.schema.notices import (
+    ACKNOWLEDGED,
+    INITIALIZED,
+    PROMPTS_CHANGED,
+    RESOURCES_CHANGED,
+    ROOTS_CHANGED,
+    TOOLS_CHANGED,
+    ListenFilter,
+)
+from ferrule.server.catalogue import Catalogue
+from ferrule.server.context import LEVELS
+from ferrule.server.subscriptions import Listener, to_channel
+from ferrule.wire.messages import Notification
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+LIST_KINDS = (TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED)
+
+_read_any = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Builtins:
+    """The answers of one server that need no user's code."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def instant(self) -> dict[str, Instant]:
+        """What is answered on the spot."""
+        server = self._server
+        return {
+            "initialize": self.initialize,
+            "ping": self.ping,
+            "server/discover": self.discover,
+            "tools/list": self._lister(server.tools.catalogue, "tools"),
+            "prompts/list": self._lister(server.prompts.catalogue, "prompts"),
+            "resources/list": self._lister(server.resources.catalogue, "resources"),
+            "resources/templates/list": self._lister(server.resources.templates, "resources"),
+            "resources/subscribe": self.subscribe,
+            "resources/unsubscribe": self.unsubscribe,
+            "logging/setLevel": self.set_level,
+        }
+
+    def handlers(self) -> dict[str, Handler]:
+        """What runs somebody's code, or waits."""
+        server = self._server
+        return {
+            "tools/call": server.tools.call,
+            "resources/read": server.resources.read,
+            "prompts/get": server.prompts.fill,
+            "completion/complete": server.completions.complete,
+            "subscriptions/listen": self.listen,
+        }
+
+    def notes(self) -> dict[str, NoteHandler]:
+        """What is listened to."""
+        return {INITIALIZED: self.initialized, ROOTS_CHANGED: self._server.roots_changed}
+
+    def initialize(self, call: Call) -> InitializeResult:
+        """Make the handshake."""
+        server = self._server
+        link = server.link_of(call)
+        declared = _read_any(call.raw).get("capabilities", {})
+        revision = server.handshake.open(link.session, call.params, declared)
+        call.peer = link.session.peer  # type: ignore[assignment]  # known from here on
+        server.greet(link)
+        return InitializeResult(
+            protocol_version=revision.version,
+            capabilities=revision.trim(server.capabilities),
+            server_info=revision.trim(server.implementation),
+            instructions=server.instructions,
+        )
+
+    def initialized(self, note: Note) -> None:
+        """The client is ready for requests of ours."""
+        self._server.ready(note.channel)
+
+    def ping(self, call: Call) -> EmptyResult:
+        """Tell that we live."""
+        return EmptyResult()
+
+    def discover(self, call: Call) -> DiscoverResult:
+        """Tell what we are and can do."""
+        server = self._server
+        return DiscoverResult(
+            supported_versions=server.stateless.supported,
+            capabilities=call.peer.revision.trim(server.capabilities),
+            instructions=server.instructions,
+        )
+
+    def _lister(self, catalogue: Catalogue[Any], capability: str) -> Instant:
+        def page(call: Call) -> Raw:
+            if getattr(self._server.capabilities, capability) is None:
+                raise CapabilityOff(f"Method not found: this server offers no {capability}", {"capability": capability})
+            return catalogue.page(call)
+
+        return page
+
+    def set_level(self, call: Call) -> EmptyResult:
+        """Remember the least level this client wants."""
+        self._require("logging")
+        self._server.session_of(call).log_level = LEVELS[call.params.level]
+        return EmptyResult()
+
+    def subscribe(self, call: Call) -> EmptyResult:
+        """Let the client's link hear of a resource."""
+        self._require("resources")
+        self._server.resources.find(call.params.uri)
+        self._server.subscriptions.subscribe(self._server.session_of(call).listener, call.params.uri)
+        return EmptyResult()
+
+    def unsubscribe(self, call: Call) -> EmptyResult:
+        """Let the client's link hear of a resource no more."""
+        self._require("resources")
+        self._server.subscriptions.unsubscribe(self._server.session_of(call).listener, call.params.uri)
+        return EmptyResult()
+
+    async def listen(self, call: Call) -> EmptyResult:
+        """Hold a subscription open until the client or the server ends it."""
+        honoured, kinds = self._honoured(call.params.notifications)
+        tag = {SUBSCRIPTION_KEY: call.id}
+        listener = Listener(to_channel(call.channel), kinds, honoured.resource_subscriptions or (), call.id)
+        call.channel.send(Notification(ACKNOWLEDGED, {"_meta": tag, "notifications": honoured}))
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        call.on_cancel = lambda: None if ended.done() else ended.set_result(None)
+        self._server.subscriptions.add(listener)
+        try:
+            await ended
+        finally:
+            self._server.subscriptions.remove(listener)
+        return EmptyResult(meta=tag)
+
+    def _honoured(self, wanted: ListenFilter) -> tuple[ListenFilter, list[str]]:
+        """Choose of what is wanted what this server offers."""
+        offered = self._server.capabilities
+        flags = {
+            "tools_list_changed": (TOOLS_CHANGED, offered.tools),
+            "prompts_list_changed": (PROMPTS_CHANGED, offered.prompts),
+            "resources_list_changed": (RESOURCES_CHANGED, offered.resources),
+        }
+        granted = {
+            name: True
+            for name, (_, capability) in flags.items()
+            if getattr(wanted, name) and capability is not None and capability.list_changed
+        }
+        uris = wanted.resource_subscriptions if offered.resources is not None else None
+        honoured = msgspec.structs.replace(ListenFilter(resource_subscriptions=list(uris) if uris else None), **granted)
+        return honoured, [flags[name][0] for name in granted]
+
+    def _require(self, capability: str) -> None:
+        if getattr(self._server.capabilities, capability) is None:
+            raise CapabilityOff(f"Method not found: this server offers no {capability}", {"capability": capability})

@@ -1,0 +1,106 @@
+"""What a server lists: in order of registration, in pages, each encoded once and kept until something changes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import difflib
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from ferrule.errors import InvalidParams, SetupError
+from ferrule.protocol.call import Call
+from ferrule.schema.model import PagedResult
+
+Entry = TypeVar("Entry")
+
+_write = msgspec.json.Encoder().encode
+
+CURSOR_MARK = b"after:"
+
+
+class Catalogue(Generic[Entry]):
+    """Entries by key, and the pages that list them."""
+
+    def __init__(
+        self,
+        kind: str,
+        result: Callable[..., PagedResult],
+        listed: Callable[[Entry], Any],
+        *,
+        page_size: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.kind = kind
+        self.page_size = page_size
+        self._result = result
+        self._listed = listed
+        self._on_change = on_change
+        self._entries: dict[str, Entry] = {}
+        self._pages: dict[tuple[str, str | None], Raw] = {}
+        self.get = self._entries.get
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def add(self, key: str, entry: Entry, *, replace: bool = False) -> None:
+        """Offer one more; a second one under the same key is refused unless it is meant to replace the first."""
+        if key in self._entries and not replace:
+            raise SetupError(f"there is a {self.kind} {key!r} already: choose another name or remove the first")
+        self._entries[key] = entry
+        self.changed()
+
+    def remove(self, key: str) -> None:
+        """Offer one no longer."""
+        if self._entries.pop(key, None) is None:
+            raise SetupError(f"there is no {self.kind} {key!r}{self.hint(key)}")
+        self.changed()
+
+    def changed(self) -> None:
+        """Forget the encoded pages and tell whoever listens."""
+        self._pages.clear()
+        self._on_change()
+
+    def hint(self, key: str) -> str:
+        """Suggest what may have been meant."""
+        close = difflib.get_close_matches(key, self._entries, n=1)
+        return f"; did you mean {close[0]!r}?" if close else ""
+
+    def page(self, call: Call) -> Raw:
+        """Give one page in the form the caller's revision has."""
+        key = (call.peer.revision.version, call.params.cursor)
+        page = self._pages.get(key)
+        if page is None:
+            page = Raw(_write(call.era.seal(call, self._make(call.params.cursor))))
+            self._pages[key] = page
+        return page
+
+    def _make(self, cursor: str | None) -> PagedResult:
+        start = self._position(cursor)
+        listed = [self._listed(entry) for entry in list(self._entries.values())[start : start + self.page_size]]
+        end = start + len(listed)
+        result = self._result(listed)
+        if end < len(self._entries):
+            result.next_cursor = base64.urlsafe_b64encode(CURSOR_MARK + str(end).encode()).decode()
+        return result
+
+    def _position(self, cursor: str | None) -> int:
+        if cursor is None:
+            return 0
+        try:
+            mark = base64.b64decode(cursor, altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            mark = b""
+        digits = mark.removeprefix(CURSOR_MARK)
+        if digits == mark or not digits.isdigit() or not 0 < int(digits) < len(self._entries):
+            raise InvalidParams("Invalid cursor: it is not one this server gave for the list as it is now")
+        return int(digits)

@@ -1,0 +1,298 @@
+"""What a handler may use: its call, its client, its server."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from ferrule.errors import Declined, SetupError, ToolError
+from ferrule.protocol.call import Call, Peer
+from ferrule.protocol.needs import Answers, Question
+from ferrule.schema.model import Implementation, LogLevel
+from ferrule.schema.notices import LOG_MESSAGE, PROGRESS
+from ferrule.schema.roots import ListRootsResult, Root
+from ferrule.schema.sampling import CreateMessageResult
+from ferrule.server.asking import Elicitation, elicit_question, read_elicitation, sample_question, url_question
+from ferrule.wire.messages import Notification
+
+if TYPE_CHECKING:
+    from ferrule.schema.resources import ReadResourceResult
+    from ferrule.server.server import Server
+
+logger = logging.getLogger("ferrule.context")
+
+LEVELS: dict[str, int] = {
+    level: rank
+    for rank, level in enumerate(
+        ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"),
+    )
+}
+
+_read_message = msgspec.json.Decoder(CreateMessageResult).decode
+_read_roots = msgspec.json.Decoder(ListRootsResult).decode
+_read_meta = msgspec.json.Decoder(dict[str, Any]).decode
+_read_any = msgspec.json.Decoder().decode
+_write = msgspec.json.Encoder().encode
+
+
+class Context:
+    """What a handler receives when it asks for a `Context`."""
+
+    __slots__ = ("_call", "server")
+
+    def __init__(self, call: Call, server: Server) -> None:
+        self._call = call
+        self.server = server
+
+    # -- who asks
+
+    @property
+    def request_id(self) -> int | str:
+        """The id of the request being answered."""
+        return self._call.id
+
+    @property
+    def peer(self) -> Peer:
+        """The client as far as the protocol lets us know it: revision, capabilities, name."""
+        return self._call.peer
+
+    @property
+    def client(self) -> Implementation | None:
+        """The client's own name and version; for display and logs only."""
+        return self._call.peer.implementation
+
+    @property
+    def principal(self) -> str | None:
+        """Who is authenticated, if anyone."""
+        return self._call.origin.principal
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The HTTP headers of the request, empty on other transports."""
+        return self._call.origin.headers
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Everything in the request's `_meta`."""
+        meta: dict[str, Any] = _read_meta(self._call.raw).get("_meta") or {}
+        return meta
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the client has withdrawn the request; a handler in a thread looks here."""
+        return self._call.cancelled
+
+    @property
+    def lifespan(self) -> Any:
+        """What the server's lifespan yielded."""
+        return self.server.lifespan_value
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Values kept between requests: per session; in the stateless era per principal."""
+        return self.server.state_of(self._call)
+
+    # -- telling
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far the work is; does nothing when it did not ask to know."""
+        call = self._call
+        token = None if call.meta is None else call.meta.progress_token
+        if token is None or call.cancelled:
+            return
+        if call.progressed is not None and progress <= call.progressed:
+            logger.warning(
+                "progress of %s must increase: %s after %s was dropped", call.method, progress, call.progressed
+            )
+            return
+        call.progressed = progress
+        if not self.server.progress_allowed(call):
+            return
+        params: dict[str, Any] = {"progressToken": token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        call.channel.send(Notification(PROGRESS, params))
+        await call.channel.wait_writable()
+
+    progress = report_progress
+
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
+        """Send the client a log message, if it wants messages of this level."""
+        if level not in LEVELS:
+            raise ValueError(f"unknown log level {level!r}; one of {', '.join(LEVELS)}")
+        call = self._call
+        if call.cancelled or not self.server.wants_log(call, LEVELS[level]):
+            return
+        params: dict[str, Any] = {"level": level, "data": data}
+        if logger is not None:
+            params["logger"] = logger
+        call.channel.send(Notification(LOG_MESSAGE, params))
+        await call.channel.wait_writable()
+
+    async def debug(self, data: Any, logger: str | None = None) -> None:
+        """Log at level debug."""
+        await self.log("debug", data, logger)
+
+    async def info(self, data: Any, logger: str | None = None) -> None:
+        """Log at level info."""
+        await self.log("info", data, logger)
+
+    async def warning(self, data: Any, logger: str | None = None) -> None:
+        """Log at level warning."""
+        await self.log("warning", data, logger)
+
+    async def error(self, data: Any, logger: str | None = None) -> None:
+        """Log at level error."""
+        await self.log("error", data, logger)
+
+    # -- asking
+
+    async def elicit(self, message: str, schema: Any = None, *, key: str = "", url: str = "") -> Elicitation:
+        """Ask the client's user, by form, or by a URL to visit; gives `.action` and `.data`."""
+        if url:
+            question = url_question(message, url, key)
+            return read_elicitation((await self._learn([question]))[0], None)
+        question = elicit_question(message, schema, key)
+        return read_elicitation((await self._learn([question]))[0], schema)
+
+    async def ask(self, message: str, schema: Any = None, *, key: str = "") -> Any:
+        """Ask the client's user and give the value; raises Declined when there is none."""
+        answer = await self.elicit(message, schema, key=key)
+        if answer.action != "accept":
+            raise Declined(answer.action)
+        return answer.data
+
+    async def ask_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
+        """Ask several things at once, each under its key; gives the values by key."""
+        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
+        values = {}
+        for (key, (_, schema)), raw in zip(questions.items(), await self._learn(asked), strict=True):
+            answer = read_elicitation(raw, schema)
+            if answer.action != "accept":
+                raise Declined(answer.action)
+            values[key] = answer.data
+        return values
+
+    async def sample(
+        self, messages: Any, *, max_tokens: int = 1000, key: str = "", **options: Any
+    ) -> CreateMessageResult:
+        """Ask the client's model; `messages` is text, a message or a list of them."""
+        raw = (await self._learn([sample_question(messages, max_tokens, key, options)]))[0]
+        try:
+            return _read_message(raw)
+        except msgspec.ValidationError as reason:
+            raise ToolError(f"the client's model gave no usable answer: {reason}") from None
+
+    async def list_roots(self, *, key: str = "") -> list[Root]:
+        """Ask the client for the folders it works in."""
+        raw = (await self._learn([Question("roots/list", {}, key)]))[0]
+        try:
+            return _read_roots(raw).roots
+        except msgspec.ValidationError as reason:
+            raise ToolError(f"the client gave no usable roots: {reason}") from None
+
+    async def step(self, name: str, deed: Callable[[], Any] | Awaitable[Any]) -> Any:
+        """Do something that must not happen twice: what it gives is remembered over the rounds of this call."""
+        answers = self._answers()
+        place = answers.place_step(name)
+        known = answers.find_step(place)
+        if known is not None:
+            if inspect.iscoroutine(deed):
+                deed.close()
+            return _read_any(known)
+        value = deed() if callable(deed) else deed
+        if inspect.isawaitable(value):
+            value = await value
+        answers.keep_step(place, Raw(_write(value)))
+        return value
+
+    def _answers(self) -> Answers:
+        call = self._call
+        if call.answers is None:
+            call.answers = call.era.recall(call)
+        return call.answers
+
+    async def _learn(self, questions: Sequence[Question]) -> list[Raw]:
+        """Give the answers: from earlier rounds where they are known, from the client where not."""
+        answers = self._answers()
+        places = [answers.place(question) for question in questions]
+        known = [answers.find(place, question) for place, question in zip(places, questions, strict=True)]
+        missing = [(p, q) for p, q, answer in zip(places, questions, known, strict=True) if answer is None]
+        if missing:
+            fresh = iter(await _all(self._call.era.ask(self._call, missing)))
+            return [next(fresh) if answer is None else answer for answer in known]
+        return [answer for answer in known if answer is not None]
+
+    # -- the rest
+
+    async def read_resource(self, uri: str) -> ReadResourceResult:
+        """Read one of the server's own resources."""
+        return await self.server.read_resource(uri, self)
+
+    @property
+    def sync(self) -> SyncContext:
+        """The same calls for a plain `def` handler: each blocks the handler's own thread only."""
+        return SyncContext(self)
+
+    @property
+    def call(self) -> Call:
+        """The call itself, for middleware and extensions."""
+        return self._call
+
+
+async def _all(awaitables: Sequence[Awaitable[Raw]]) -> list[Raw]:
+    return list(await asyncio.gather(*awaitables)) if len(awaitables) > 1 else [await awaitables[0]]
+
+
+class SyncContext:
+    """Context for handlers that run in a thread."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._context, name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
+        loop = self._context.server.loop
+
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            if loop is None or _running_loop() is loop:
+                raise SetupError(f"ctx.sync.{name} would block the event loop: use `await ctx.{name}` in async code")
+            return _run_in(loop, attribute(*args, **kwargs))
+
+        return wait
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in the loop from a thread; a BaseException such as Need comes back as itself."""
+
+    async def contained() -> tuple[Any, BaseException | None]:
+        try:
+            return await work, None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # handed to the thread, which raises it where it belongs
+            return None, error
+
+    value, error = asyncio.run_coroutine_threadsafe(contained(), loop).result()
+    if error is not None:
+        raise error
+    return value

@@ -1,0 +1,174 @@
+"""The resources of a server: add, remove, list, read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from ferrule.errors import CapabilityOff, InvalidUri, ResourceNotFound, SetupError
+from ferrule.protocol.call import Call
+from ferrule.schema.content import ResourceContents
+from ferrule.schema.model import Annotations, Icon
+from ferrule.schema.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
+from ferrule.server.binding import Binding, InvalidArguments, bind
+from ferrule.server.catalogue import Catalogue
+from ferrule.server.context import Context
+from ferrule.server.results import contents_of
+from ferrule.server.threads import Bulkhead
+from ferrule.server.uri_template import UriTemplate
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+
+_write = msgspec.json.Encoder().encode
+
+
+class ResourceOptions(Struct, frozen=True, kw_only=True):
+    """What can be said about a resource besides its function."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: Annotations | None = None
+    icons: list[Icon] | None = None
+    meta: Mapping[str, Any] | None = None
+    inline: bool = False
+    max_threads: int = 32
+
+
+class RegisteredResource:
+    """A resource or a template, ready to be read."""
+
+    __slots__ = ("binding", "bulkhead", "listed", "mime_type", "takes_uri", "template", "uri")
+
+    def __init__(self, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None) -> None:
+        self.uri = uri
+        self.template = UriTemplate(uri)
+        self.binding = binding
+        self.bulkhead = bulkhead
+        self.mime_type = options.mime_type
+        self.takes_uri = "uri" in binding.parameters and "uri" not in self.template.variables
+        self.listed = _listed(self.template, uri, binding, options)
+
+    async def read(self, uri: str, variables: Mapping[str, Any], context: Context | None) -> ReadResourceResult:
+        """Run the handler and make contents of what it gives."""
+        values = {**variables, "uri": uri} if self.takes_uri else variables
+        raw = _write(values)
+        if self.bulkhead is not None:
+            value = await self.bulkhead.run(lambda: self.binding.invoke(raw, context))
+        else:
+            value = self.binding.invoke(raw, context)
+            if self.binding.is_async:
+                value = await value
+        return contents_of(value, uri, self.mime_type)
+
+
+class Resources:
+    """The resources and templates of one server."""
+
+    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
+        self._server = server
+        self.catalogue: Catalogue[RegisteredResource] = Catalogue(
+            "resource",
+            lambda resources: ListResourcesResult(resources=resources),
+            lambda entry: entry.listed,
+            page_size=page_size,
+            on_change=on_change,
+        )
+        self.templates: Catalogue[RegisteredResource] = Catalogue(
+            "resource template",
+            lambda templates: ListResourceTemplatesResult(resource_templates=templates),
+            lambda entry: entry.listed,
+            page_size=page_size,
+            on_change=on_change,
+        )
+
+    @property
+    def offered(self) -> bool:
+        """Whether there is anything to read."""
+        return bool(len(self.catalogue) or len(self.templates))
+
+    def add(self, uri: str, fn: Callable[..., Any], options: ResourceOptions) -> RegisteredResource:
+        """Offer a function as a resource, or as a template when its URI has variables."""
+        if not SCHEME.match(uri):
+            raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
+        binding = bind(fn, context_type=Context, content_types=(ResourceContents, ReadResourceResult))
+        bulkhead = None
+        if not binding.is_async and not options.inline:
+            bulkhead = Bulkhead(self._server.threads, options.max_threads)
+        entry = RegisteredResource(uri, binding, options, bulkhead)
+        _check_parameters(entry)
+        (self.templates if entry.template.is_template else self.catalogue).add(uri, entry)
+        return entry
+
+    def remove(self, uri: str) -> None:
+        """Offer a resource or template no longer."""
+        (self.templates if uri in self.templates else self.catalogue).remove(uri)
+
+    async def read(self, call: Call) -> ReadResourceResult:
+        """Answer `resources/read`."""
+        if not self.offered:
+            raise CapabilityOff("Method not found: this server offers no resources", {"capability": "resources"})
+        return await self.read_uri(call.params.uri, lambda: Context(call, self._server))
+
+    async def read_uri(self, uri: str, context: Callable[[], Context | None]) -> ReadResourceResult:
+        """Read by URI: an exact resource first, then the templates in order of registration."""
+        entry, variables = self.find(uri)
+        wanted = context() if entry.binding.context_parameter is not None else None
+        try:
+            return await entry.read(uri, variables, wanted)
+        except InvalidArguments as error:
+            raise InvalidUri(uri, str(error)) from None
+
+    def find(self, uri: str) -> tuple[RegisteredResource, Mapping[str, Any]]:
+        """Find what answers to a URI, and what its variables are."""
+        entry = self.catalogue.get(uri)
+        if entry is not None:
+            return entry, {}
+        if not SCHEME.match(uri):
+            raise InvalidUri(uri, "it has no scheme")
+        for candidate in self.templates:
+            variables = candidate.template.match(uri)
+            if variables is not None:
+                return candidate, variables
+        raise ResourceNotFound(uri)
+
+
+def _check_parameters(entry: RegisteredResource) -> None:
+    """A template's variables and its function's parameters must fit."""
+    known = set(entry.template.variables) | ({"uri"} if entry.takes_uri else set())
+    missing = [name for name in entry.binding.required if name not in known]
+    if missing:
+        raise SetupError(f"{entry.binding.name}: no variable of {entry.uri!r} fills the parameter {missing[0]!r}")
+    unused = [name for name in entry.template.variables if name not in entry.binding.parameters]
+    if unused:
+        raise SetupError(f"{entry.binding.name}: the variable {unused[0]!r} of {entry.uri!r} has no parameter")
+
+
+def _listed(template: UriTemplate, uri: str, binding: Binding, options: ResourceOptions) -> Resource | ResourceTemplate:
+    facts: dict[str, Any] = {
+        "name": options.name or binding.name,
+        "title": options.title,
+        "description": options.description or binding.description,
+        "mime_type": options.mime_type,
+        "annotations": options.annotations,
+        "icons": options.icons,
+        "meta": dict(options.meta) if options.meta else None,
+    }
+    if template.is_template:
+        return ResourceTemplate(uri_template=uri, **facts)
+    return Resource(uri=uri, size=options.size, **facts)

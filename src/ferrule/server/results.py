@@ -1,0 +1,174 @@
+"""What a handler returned, as the result its method has."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ferrule.errors import FerruleError
+from ferrule.schema.content import CONTENT_TYPES, ContentBlock, ResourceContents, TextContent
+from ferrule.schema.model import Role
+from ferrule.schema.prompts import GetPromptResult, PromptMessage
+from ferrule.schema.resources import ReadResourceResult
+from ferrule.schema.tools import CallToolResult
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+Wrap = Callable[[Any], CallToolResult]
+
+
+class UnwritableResult(FerruleError):
+    """A handler returned something that JSON cannot say."""
+
+
+def json_of(value: Any) -> bytes:
+    """Write a value as JSON, refusing what JSON has no form for."""
+    try:
+        written = _encode(value)
+    except RecursionError:
+        raise UnwritableResult("the result is nested too deeply or contains itself") from None
+    except (TypeError, ValueError, OverflowError) as reason:
+        raise UnwritableResult(f"the result cannot be written as JSON: {reason}") from None
+    if b"null" in written and _has_nonfinite(value):
+        raise UnwritableResult("the result contains NaN or infinity, which JSON has no form for")
+    return written
+
+
+def _has_nonfinite(value: Any) -> bool:
+    """Look for NaN and infinity, which the encoder writes as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(_has_nonfinite(item) for item in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(_has_nonfinite(item) for item in value)
+    if isinstance(value, str | bytes | int | None):
+        return False
+    return _has_nonfinite(msgspec.to_builtins(value, builtin_types=(float,), str_keys=True))
+
+
+def text_result(value: str) -> CallToolResult:
+    """Make the result of a tool that says something."""
+    return CallToolResult(content=[TextContent(value)])
+
+
+def failed(message: str) -> CallToolResult:
+    """Make the result of a tool that failed."""
+    return CallToolResult(content=[TextContent(message)], is_error=True)
+
+
+def unstructured(value: Any) -> CallToolResult:
+    """Wrap what a tool without an output schema returned."""
+    if isinstance(value, str):
+        return CallToolResult(content=[TextContent(value)])
+    if isinstance(value, CallToolResult):
+        return copy.copy(value)
+    if value is None:
+        return CallToolResult(content=[])
+    return CallToolResult(content=blocks(value))
+
+
+def blocks(value: Any) -> list[ContentBlock]:
+    """Make content blocks of a value."""
+    if isinstance(value, CONTENT_TYPES):
+        return [value]
+    if isinstance(value, list | tuple) and any(isinstance(item, CONTENT_TYPES) for item in value):
+        return [block for item in value for block in blocks(item)]
+    if isinstance(value, str):
+        return [TextContent(value)]
+    return [TextContent(json_of(value).decode())]
+
+
+def wrapped_text(value: Any) -> CallToolResult:
+    """Wrap a value whose type says text."""
+    if type(value) is str:
+        return CallToolResult(content=[TextContent(value)], structured_content={"result": value})
+    return wrapped(value)
+
+
+def wrapped_number(value: Any) -> CallToolResult:
+    """Wrap a value whose type says integer or truth."""
+    if type(value) is int:
+        return CallToolResult(content=[TextContent(str(value))], structured_content={"result": value})
+    return wrapped(value)
+
+
+def wrapped(value: Any) -> CallToolResult:
+    """Wrap a value that is not an object."""
+    if isinstance(value, CallToolResult):
+        return copy.copy(value)
+    written = json_of(value)
+    text = value if isinstance(value, str) else written.decode()
+    return CallToolResult(content=[TextContent(text)], structured_content={"result": Raw(written)})
+
+
+def structured(value: Any) -> CallToolResult:
+    """Wrap a value that is an object, written once for both forms."""
+    if isinstance(value, CallToolResult):
+        return copy.copy(value)
+    written = json_of(value)
+    return CallToolResult(content=[TextContent(written.decode())], structured_content=Raw(written))
+
+
+def wrapper_for(returns: Any, output_schema: Mapping[str, Any] | None, wraps: bool) -> Wrap:
+    """Choose, once, how a tool's values are wrapped."""
+    if output_schema is None:
+        return unstructured
+    if not wraps:
+        return structured
+    if returns is str:
+        return wrapped_text
+    return wrapped_number if returns is int else wrapped
+
+
+def contents_of(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
+    """Make the result of reading a resource."""
+    if isinstance(value, ReadResourceResult):
+        return copy.copy(value)
+    parts = value if isinstance(value, list | tuple) and _holds_contents(value) else [value]
+    return ReadResourceResult(contents=[_contents(part, uri, mime_type) for part in parts])
+
+
+def _holds_contents(parts: Any) -> bool:
+    return bool(parts) and all(isinstance(part, ResourceContents | str | bytes) for part in parts)
+
+
+def _contents(part: Any, uri: str, mime_type: str | None) -> ResourceContents:
+    if isinstance(part, ResourceContents):
+        return part
+    if isinstance(part, str):
+        return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=part)
+    if isinstance(part, bytes | bytearray | memoryview):
+        blob = base64.b64encode(part).decode("ascii")
+        return ResourceContents(uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob)
+    return ResourceContents(uri=uri, mime_type=mime_type or "application/json", text=json_of(part).decode())
+
+
+def prompt_of(value: Any, description: str | None) -> GetPromptResult:
+    """Make the result of getting a prompt."""
+    if isinstance(value, GetPromptResult):
+        return copy.copy(value)
+    parts = value if isinstance(value, list | tuple) else [value]
+    return GetPromptResult(description=description, messages=[_message(part) for part in parts])
+
+
+def _message(part: Any) -> PromptMessage:
+    if isinstance(part, PromptMessage):
+        return part
+    if isinstance(part, Mapping) and part.keys() >= {"role", "content"}:
+        role: Role = "assistant" if part["role"] == "assistant" else "user"
+        return PromptMessage(role=role, content=_block(part["content"]))
+    return PromptMessage(role="user", content=_block(part))
+
+
+def _block(value: Any) -> ContentBlock:
+    if isinstance(value, Mapping) and "type" in value:
+        block: ContentBlock = msgspec.convert(value, ContentBlock)
+        return block
+    return blocks(value)[0]

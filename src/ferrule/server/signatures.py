@@ -1,0 +1,319 @@
+"""Read what a handler asks for: its parameters, its context, its return type and its docstring."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+import msgspec
+
+from ferrule.errors import SetupError
+
+NOTHING: Final = inspect.Parameter.empty
+
+_ARGUMENT_SECTIONS = {"args", "arguments", "parameters", "params", "keyword args", "keyword arguments"}
+_OTHER_SECTIONS = {"returns", "return", "yields", "yield", "raises", "raise", "other parameters", "warns", "receives"}
+_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)")
+_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
+_SPHINX_FIELD = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
+_SPHINX_PARAMETER = {"param", "parameter", "arg", "argument", "key", "keyword"}
+_SPHINX_OTHER = {"type", "return", "returns", "rtype", "raise", "raises", "except", "exception", "yield", "yields"}
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One argument a caller may send."""
+
+    name: str
+    annotation: Any
+    default: Any = NOTHING
+    description: str | None = None
+
+    @property
+    def required(self) -> bool:
+        """Whether a call without it is refused."""
+        return self.default is NOTHING
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """What a handler is called, what it takes and how it runs."""
+
+    fn: Callable[..., Any]
+    name: str
+    description: str | None
+    is_async: bool
+    is_generator: bool
+    is_async_generator: bool
+    context_parameter: str | None
+    parameters: tuple[Parameter, ...]
+    positional: tuple[str, ...]
+    hidden: dict[str, Any]
+    takes_rest: bool
+    returns: Any
+
+
+def read_signature(
+    fn: Callable[..., Any],
+    *,
+    context_type: type | None = None,
+    content_types: tuple[type, ...] = (),
+    hidden: frozenset[str] = frozenset(),
+    open_ended: bool = False,
+    name: str | None = None,
+) -> Signature:
+    """Read a callable's signature; `open_ended` allows `*args` and `**kwargs`."""
+    name = name or _name_of(fn)
+    offered = _offered(fn, name)
+    fillable = _fillable(offered, name, open_ended)
+    if missing := hidden - {raw.name for raw in fillable}:
+        raise SetupError(f"{name}() has no parameter {', '.join(sorted(missing))} to hide")
+    namespace = _namespace(_underlying(fn), (*content_types, *([context_type] if context_type else [])))
+    description, texts = split_docstring(_docstring_of(fn))
+    shown = [raw for raw in fillable if raw.name not in hidden]
+    annotations = {raw.name: _resolve(raw.annotation, namespace, f"{name}(): parameter {raw.name!r}") for raw in shown}
+    context = _context_among(annotations, context_type, name)
+    probe = _probe(fn)
+    return Signature(
+        fn=fn,
+        name=name,
+        description=description,
+        is_async=inspect.iscoroutinefunction(probe),
+        is_generator=inspect.isgeneratorfunction(probe),
+        is_async_generator=inspect.isasyncgenfunction(probe),
+        context_parameter=context,
+        parameters=tuple(_parameter(raw, annotations[raw.name], texts, name) for raw in shown if raw.name != context),
+        positional=tuple(raw.name for raw in fillable if raw.kind is not raw.KEYWORD_ONLY),
+        hidden={raw.name: raw.default for raw in fillable if raw.name in hidden},
+        takes_rest=any(raw.kind is raw.VAR_KEYWORD for raw in offered),
+        returns=_resolve(inspect.signature(fn).return_annotation, namespace, f"{name}(): the return type"),
+    )
+
+
+def _offered(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    """Every parameter a call may still fill: what a partial presets is not offered again."""
+    if isinstance(fn, classmethod):
+        raise SetupError(f"{name} is an unbound classmethod: register it through its class, as in Class.{name}")
+    try:
+        offered = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise SetupError(f"{name}: its signature cannot be read ({error}); wrap it in a function") from error
+    _refuse_unbound_method(fn, offered, name)
+    preset: set[str] = set()
+    while isinstance(fn, functools.partial):
+        preset |= fn.keywords.keys()
+        fn = fn.func
+    return [parameter for parameter in offered if parameter.name not in preset]
+
+
+def _refuse_unbound_method(fn: Callable[..., Any], offered: Sequence[inspect.Parameter], name: str) -> None:
+    owner = getattr(fn, "__qualname__", "").rpartition(".")[0]
+    first = offered[0] if offered else None
+    if not inspect.isfunction(fn) or first is None or not owner or owner.endswith("<locals>"):
+        return
+    if first.name in {"self", "cls"} and first.annotation is NOTHING:
+        raise SetupError(f"{name}() is a method without its object: register the bound method, as in object.{name}")
+
+
+def _fillable(offered: Sequence[inspect.Parameter], name: str, open_ended: bool) -> list[inspect.Parameter]:
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    for parameter in offered:
+        if parameter.kind in stars and not open_ended:
+            raise SetupError(
+                f"{name}(): parameter {stars[parameter.kind]}{parameter.name} has no schema:"
+                " name each parameter, or give schema={...}"
+            )
+    return [parameter for parameter in offered if parameter.kind not in stars]
+
+
+def _parameter(raw: inspect.Parameter, annotation: Any, texts: dict[str, str], name: str) -> Parameter:
+    if annotation is NOTHING:
+        annotation = Any
+    for found in (raw.default, *getattr(annotation, "__metadata__", ())):
+        if type(found).__module__.startswith("pydantic."):
+            raise SetupError(
+                f"{name}(): parameter {raw.name!r} uses pydantic.Field, which is not read here:"
+                " write Annotated[type, msgspec.Meta(ge=..., description=...)] and a plain default"
+            )
+    description = _annotated_text(annotation) or texts.get(raw.name)
+    if raw.default is None and annotation is not Any:
+        annotation = Union[annotation, None]  # noqa: UP007  `|` refuses some typing objects
+    return Parameter(raw.name, annotation, raw.default, description)
+
+
+def _annotated_text(annotation: Any) -> str | None:
+    """The description inside `Annotated`: a text, a `msgspec.Meta` or a `typing_extensions.Doc`."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return next(filter(None, map(_annotated_text, get_args(annotation))), None)
+    for item in getattr(annotation, "__metadata__", ()):
+        text = item if isinstance(item, str) else getattr(item, "description", getattr(item, "documentation", None))
+        if isinstance(text, str):
+            return text
+    return None
+
+
+def _context_among(annotations: dict[str, Any], context_type: type | None, name: str) -> str | None:
+    if context_type is None:
+        return None
+    found = [parameter for parameter, annotation in annotations.items() if _is_context(annotation, context_type)]
+    if len(found) > 1:
+        raise SetupError(f"{name}() takes two contexts, {found[0]!r} and {found[1]!r}: keep one")
+    return found[0] if found else None
+
+
+def _is_context(annotation: Any, context_type: type) -> bool:
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = [member for member in get_args(annotation) if member is not types.NoneType]
+        return len(members) == 1 and _is_context(members[0], context_type)
+    plain = get_origin(annotation) or annotation
+    return isinstance(plain, type) and issubclass(plain, context_type)
+
+
+def _resolve(annotation: Any, namespace: dict[str, Any], place: str) -> Any:
+    if annotation is NOTHING:
+        return NOTHING
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        return typing.get_type_hints(holder, namespace, include_extras=True)["it"]
+    except (NameError, SyntaxError, TypeError, AttributeError) as error:
+        raise SetupError(
+            f"{place}: the annotation {annotation!r} cannot be resolved ({error});"
+            " its names must exist in the module at run time, not only under TYPE_CHECKING or inside a function"
+        ) from error
+
+
+def _namespace(function: Any, known: tuple[type, ...]) -> dict[str, Any]:
+    """The names a string annotation may use; `known` types resolve even when imported for type checking only."""
+    names: dict[str, Any] = {type_.__name__: type_ for type_ in known}
+    names |= getattr(function, "__globals__", {})
+    names |= {parameter.__name__: parameter for parameter in getattr(function, "__type_params__", ())}
+    code = getattr(function, "__code__", None)
+    for name, cell in zip(code.co_freevars if code else (), getattr(function, "__closure__", None) or (), strict=True):
+        # A cell is empty while the class it names is still being defined.
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return names
+
+
+def _underlying(fn: Any) -> Any:
+    """The Python function behind partials, methods, wrappers, classes and callable objects."""
+    while not inspect.isfunction(fn) or hasattr(fn, "__wrapped__"):
+        if isinstance(fn, functools.partial):
+            fn = fn.func
+        elif isinstance(fn, types.MethodType | staticmethod):
+            fn = fn.__func__
+        elif hasattr(fn, "__wrapped__"):
+            fn = fn.__wrapped__
+        elif inspect.isclass(fn):
+            return fn.__init__
+        elif inspect.isfunction(call := vars(type(fn)).get("__call__")):
+            fn = call
+        else:
+            return fn
+    return fn
+
+
+def _without_partial(fn: Any) -> Any:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return fn
+
+
+def _probe(fn: Any) -> Any:
+    """What to ask whether a call gives a coroutine or a generator."""
+    fn = _without_partial(fn)
+    if inspect.isroutine(fn) or inspect.isclass(fn):
+        return fn.__func__ if isinstance(fn, staticmethod) else fn
+    return type(fn).__call__
+
+
+def _name_of(fn: Any) -> str:
+    fn = _without_partial(fn)
+    return str(getattr(fn, "__name__", None) or type(fn).__name__)
+
+
+def _docstring_of(fn: Any) -> str | None:
+    fn = _without_partial(fn)
+    if inspect.isroutine(fn) or inspect.isclass(fn):
+        return inspect.getdoc(fn)
+    return type(fn).__call__.__doc__ or type(fn).__doc__
+
+
+def split_docstring(docstring: str | None) -> tuple[str | None, dict[str, str]]:
+    """Split a docstring of Google, NumPy or Sphinx style into its prose and its parameters' texts."""
+    prose: list[str] = []
+    texts: dict[str, str] = {}
+    for kind, lines in _sections(inspect.cleandoc(docstring or "").splitlines()):
+        if kind == "prose":
+            prose += lines
+        elif kind == "google":
+            texts |= _entries(lines, _GOOGLE_ENTRY)
+        elif kind == "numpy":
+            texts |= _entries(lines, _NUMPY_ENTRY)
+        elif kind == "sphinx":
+            texts |= _sphinx_entry(lines)
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(prose)).strip()
+    return text or None, texts
+
+
+def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    index = 0
+    while index < len(lines):
+        kind = _section_at(lines, index)
+        if kind == "prose":
+            end = index + 1
+        elif "numpy" in kind:
+            end = next((i for i in range(index + 2, len(lines)) if _is_underlined(lines, i)), len(lines))
+        else:
+            end = next((i for i in range(index + 1, len(lines)) if re.match(r"\S", lines[i])), len(lines))
+        yield kind, lines[index:end] if kind in {"prose", "sphinx"} else lines[index + 1 + ("numpy" in kind) : end]
+        index = end
+
+
+def _section_at(lines: list[str], index: int) -> str:
+    line = lines[index]
+    if _is_underlined(lines, index):
+        title = line.strip().lower()
+        return "numpy" if title in _ARGUMENT_SECTIONS else "other numpy" if title in _OTHER_SECTIONS else "prose"
+    if (field := _SPHINX_FIELD.match(line)) is not None:
+        role = field[1]
+        return "sphinx" if role in _SPHINX_PARAMETER else "other sphinx" if role in _SPHINX_OTHER else "prose"
+    title = line.rstrip().removesuffix(":").lower()
+    followed = index + 1 < len(lines) and lines[index + 1].startswith((" ", "\t"))
+    if line.rstrip().endswith(":") and followed:
+        return "google" if title in _ARGUMENT_SECTIONS else "other google" if title in _OTHER_SECTIONS else "prose"
+    return "prose"
+
+
+def _is_underlined(lines: list[str], index: int) -> bool:
+    return index + 1 < len(lines) and bool(lines[index].strip()) and bool(re.fullmatch(r"-{3,}\s*", lines[index + 1]))
+
+
+def _entries(lines: list[str], head: re.Pattern[str]) -> dict[str, str]:
+    """The texts of a section whose entries start at its left edge and go on indented."""
+    texts: dict[str, str] = {}
+    names: list[str] = []
+    for line in textwrap.dedent("\n".join(lines)).splitlines():
+        found = None if line.startswith((" ", "\t")) else head.fullmatch(line.rstrip())
+        if found is not None:
+            names = [name.strip(" *") for name in found[1].split(",")]
+            texts |= dict.fromkeys(names, found[2] if head.groups > 1 else "")
+        else:
+            texts |= {name: f"{texts[name]} {line.strip()}".strip() for name in names}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _sphinx_entry(lines: list[str]) -> dict[str, str]:
+    field = _SPHINX_FIELD.match(lines[0])
+    words = (field[2] or "").split() if field else []
+    if field is None or not words:
+        return {}
+    return {words[-1].strip("*"): " ".join([field[3], *(line.strip() for line in lines[1:])]).strip()}

@@ -1,0 +1,198 @@
+"""The tools of a server: add, remove, list, call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ferrule.errors import (
+    CapabilityNotSupported,
+    CapabilityOff,
+    Declined,
+    InvalidParams,
+    Refusal,
+    SetupError,
+    ToolError,
+    ToolNotFound,
+)
+from ferrule.protocol.call import Call
+from ferrule.protocol.needs import Need
+from ferrule.runtime.dispatch import internal, need_within
+from ferrule.schema.content import CONTENT_TYPES
+from ferrule.schema.model import Icon
+from ferrule.schema.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from ferrule.server.binding import Binding, InvalidArguments, bind
+from ferrule.server.catalogue import Catalogue
+from ferrule.server.context import Context
+from ferrule.server.results import UnwritableResult, Wrap, failed, wrapper_for
+from ferrule.server.threads import Bulkhead
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+logger = logging.getLogger("ferrule.tools")
+
+GOOD_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+MAX_DESCRIPTION = 10_000
+
+
+class ToolOptions(Struct, frozen=True, kw_only=True):
+    """What can be said about a tool besides its function."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    annotations: ToolAnnotations | Mapping[str, Any] | None = None
+    icons: list[Icon] | None = None
+    meta: Mapping[str, Any] | None = None
+    timeout: float | None = None
+    inline: bool = False
+    schema: Mapping[str, Any] | None = None
+    output_schema: Mapping[str, Any] | None = None
+    deprecated: bool = False
+    max_threads: int = 32
+
+
+class RegisteredTool:
+    """A tool, ready to be called."""
+
+    __slots__ = ("binding", "bulkhead", "checks_output", "invoke", "name", "timeout", "tool", "wants_context", "wrap")
+
+    def __init__(self, tool: Tool, binding: Binding, options: ToolOptions, bulkhead: Bulkhead | None) -> None:
+        self.name = tool.name
+        self.tool = tool
+        self.binding = binding
+        self.invoke = binding.invoke
+        self.wants_context = binding.context_parameter is not None
+        self.bulkhead = bulkhead
+        self.timeout = options.timeout
+        self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output)
+        self.checks_output = binding.checks_output
+
+    async def run(self, call: Call, context: Context | None) -> CallToolResult:
+        """Run the tool in its own way and wrap what it gives."""
+        arguments = call.params.arguments
+        if self.bulkhead is not None:
+            value = await self.bulkhead.run(lambda: self.invoke(arguments, context))
+        else:
+            value = self.invoke(arguments, context)
+            if self.binding.is_async:
+                value = await value
+        if self.checks_output:
+            self.binding.check_output(value)
+        return self.wrap(value)
+
+
+class Tools:
+    """The tools of one server."""
+
+    def __init__(self, server: Server, *, page_size: int, timeout: float | None, on_change: Callable[[], None]) -> None:
+        self._server = server
+        self._timeout = timeout
+        self.catalogue: Catalogue[RegisteredTool] = Catalogue(
+            "tool",
+            lambda tools: ListToolsResult(tools=tools),
+            lambda entry: entry.tool,
+            page_size=page_size,
+            on_change=on_change,
+        )
+        self._get = self.catalogue.get
+
+    def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> RegisteredTool:
+        """Offer a function as a tool."""
+        binding = bind(
+            fn,
+            context_type=Context,
+            schema=options.schema,
+            output_schema=options.output_schema,
+            content_types=(*CONTENT_TYPES, CallToolResult),
+        )
+        tool = _described(binding, options)
+        threaded = not binding.is_async and not options.inline
+        bulkhead = Bulkhead(self._server.threads, options.max_threads) if threaded else None
+        entry = RegisteredTool(tool, binding, options, bulkhead)
+        self.catalogue.add(tool.name, entry, replace=replace)
+        return entry
+
+    async def call(self, call: Call) -> CallToolResult:
+        """Answer `tools/call`."""
+        entry = self._get(call.params.name)
+        if entry is None:
+            raise self._missing(call.params.name)
+        context = Context(call, self._server) if entry.wants_context else None
+        try:
+            timeout = entry.timeout or self._timeout
+            if timeout is None:
+                return await entry.run(call, context)
+            async with asyncio.timeout(timeout):
+                return await entry.run(call, context)
+        except ToolError as error:
+            return error.result if isinstance(error.result, CallToolResult) else failed(error.message)
+        except BaseException as error:
+            return self._failure(call, entry, error)
+
+    def _failure(self, call: Call, entry: RegisteredTool, error: BaseException) -> CallToolResult:
+        """Tell the model what it can use; hide what it must not know."""
+        if isinstance(error, InvalidArguments):
+            return _bad_arguments(call, entry, error)
+        if isinstance(error, TimeoutError) and (entry.timeout or self._timeout):
+            return failed(f"The tool {entry.name} did not finish within {entry.timeout or self._timeout:g} seconds")
+        if isinstance(error, Declined | UnwritableResult):
+            return failed(f"The tool {entry.name} failed: {error}")
+        if isinstance(error, CapabilityNotSupported) and not call.row.name.startswith("tasks/"):
+            raise error
+        if isinstance(error, Refusal | Need | asyncio.CancelledError) or need_within(error) is not None:
+            raise error
+        return failed(f"The tool {entry.name} failed: {internal(f'the tool {entry.name}', error).message}")
+
+    def _missing(self, name: str) -> Refusal:
+        if not len(self.catalogue):
+            return CapabilityOff("Method not found: this server offers no tools", {"capability": "tools"})
+        return ToolNotFound(name, self.catalogue.hint(name))
+
+
+def _bad_arguments(call: Call, entry: RegisteredTool, error: InvalidArguments) -> CallToolResult:
+    if call.peer.revision.faults_in_results:
+        return failed(f"Invalid arguments for the tool {entry.name}:\n{error}")
+    violations = [{"path": v.path, "value": v.value, "rule": v.rule, "message": v.message} for v in error.violations]
+    raise InvalidParams(f"Invalid arguments for the tool {entry.name}: {error}", {"violations": violations})
+
+
+def _described(binding: Binding, options: ToolOptions) -> Tool:
+    name = options.name or binding.name
+    if not name or name == "<lambda>":
+        raise SetupError("a tool needs a name: pass name=… for a lambda")
+    if not GOOD_NAME.fullmatch(name):
+        logger.warning("the tool name %r is outside [A-Za-z0-9_.-]{1,128}: some clients will refuse it", name)
+    description = options.description or binding.description
+    if description is not None and len(description) > MAX_DESCRIPTION:
+        raise SetupError(f"the description of the tool {name!r} is longer than {MAX_DESCRIPTION} characters")
+    meta = dict(options.meta) if options.meta else None
+    if options.deprecated:
+        meta = {**(meta or {}), "deprecated": True}
+    annotations = options.annotations
+    return Tool(
+        name=name,
+        title=options.title,
+        description=description,
+        input_schema=binding.input_schema,
+        output_schema=binding.output_schema,
+        annotations=_annotations(annotations),
+        icons=options.icons,
+        meta=meta,
+    )
+
+
+def _annotations(given: ToolAnnotations | Mapping[str, Any] | None) -> ToolAnnotations | None:
+    if given is None or isinstance(given, ToolAnnotations):
+        return given
+    snake = {re.sub(r"([A-Z])", lambda m: "_" + m[1].lower(), key): value for key, value in given.items()}
+    try:
+        return ToolAnnotations(**snake)
+    except TypeError as reason:
+        raise SetupError(f"unknown tool annotation: {reason}") from None

@@ -1,0 +1,235 @@
+"""Check JSON values against a JSON Schema, at a bounded cost, and say everything that is wrong with them."""
+
+# Rule: only `is_valid` may meet any value. The validator lists errors in time exponential in the value's depth when a
+# schema is recursive and branches, so a listing is made only when the graph of the schema shows that it is cheap.
+
+from __future__ import annotations
+
+import copy
+import datetime
+import decimal
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ferrule.errors import FerruleError, SetupError
+from ferrule.server.schema_graph import SchemaGraph, descend, refuse_unbounded
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+MAX_LISTED = 256
+LISTING_BUDGET = 1 << 16
+SHOWN_LENGTH = 200
+
+_DIALECTS = {
+    "json-schema.org/draft/2020-12/schema": "Draft202012Validator",
+    "json-schema.org/draft/2019-09/schema": "Draft201909Validator",
+    "json-schema.org/draft-07/schema": "Draft7Validator",
+    "json-schema.org/draft-06/schema": "Draft6Validator",
+    "json-schema.org/draft-04/schema": "Draft4Validator",
+}
+_DEFAULT_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_FORMATS: dict[str, Any] = {
+    "date-time": datetime.datetime,
+    "date": datetime.date,
+    "time": datetime.time,
+    "duration": datetime.timedelta,
+    "uuid": uuid.UUID,
+    "decimal": decimal.Decimal,
+}
+_MSGSPEC_RULES = {"Expected `": "type", "Object missing": "required", "Object contains": "additionalProperties"}
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One thing that is wrong: where (a JSON pointer), with which value, by which rule, and in words."""
+
+    path: str
+    value: Any
+    rule: str
+    message: str
+
+    @property
+    def parameter(self) -> str | None:
+        """The first step of the path."""
+        return self.path[1:].partition("/")[0].replace("~1", "/").replace("~0", "~") if self.path else None
+
+
+class _Invalid(FerruleError):
+    """A value breaks its schema."""
+
+    def __init__(self, heading: str, violations: Sequence[Violation]) -> None:
+        self.violations = tuple(violations[:MAX_LISTED])
+        self.omitted = len(violations) - len(self.violations)
+        lines = [f"{found.path or '(root)'}: {found.message} [{found.rule}]" for found in self.violations]
+        if self.omitted:
+            lines.append(f"and {self.omitted} more")
+        super().__init__("\n".join(filter(None, [heading, *lines])))
+
+
+class InvalidArguments(_Invalid):
+    """The arguments of a call do not fit its handler."""
+
+    def __init__(self, violations: Sequence[Violation]) -> None:
+        super().__init__("", violations)
+
+
+class InvalidOutput(_Invalid):
+    """A handler returned what its output schema does not allow."""
+
+    def __init__(self, name: str, violations: Sequence[Violation]) -> None:
+        super().__init__(f"{name} returned a value that does not fit its output schema:", violations)
+        self.name = name
+
+
+class Checker:
+    """A compiled JSON Schema: whether a value is valid, and why not."""
+
+    def __init__(self, validator: jsonschema_rs.Validator, graph: SchemaGraph) -> None:
+        self._validator = validator
+        self._graph = graph
+
+    def accepts(self, value: Any) -> bool:
+        """Tell whether a value is valid; one nested too deeply to be checked is not."""
+        try:
+            return self._validator.is_valid(value)
+        except ValueError:
+            return False
+
+    def listed(self, value: Any, size: int) -> list[Violation] | None:
+        """List everything wrong with a value of `size` bytes, or nothing at all when that would cost too much."""
+        if self._graph.most_visits(depth_of(value), LISTING_BUDGET) * size > LISTING_BUDGET:
+            return None
+        try:
+            return [violation for error in self._validator.iter_errors(value) for violation in _violations(error)]
+        except ValueError:
+            return None
+
+    def violations(self, value: Any, size: int) -> list[Violation]:
+        """List everything wrong with a value, or say only that it is when a list would cost too much."""
+        if self.accepts(value):
+            return []
+        found = self.listed(value, size)
+        if found is None:
+            return [Violation("", excerpt(value), "schema", "does not fit the schema; too large or deep to say where")]
+        return found
+
+
+def given_schema(schema: Mapping[str, Any], place: str) -> tuple[dict[str, Any], Checker]:
+    """Copy and compile a schema from outside; `SetupError` when it is invalid, unbounded or refers outside itself."""
+    import jsonschema_rs
+
+    if not isinstance(schema, Mapping):
+        raise SetupError(f"{place}: a schema is an object, not {type(schema).__name__}")
+    refuse_unbounded(schema, place)
+    owned: dict[str, Any] = copy.deepcopy(dict(schema))
+    dialect = str(owned.get("$schema", _DEFAULT_DIALECT)).rstrip("#")
+    name = _DIALECTS.get(dialect.removeprefix("https://").removeprefix("http://"))
+    if name is None:
+        raise SetupError(f"{place}: the dialect {dialect!r} is not supported; use 2020-12, 2019-09, draft-07, 06 or 04")
+    if owned.get("type") != "object":
+        raise SetupError(f'{place}: the root must say "type": "object"')
+    graph = SchemaGraph(owned, "id" if name == "Draft4Validator" else "$id", place)
+    graph.refuse_explosive()
+    try:
+        # The linear engine, because a backtracking one can be made to run for ages by a short pattern and text.
+        options = {"pattern_options": jsonschema_rs.RegexOptions(), "offline": True}
+        return owned, Checker(getattr(jsonschema_rs, name)(owned, **options), graph)
+    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
+        reason = str(error).partition("\n")[0]
+        hint = "; patterns must run in linear time: no look-around, no back-reference" if "regex" in reason else ""
+        raise SetupError(f"{place}: not a valid schema of its dialect: {reason}{hint}") from error
+
+
+def own_schema(schema: dict[str, Any]) -> Checker | None:
+    """Compile a schema made from types, to explain failures; None when its patterns are Python's alone."""
+    import jsonschema_rs
+
+    formats = {name: _reads_as(type_) for name, type_ in _FORMATS.items()}
+    for engine in (jsonschema_rs.RegexOptions(), jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)):
+        try:
+            validator = jsonschema_rs.Draft202012Validator(
+                schema, formats=formats, validate_formats=True, pattern_options=engine, offline=True
+            )
+            return Checker(validator, SchemaGraph(schema, "$id", "schema"))
+        except (ValueError, SetupError):
+            continue
+    return None
+
+
+def _reads_as(type_: Any) -> Callable[[str], bool]:
+    def reads(text: str) -> bool:
+        try:
+            msgspec.convert(text, type_)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    return reads
+
+
+def pointer(steps: Iterable[str | int]) -> str:
+    """Write a place in a JSON value as a JSON pointer."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+def excerpt(value: Any) -> Any:
+    """Give a JSON value as it is, or the beginning of its text when it is long."""
+    try:
+        text = msgspec.json.encode(value)
+    except RecursionError:
+        return "…"
+    return value if len(text) <= SHOWN_LENGTH else text[:SHOWN_LENGTH].decode(errors="ignore") + "…"
+
+
+def depth_of(value: Any) -> int:
+    """Count the levels of a JSON value."""
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    return depth
+
+
+def missing(name: str, value: Any) -> Violation:
+    """Say that an object lacks a member."""
+    return Violation("", excerpt(value), "required", f'"{name}" is a required property')
+
+
+def unknown(name: str, value: Any, above: Sequence[str | int] = ()) -> Violation:
+    """Say that a member has no place in its object."""
+    return Violation(pointer([*above, name]), excerpt(value), "additionalProperties", f'"{name}" is not expected here')
+
+
+def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> Violation:
+    """Turn msgspec's refusal of the `value` at `start` into a violation, as deep as its message tells."""
+    found = re.fullmatch(r"(.*) - at (?:`key` in )?`\$(.*)`", str(error), re.DOTALL)
+    message, places = found.groups() if found else (str(error), "")
+    steps = list(start)
+    for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.{3})\]", places):
+        inner = descend(value, [name or index])
+        if inner is None:
+            break
+        value = inner
+        steps.append(name or int(index))
+    rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if message.startswith(beginning)), "value")
+    return Violation(pointer(steps), excerpt(value), rule, _short(message))
+
+
+def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:
+    kind, message = error.kind, error.message
+    if kind.name == "additionalProperties" and isinstance(error.instance, dict):
+        names: list[str] = getattr(kind, "unexpected", [])
+        return [unknown(name, error.instance.get(name), error.instance_path) for name in names]
+    branches = getattr(kind, "context", None)
+    if branches and kind.name == "anyOf":
+        reasons = dict.fromkeys(_short(branch[0].message) for branch in branches if branch)
+        message = f"fits none of the alternatives: {'; '.join(reasons)}"
+    return [Violation(pointer(error.instance_path), excerpt(error.instance), kind.name, _short(message))]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 2 * SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]} … {text[-SHOWN_LENGTH // 2 :]}"

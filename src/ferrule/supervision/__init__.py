@@ -1,0 +1,1 @@
+"""What lives, and what follows when it dies: lifetimes, never messages."""

@@ -1,0 +1,1 @@
+"""Carriers: frames up, messages down."""

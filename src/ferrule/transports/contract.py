@@ -1,0 +1,38 @@
+"""What a transport is: a way to reach one peer, or a way to be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ferrule.wire.channel import Channel, Origin, Receiver
+
+
+class Transport(Protocol):
+    """Reaches one peer."""
+
+    async def connect(self, receiver: Receiver) -> Channel:
+        """Open the way to the peer; raises CarrierError with one clear sentence."""
+
+    async def close(self, grace: float = 2.0) -> None:
+        """End the way to the peer and release everything it held; harmless when called again."""
+
+
+class Listener(Protocol):
+    """Lets peers reach us."""
+
+    async def serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
+        """Accept peers until closed or, where there is only one peer, until it is gone."""
+
+    async def close(self, grace: float) -> None:
+        """Stop accepting, let running calls end within `grace` seconds, then release everything."""
+
+
+class Acceptor(Protocol):
+    """What a listener serves: a server is one, a gateway is one."""
+
+    def link(self, origin: Origin) -> Receiver:
+        """Give a receiver for one new peer."""
+
+    async def drain(self, grace: float) -> None:
+        """Refuse new calls and wait until running ones are answered, at most `grace` seconds."""

@@ -1,0 +1,53 @@
+"""Where carriers and rules meet: frames go up to a Receiver, messages go down a Channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from ferrule.wire.messages import Message
+
+
+class Channel(Protocol):
+    """An ordered way out to one peer."""
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Encode and write one message, or a batch; never waits.
+
+        Raises EncodeError when the message cannot be encoded, in which case nothing was written.
+        Does nothing when the channel is closed.
+        """
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the peer reads slower than we write."""
+
+    def close(self, reason: str = "") -> None:
+        """End the channel, what was sent before is still delivered; harmless when called again."""
+
+
+class Receiver(Protocol):
+    """What a carrier drives."""
+
+    def frame_received(self, frame: bytes, channel: Channel) -> None:
+        """Take one frame: the bytes of exactly one JSON-RPC message."""
+
+    def frame_refused(self, max_size: int, channel: Channel) -> None:
+        """Learn that a frame was longer than the limit and was thrown away unread."""
+
+    def end_received(self, channel: Channel) -> None:
+        """Learn that the peer will send nothing more, while it may still read (half-close)."""
+
+    def channel_lost(self, channel: Channel, error: Exception | None) -> None:
+        """Learn that the channel is gone: nothing more comes in and nothing can go out."""
+
+
+class Origin(Struct, frozen=True):
+    """What the carrier knows about a sender."""
+
+    carrier: str
+    address: str = ""
+    headers: Mapping[str, str] = {}
+    principal: str | None = None
+    version: str = ""

@@ -1,0 +1,158 @@
+"""One frame to one message and back, exactly as JSON-RPC 2.0 has it.
+
+Rule 1: the size is checked before anything is decoded.
+Rule 2: one shallow decode; params, results and error data stay raw until someone knows their type.
+Rule 3: a frame that cannot be read is a Refusal that carries the id wherever the id could be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ferrule.errors import EncodeError, InvalidRequest, MessageTooLarge, ParseError, Refusal
+from ferrule.wire.messages import EMPTY_PARAMS, ErrorObject, Failure, Id, Message, Notification, Request, Success
+
+MAX_MESSAGE_SIZE = 16 * 1024 * 1024
+
+OPEN_BRACE, OPEN_BRACKET = ord("{"), ord("[")
+
+
+class Envelope(Struct, gc=False):
+    """Every member a JSON-RPC message can have; which are set tells the kind."""
+
+    jsonrpc: Literal["2.0"]
+    method: str | UnsetType = UNSET
+    id: Id | UnsetType = UNSET
+    params: Raw = EMPTY_PARAMS
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class LooseEnvelope(Struct, gc=False):
+    """The same members with nothing demanded, to find out what is wrong with a message."""
+
+    jsonrpc: Any = UNSET
+    method: Any = UNSET
+    id: Any = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class LooseError(Struct, gc=False):
+    """A peer's error object, read with mercy: only the code must be a number."""
+
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+class Unreadable(Exception):
+    """A frame that is no message: why, and the id to answer it under (UNSET: none could be read)."""
+
+    def __init__(self, refusal: Refusal, id: Id | UnsetType = UNSET) -> None:  # noqa: A002 - the wire's word
+        super().__init__(refusal.message)
+        self.refusal = refusal
+        self.id = id
+
+
+Decoded = Message | Unreadable
+"""What one element of a batch turns out to be."""
+
+_decode_envelope = msgspec.json.Decoder(Envelope).decode
+_decode_loosely = msgspec.json.Decoder(LooseEnvelope).decode
+_decode_error = msgspec.json.Decoder(LooseError).decode
+_decode_batch = msgspec.json.Decoder(list[Raw]).decode
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def decode(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | list[Decoded]:
+    """Read one frame: a message, or the elements of a batch. Raises Unreadable."""
+    if len(frame) > max_size:
+        raise Unreadable(MessageTooLarge(max_size))
+    try:
+        envelope = _decode_envelope(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _diagnose(frame)
+    method = envelope.method
+    if method is not UNSET and envelope.result is UNSET and envelope.error is UNSET:
+        if envelope.id is not UNSET:
+            return Request(envelope.id, method, envelope.params)
+        return Notification(method, envelope.params)
+    return _response(envelope)
+
+
+def _response(envelope: Envelope) -> Message:
+    identity = envelope.id
+    if envelope.method is not UNSET or (envelope.result is UNSET) == (envelope.error is UNSET):
+        raise Unreadable(InvalidRequest("Invalid request: neither a request, a notification nor a response"), identity)
+    if envelope.result is not UNSET:
+        if identity is UNSET:
+            raise Unreadable(InvalidRequest("Invalid request: a result needs an id"))
+        return Success(identity, envelope.result)
+    return Failure(identity, _error(envelope.error, identity))
+
+
+def _error(raw: Any, identity: Id | UnsetType) -> ErrorObject:
+    try:
+        error = _decode_error(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
+        raise Unreadable(InvalidRequest(f"Invalid request: malformed error object: {reason}"), identity) from None
+    return ErrorObject(error.code, error.message, error.data)
+
+
+def _diagnose(frame: bytes) -> Message | list[Decoded]:
+    """Find out why the quick reading failed; a batch or an id-less error is still a message."""
+    try:
+        if frame.lstrip()[:1] == b"[":
+            return _batch(_decode_batch(frame))
+        loose = _decode_loosely(frame)
+    except msgspec.ValidationError as reason:
+        raise Unreadable(InvalidRequest(f"Invalid request: {reason}")) from None
+    except RecursionError:
+        raise Unreadable(ParseError("Parse error: nested too deeply")) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as reason:
+        raise Unreadable(ParseError(f"Parse error: {reason}")) from None
+    return _judge(loose)
+
+
+def _judge(loose: LooseEnvelope) -> Message:
+    identity: Id | UnsetType = loose.id if type(loose.id) in (int, str) else UNSET
+    if loose.jsonrpc != "2.0" or not isinstance(loose.jsonrpc, str):
+        raise Unreadable(InvalidRequest('Invalid request: "jsonrpc" must be "2.0"'), identity)
+    if loose.id is None and loose.method is UNSET and loose.error is not UNSET:
+        return Failure(None, _error(loose.error, UNSET))
+    if loose.id is not UNSET and identity is UNSET:
+        raise Unreadable(InvalidRequest("Invalid request: the id must be a string or an integer"))
+    if loose.method is not UNSET and not isinstance(loose.method, str):
+        raise Unreadable(InvalidRequest("Invalid request: the method must be a string"), identity)
+    raise Unreadable(InvalidRequest(), identity)
+
+
+def _batch(items: Sequence[Raw]) -> list[Decoded]:
+    if not items:
+        raise Unreadable(InvalidRequest("Invalid request: an empty batch"))
+    return [_element(bytes(item)) for item in items]
+
+
+def _element(frame: bytes) -> Decoded:
+    if frame[:1] == b"[":
+        return Unreadable(InvalidRequest("Invalid request: a batch inside a batch"))
+    try:
+        return decode(frame)  # type: ignore[return-value]  # no array gets here, so no batch comes back
+    except Unreadable as unreadable:
+        return unreadable
+
+
+def encode(message: Message | Sequence[Message]) -> bytes:
+    """Write one message, or a batch, as one line of JSON without its line end."""
+    try:
+        return _encode(message)
+    except RecursionError:
+        raise EncodeError("the value is nested too deeply or contains itself") from None
+    except (TypeError, ValueError, OverflowError, UnicodeError) as reason:
+        raise EncodeError(str(reason)) from None

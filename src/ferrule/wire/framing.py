@@ -1,0 +1,281 @@
+"""A stream of bytes cut into frames, however the reads happen to fall.
+
+Rule 1: pure; a framer keeps only what it cannot hand out yet, and never more than the limit.
+Rule 2: bytes are compared as bytes; U+2028 and its like end no line.
+Rule 3: a frame over the limit is thrown away and told once; whether to go on is the carrier's decision.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from ferrule.errors import FerruleError
+from ferrule.wire.codec import MAX_MESSAGE_SIZE
+
+MAX_HEADER_SIZE = 8 * 1024
+MAX_HEADER_NAME_SIZE = 256
+
+HEADER_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9-]*")
+LENGTH = re.compile(rb"[0-9]{1,18}")
+
+
+class Oversize(Struct, frozen=True):
+    """Stands for a frame that was longer than the limit and was thrown away."""
+
+    max_size: int
+
+
+Frames = list[bytes | Oversize]
+
+
+class FramingLost(FerruleError):
+    """Where the next frame begins can no longer be told; `frames` are those read before."""
+
+    def __init__(self, message: str, frames: Sequence[bytes | Oversize] = ()) -> None:
+        super().__init__(message)
+        self.frames = list(frames)
+
+
+class Framer(Protocol):
+    """Cuts a stream of bytes into frames."""
+
+    def feed(self, data: bytes) -> Frames:
+        """Take what was read and give the frames it completes."""
+
+    def eof(self) -> Frames:
+        """Learn that nothing more comes and give what is left."""
+
+    @property
+    def pending(self) -> int:
+        """How many bytes are held back for a frame that is not complete."""
+
+
+class LineFramer:
+    """One frame a line, ended by LF, CRLF or CR; blank lines are nothing."""
+
+    __slots__ = ("_held", "_skipping", "max_size")
+
+    def __init__(self, max_size: int = MAX_MESSAGE_SIZE) -> None:
+        self.max_size = max_size
+        self._held = bytearray()
+        self._skipping = False
+
+    @property
+    def pending(self) -> int:
+        """How many bytes of an unfinished line are held."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> Frames:
+        """Take what was read and give the lines it completes."""
+        if b"\r" in data:
+            # CRLF becomes a line end and a blank line, which is nothing: so no state is needed between CR and LF.
+            data = data.replace(b"\r", b"\n")
+        lines = data.split(b"\n")
+        held = self._held
+        if self._skipping or len(held) + len(data) > self.max_size:
+            return self._measure(lines)
+        tail = lines.pop()
+        if held and lines:
+            held += lines[0]
+            lines[0] = bytes(held)
+            held.clear()
+        if tail:
+            held += tail
+        return [*filter(bytes.strip, lines)]
+
+    def eof(self) -> Frames:
+        """Give the last line, which need not have a line end."""
+        frames: Frames = []
+        self._end_line(frames)
+        return frames
+
+    def _measure(self, lines: list[bytes]) -> Frames:
+        frames: Frames = []
+        tail = lines.pop()
+        for line in lines:
+            self._grow(line, frames)
+            self._end_line(frames)
+        self._grow(tail, frames)
+        return frames
+
+    def _grow(self, piece: bytes, frames: Frames) -> None:
+        if self._skipping:
+            return
+        if len(self._held) + len(piece) > self.max_size:
+            self._held.clear()
+            self._skipping = True
+            frames.append(Oversize(self.max_size))
+        else:
+            self._held += piece
+
+    def _end_line(self, frames: Frames) -> None:
+        if self._held and not self._held.isspace():
+            frames.append(bytes(self._held))
+        self._held.clear()
+        self._skipping = False
+
+
+class HeaderFramer:
+    """Each frame follows a header block that tells its length: `Content-Length: N`."""
+
+    __slots__ = ("_body", "_length", "_line", "_lost", "_missing", "_skipped", "_used", "max_size")
+
+    def __init__(self, max_size: int = MAX_MESSAGE_SIZE) -> None:
+        self.max_size = max_size
+        self._line = bytearray()
+        self._used = 0
+        self._length: int | None = None
+        self._body = bytearray()
+        self._missing = 0
+        self._skipped = 0
+        self._lost = ""
+
+    @property
+    def pending(self) -> int:
+        """How many bytes of an unfinished header line or body are held."""
+        return len(self._line) + len(self._body)
+
+    def feed(self, data: bytes) -> Frames:
+        """Take what was read and give the bodies it completes; raises FramingLost."""
+        frames: Frames = []
+        at = 0
+        while at < len(data) and not self._lost:
+            if self._skipped:
+                at = self._skip(data, at)
+            elif self._missing:
+                at = self._read_body(data, at, frames)
+            else:
+                at = self._read_header(data, at, frames)
+        if self._lost:
+            raise FramingLost(self._lost, frames)
+        return frames
+
+    def eof(self) -> Frames:
+        """Give nothing: a body that was cut off is no frame."""
+        self._line.clear()
+        self._body.clear()
+        self._start_header()
+        self._missing = self._skipped = 0
+        return []
+
+    def _skip(self, data: bytes, at: int) -> int:
+        count = min(self._skipped, len(data) - at)
+        self._skipped -= count
+        return at + count
+
+    def _read_body(self, data: bytes, at: int, frames: Frames) -> int:
+        piece = data[at : at + self._missing]
+        self._missing -= len(piece)
+        if self._missing:
+            self._body += piece
+        elif self._body:
+            self._body += piece
+            frames.append(bytes(self._body))
+            self._body.clear()
+        else:
+            frames.append(piece)
+        return at + len(piece)
+
+    def _read_header(self, data: bytes, at: int, frames: Frames) -> int:
+        line_end = data.find(b"\n", at)
+        stop = len(data) if line_end < 0 else line_end + 1
+        self._used += stop - at
+        if self._used > MAX_HEADER_SIZE:
+            self._lose(f"the header block is longer than {MAX_HEADER_SIZE} bytes")
+            return stop
+        self._line += data[at:stop]
+        if line_end >= 0:
+            line = bytes(self._line).rstrip(b"\r\n")
+            self._line.clear()
+            self._end_header_line(line, frames)
+        return stop
+
+    def _end_header_line(self, line: bytes, frames: Frames) -> None:
+        if line:
+            self._note_header(line)
+        elif self._length is not None:
+            self._start_body(self._length, frames)
+        elif self._used > len(b"\r\n"):
+            self._lose("the header block has no Content-Length")
+        else:
+            # A blank line before the block: some peers end the body before it with one.
+            self._start_header()
+
+    def _note_header(self, line: bytes) -> None:
+        name, colon, value = line.partition(b":")
+        if not colon or not HEADER_NAME.fullmatch(name):
+            self._lose("a header line is not `Name: value`")
+        elif name.lower() == b"content-length":
+            self._note_length(value.strip(b" \t"))
+
+    def _note_length(self, value: bytes) -> None:
+        if not LENGTH.fullmatch(value):
+            self._lose("the Content-Length is not a number")
+        elif self._length not in (None, int(value)):
+            self._lose("two Content-Length headers disagree")
+        else:
+            self._length = int(value)
+
+    def _start_body(self, length: int, frames: Frames) -> None:
+        self._start_header()
+        if length > self.max_size:
+            frames.append(Oversize(self.max_size))
+            self._skipped = length
+        else:
+            self._missing = length
+
+    def _start_header(self) -> None:
+        self._used = 0
+        self._length = None
+
+    def _lose(self, why: str) -> None:
+        self._lost = f"framing lost: {why}"
+        self._line.clear()
+
+
+class AutoFramer:
+    """Reads lines or header blocks, whichever the first bytes that are not blank turn out to be."""
+
+    __slots__ = ("_framer", "_opening", "max_size")
+
+    def __init__(self, max_size: int = MAX_MESSAGE_SIZE) -> None:
+        self.max_size = max_size
+        self._framer: LineFramer | HeaderFramer | None = None
+        self._opening = b""
+
+    @property
+    def pending(self) -> int:
+        """How many bytes are held, undecided or unfinished."""
+        return len(self._opening) if self._framer is None else self._framer.pending
+
+    def feed(self, data: bytes) -> Frames:
+        """Take what was read and give the frames it completes; raises FramingLost."""
+        if self._framer is not None:
+            return self._framer.feed(data)
+        opening = (self._opening + data).lstrip()
+        self._framer = self._decide(opening)
+        if self._framer is None:
+            self._opening = opening
+            return []
+        self._opening = b""
+        return self._framer.feed(opening)
+
+    def eof(self) -> Frames:
+        """Give what is left; an undecided rest is a line."""
+        if self._framer is None:
+            self._framer = LineFramer(self.max_size)
+            return self._framer.feed(self._opening) + self._framer.eof()
+        return self._framer.eof()
+
+    def _decide(self, opening: bytes) -> LineFramer | HeaderFramer | None:
+        name = HEADER_NAME.match(opening, 0, MAX_HEADER_NAME_SIZE)
+        end = name.end() if name else 0
+        if end == len(opening) and end < MAX_HEADER_NAME_SIZE:
+            return None
+        if 0 < end < MAX_HEADER_NAME_SIZE and opening[end : end + 1] == b":":
+            return HeaderFramer(self.max_size)
+        return LineFramer(self.max_size)

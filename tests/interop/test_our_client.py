@@ -1,0 +1,14 @@
+"""Our client, with the servers of the other SDKs."""
+
+from __future__ import annotations
+
+import matrix
+import pytest
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.mark.parametrize("feature", matrix.FEATURES)
+@pytest.mark.parametrize("run", matrix.THEIR_SERVERS, ids=str)
+def test_our_client_with_their_server(run, feature, check):
+    check(run, feature)

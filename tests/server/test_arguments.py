@@ -1,0 +1,554 @@
+"""Arguments: raw JSON becomes the values of the parameters, or a list of everything that is wrong."""
+
+import datetime
+import decimal
+import enum
+import pathlib
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+
+import jsonschema_rs
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ferrule.server.binding import InvalidArguments, bind
+
+Small = Annotated[int, msgspec.Meta(ge=1, le=100)]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Point:
+    x: int
+    y: float = 0.0
+
+
+class Options(TypedDict, total=False):
+    deep: bool
+    names: list[str]
+
+
+class Pair(NamedTuple):
+    a: int
+    b: str = "x"
+
+
+class Even(msgspec.Struct):
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n % 2:
+            raise ValueError("must be even")
+
+
+class Tree(msgspec.Struct):
+    value: int
+    children: list["Tree"] = []
+
+
+class Add(msgspec.Struct, tag="add"):
+    left: "Add | Number"
+    right: "Add | Number"
+
+
+class Number(msgspec.Struct, tag="number"):
+    value: int
+
+
+def give(*values: Any, **named: Any) -> Any:
+    """Give back what came in."""
+    return (*values, named) if named else values
+
+
+def read(annotation: Any, value: Any) -> Any:
+    """Read one argument by its annotation."""
+
+    def handler(a: Any) -> Any:
+        return a
+
+    handler.__annotations__["a"] = annotation
+    return bind(handler).invoke(msgspec.json.encode({"a": value}))
+
+
+def refusal(fn: Callable[..., Any], raw: bytes, **options: Any) -> InvalidArguments:
+    with pytest.raises(InvalidArguments) as caught:
+        bind(fn, **options).invoke(raw)
+    return caught.value
+
+
+def listed(error: InvalidArguments) -> set[tuple[str, str]]:
+    return {(violation.path, violation.rule) for violation in error.violations}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent", "got"),
+    [
+        (int, 2**70, 2**70),
+        (float, 2, 2.0),
+        (bytes, "YQ==", b"a"),
+        (datetime.datetime, "2026-07-28T10:00:00Z", datetime.datetime(2026, 7, 28, 10, tzinfo=datetime.UTC)),
+        (datetime.date, "2026-07-28", datetime.date(2026, 7, 28)),
+        (datetime.timedelta, "PT90S", datetime.timedelta(seconds=90)),
+        (decimal.Decimal, "1.10", decimal.Decimal("1.10")),
+        (decimal.Decimal, 1.5, decimal.Decimal("1.5")),
+        (uuid.UUID, "00000000-0000-0000-0000-000000000001", uuid.UUID(int=1)),
+        (pathlib.Path, "a/b", pathlib.Path("a/b")),
+        (pathlib.Path | None, None, None),
+        (dict[str, list[pathlib.Path]], {"k": ["a"]}, {"k": [pathlib.Path("a")]}),
+        (Literal["a", 1], 1, 1),
+        (Colour, "red", Colour.RED),
+        (int | str | None, "x", "x"),
+        (set[int], [1, 2], {1, 2}),
+        (tuple[int, str], [1, "a"], (1, "a")),
+        (Point, {"x": 1}, Point(1)),
+        (list[Point], [{"x": 1, "y": 2}], [Point(1, 2.0)]),
+        (Options, {"deep": True}, {"deep": True}),
+        (Pair, [1], Pair(1)),
+        (Tree, {"value": 1, "children": [{"value": 2}]}, Tree(1, [Tree(2)])),
+        (Add | Number, {"type": "number", "value": 1}, Number(1)),
+        (dict[int, str], {"1": "a"}, {1: "a"}),
+        (Any, {"a": [None]}, {"a": [None]}),
+    ],
+    ids=str,
+)
+def test_a_value_arrives_as_its_type(annotation: Any, sent: Any, got: Any) -> None:
+    value = read(annotation, sent)
+    assert value == got
+    assert type(value) is type(got)
+
+
+def test_a_handler_does_not_run_on_bad_arguments() -> None:
+    """seed:TOOL-09: only validated arguments reach the handler."""
+    ran = []
+
+    def handler(a: Small) -> None:
+        ran.append(a)
+
+    for raw in (b'{"a":0}', b'{"a":"x"}', b"{}", b'{"a":1,"b":2}', b"[]", b"null", b"{"):
+        refusal(handler, raw)
+    assert ran == []
+    bind(handler).invoke(b'{"a":7}')
+    assert ran == [7]
+
+
+def test_types_required_fields_ranges_and_patterns_are_all_reported_at_once() -> None:
+    """seed:TOOL-10, seed:TOOL-11, ERRC-22: one failure lists every violation with path, value and rule."""
+
+    def search(
+        query: Annotated[str, msgspec.Meta(pattern="^[a-z]+$", min_length=2)],
+        limit: Annotated[int, msgspec.Meta(ge=1)],
+        place: Point,
+        ids: list[int],
+        kind: Literal["a", "b"] = "a",
+        when: datetime.date | None = None,
+        needed: str = "",
+    ) -> None: ...
+
+    raw = b'{"query":"X","limit":-5,"place":{"y":"s"},"ids":[1,"2",null],"kind":"c","when":"soon","extra":1}'
+    error = refusal(search, raw)
+    assert listed(error) == {
+        ("/extra", "additionalProperties"),
+        ("/query", "pattern"),
+        ("/query", "minLength"),
+        ("/limit", "minimum"),
+        ("/place", "required"),
+        ("/place/y", "type"),
+        ("/ids/1", "type"),
+        ("/ids/2", "type"),
+        ("/kind", "enum"),
+        ("/when", "anyOf"),
+    }
+    by_path = {violation.path: violation for violation in error.violations}
+    assert by_path["/limit"].value == -5
+    assert by_path["/limit"].message == "-5 is less than the minimum of 1"
+    assert len(str(error).splitlines()) == len(error.violations)
+
+
+def test_a_missing_argument_is_named() -> None:
+    """seed:TOOL-10: required fields."""
+
+    def handler(a: int, b: int, c: int = 1) -> None: ...
+
+    error = refusal(handler, b'{"c":"x"}')
+    assert [(violation.path, violation.rule) for violation in error.violations] == [
+        ("", "required"),
+        ("", "required"),
+        ("/c", "type"),
+    ]
+    assert '"a" is a required property' in str(error)
+    assert '"b" is a required property' in str(error)
+
+
+def test_what_the_types_accept_is_not_reported_beside_what_they_refuse() -> None:
+    def handler(tags: set[int], at: datetime.datetime, n: int, bad: int) -> None: ...
+
+    error = refusal(handler, b'{"tags":[1,1],"at":"2026-07-28T00:00:00","n":2.0,"bad":"x"}')
+    assert listed(error) == {("/bad", "type")}
+
+
+def test_what_only_the_type_refuses_is_reported_in_its_own_words() -> None:
+    def handler(one: Even, many: list[Even], data: bytes) -> None: ...
+
+    error = refusal(handler, b'{"one":{"n":3},"many":[{"n":2},{"n":5}],"data":"?"}')
+    assert listed(error) == {("/one", "value"), ("/many/1", "value"), ("/data", "value")}
+    assert {violation.message for violation in error.violations} == {"must be even", "Invalid base64 encoded string"}
+    assert next(violation for violation in error.violations if violation.path == "/many/1").value == {"n": 5}
+
+
+def test_an_error_of_the_types_own_code_is_not_taken_for_a_bad_argument() -> None:
+    class Broken(msgspec.Struct):
+        n: int
+
+        def __post_init__(self) -> None:
+            raise KeyError("oops")
+
+    with pytest.raises(KeyError):
+        read(Broken, {"n": 1})
+
+
+def test_an_error_of_the_handler_is_not_taken_for_a_bad_argument() -> None:
+    def handler(a: int) -> None:
+        raise msgspec.ValidationError("from the handler")
+
+    with pytest.raises(msgspec.ValidationError, match="from the handler"):
+        bind(handler).invoke(b'{"a":1}')
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent", "got"),
+    [
+        (int, 2.0, 2),
+        (int | None, 2.0, 2),
+        (Small, 5.0, 5),
+        (Literal[1, 2], 2.0, 2),
+        (list[int], [1.0, 2], [1, 2]),
+        (Point, {"x": 1.0, "y": 2.0}, Point(1, 2.0)),
+        (dict[str, dict[str, int]], {"a": {"b": 3.0}}, {"a": {"b": 3}}),
+    ],
+    ids=str,
+)
+def test_a_whole_number_written_as_a_float_is_an_integer(annotation: Any, sent: Any, got: Any) -> None:
+    value = read(annotation, sent)
+    assert value == got
+    assert repr(value) == repr(got)
+
+
+def test_a_float_stays_a_float_where_its_type_lets_it() -> None:
+    assert repr(read(Any, 2.0)) == "2.0"
+    assert repr(read(float, 2.0)) == "2.0"
+    refusal(lambda: None, b'{"a":1}')
+    with pytest.raises(InvalidArguments):
+        read(int, 2.5)
+    with pytest.raises(InvalidArguments):
+        read(Small, 500.0)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent", "got"),
+    [
+        (dict[str, int], '{"a":1}', {"a": 1}),
+        (Point, '{"x":1.0}', Point(1)),
+        (list[int], "[1]", [1]),
+        (int, "5", 5),
+        (float, "5", 5.0),
+        (bool, "true", True),
+        (int | None, "null", None),
+        (list[int] | None, "[1, 2]", [1, 2]),
+    ],
+    ids=str,
+)
+def test_a_text_is_parsed_when_only_that_makes_it_fit(annotation: Any, sent: str, got: Any) -> None:
+    value = read(annotation, sent)
+    assert value == got
+    assert type(value) is type(got)
+
+
+@pytest.mark.parametrize("annotation", [str, Any, int | str, str | None], ids=str)
+@pytest.mark.parametrize("text", ["5", "null", '{"a":1}', '"x"'])
+def test_a_text_that_fits_is_left_alone(annotation: Any, text: str) -> None:
+    assert read(annotation, text) == text
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sent"),
+    [
+        (int, "five"),
+        (int, "5.5"),
+        (int, '"5"'),
+        (Small, "500"),
+        (list[int], '["a"]'),
+        (dict[str, int], "{"),
+        (Literal["a"], '"a"'),
+        (bool, "1"),
+        (list[int], "[" * 5000),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_text_is_not_parsed_into_something_that_does_not_fit(annotation: Any, sent: str) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        read(annotation, sent)
+    (violation,) = caught.value.violations
+    assert violation.path == "/a"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{",
+        b"nonsense",
+        b'{"a":1}x',
+        b'{"a":"\xff"}',
+        b'{"a":"\\ud800"}',
+        b'{"a":1e999}',
+        b'{"a":' + b"9" * 5000 + b"}",
+        b'{"a":NaN}',
+        b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"a":' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
+        b"\x00",
+        b"null",
+        b"[]",
+        b'"a"',
+    ],
+    ids=lambda raw: repr(raw[:12]),
+)
+@pytest.mark.parametrize("annotation", [int, Any, str, list[Any], Tree], ids=str)
+@pytest.mark.parametrize("schema", [None, {"type": "object", "required": ["a"]}], ids=["typed", "given"])
+def test_malformed_json_is_an_invalid_argument_and_no_other_exception(
+    raw: bytes, annotation: Any, schema: dict[str, Any] | None
+) -> None:
+    def handler(a: Any) -> None: ...
+
+    handler.__annotations__["a"] = annotation
+    error = refusal(handler, raw, schema=schema)
+    assert error.violations
+    assert len(str(error)) < 2000
+
+
+def test_no_arguments_at_all_are_an_empty_object() -> None:
+    def handler(a: int = 3) -> int:
+        return a
+
+    assert bind(handler).invoke(b"") == 3
+
+
+def test_a_failure_deep_in_a_recursive_union_is_told_in_bounded_time() -> None:
+    """SCH-4: a listing would take a time that is exponential in the depth; the type's own word does not."""
+
+    def evaluate(tree: Add | Number) -> None: ...
+
+    tree: Any = {"type": "number", "value": "x"}
+    for _ in range(60):
+        tree = {"type": "add", "left": tree, "right": {"type": "number", "value": 1}}
+    error = refusal(evaluate, msgspec.json.encode({"tree": tree}))
+    (violation,) = error.violations
+    assert violation.path == "/tree" + "/left" * 60 + "/value"
+    assert violation.message == "Expected `int`, got `str`"
+
+
+def test_patterns_that_only_python_knows_still_report_their_violation() -> None:
+    def handler(a: Annotated[str, msgspec.Meta(pattern=r"^(?P<q>['\"]).*(?P=q)\Z")]) -> None: ...
+
+    assert [violation.path for violation in refusal(handler, b'{"a":"x"}').violations] == ["/a"]
+
+
+def test_a_default_is_used_and_a_container_is_fresh_each_time() -> None:
+    sentinel = object()
+
+    def handler(items: list[int] = [], *, by: dict[str, int] = {"a": 1}, other: Any = sentinel) -> Any:  # noqa: B006
+        items.append(1)
+        by["a"] += 1
+        return items, by, other
+
+    binding = bind(handler)
+    assert binding.invoke(b"{}") == ([1], {"a": 2}, sentinel)
+    assert binding.invoke(b"{}") == ([1], {"a": 2}, sentinel)
+    assert binding.invoke(b'{"items":"[]"}') == ([1], {"a": 2}, sentinel)
+    assert "default" not in binding.input_schema["properties"]["other"]
+    assert binding.input_schema["properties"]["by"]["default"] == {"a": 1}
+
+
+def test_the_validator_is_loaded_only_when_something_fails() -> None:
+    """PERF-06: a typed call never touches the JSON Schema validator."""
+    import subprocess
+
+    code = (
+        "import sys; from ferrule.server.binding import bind\n"
+        "def f(a: int) -> int: return a\n"
+        "b = bind(f); b.check_output(b.invoke(b'{\"a\":1}'))\n"
+        "assert 'jsonschema_rs' not in sys.modules and 'pydantic' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"query": {"type": "string"}, "limit": {"type": "integer", "minimum": 1}},
+    "required": ["query"],
+}
+
+
+def test_a_given_schema_decides_and_the_parameters_get_their_arguments() -> None:
+    """seed:TOOL-03, seed:TOOL-09: a handler with a schema runs only on what the schema allows."""
+
+    def search(query, limit=10):  # type: ignore[no-untyped-def]
+        return query, limit
+
+    binding = bind(search, schema=SCHEMA)
+    assert binding.invoke(b'{"query":"x"}') == ("x", 10)
+    assert binding.invoke(b'{"query":"x","limit":3,"other":1}') == ("x", 3)
+    error = refusal(search, b'{"query":1,"limit":0}', schema=SCHEMA)
+    assert listed(error) == {("/query", "type"), ("/limit", "minimum")}
+
+
+def test_a_handler_of_one_unnamed_argument_gets_them_all() -> None:
+    """seed:TOOL-03: `handler(args)`."""
+    assert bind(lambda args: args, schema=SCHEMA).invoke(b'{"query":"x","z":1}') == {"query": "x", "z": 1}
+    assert bind(lambda query: query, schema=SCHEMA).invoke(b'{"query":"x","z":1}') == "x"
+
+
+def test_a_handler_with_keywords_gets_them_all_by_name() -> None:
+    """seed:TOOL-03: `**kwargs` takes what no parameter names."""
+
+    def handler(query: str, *args: Any, **rest: Any) -> Any:
+        return query, args, rest
+
+    assert bind(handler, schema=SCHEMA).invoke(b'{"query":"x","z":1}') == ("x", (), {"z": 1})
+    assert bind(lambda **all: all, schema=SCHEMA).invoke(b'{"query":"x","z":1}') == {"query": "x", "z": 1}
+
+
+def test_typed_parameters_of_a_given_schema_are_converted_after_it() -> None:
+    def handler(at: datetime.date, n: int, place: Point | None = None) -> Any:
+        return at, n, place
+
+    binding = bind(handler, schema={"type": "object", "properties": {"n": {"type": "integer"}}})
+    day = datetime.date(2026, 7, 28)
+    assert binding.invoke(b'{"at":"2026-07-28","n":2.0,"place":{"x":1}}') == (day, 2, Point(1))
+    schema = {"type": "object"}
+    error = refusal(handler, b'{"at":"x","place":{"x":"?"}}', schema=schema)
+    assert listed(error) == {("", "required"), ("/at", "value"), ("/place/x", "type")}
+
+
+def test_a_typed_handler_of_one_unnamed_argument_gets_its_type() -> None:
+    def handler(place: Point) -> Point:
+        return place
+
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    assert bind(handler, schema=schema).invoke(b'{"x":1}') == Point(1)
+
+
+def test_texts_are_repaired_for_a_given_schema_too() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "o": {"type": "object"}, "s": {"type": "string"}},
+    }
+
+    def handler(n=None, o=None, s=None):  # type: ignore[no-untyped-def]
+        return n, o, s
+
+    assert bind(handler, schema=schema).invoke(b'{"n":"5","o":"{}","s":"5"}') == (5, {}, "5")
+    error = refusal(handler, b'{"n":"5","o":"[]","s":5}', schema=schema)
+    assert listed(error) == {("/o", "type"), ("/s", "type")}
+
+
+SIGNATURES: list[tuple[Any, ...]] = [
+    (int,),
+    (Small, str),
+    (Annotated[str, msgspec.Meta(min_length=1, max_length=3, pattern="[a-c]")], bool),
+    (list[int] | None, dict[str, float]),
+    (Literal["a", "b", 1], Colour),
+    (Point, Options),
+    (tuple[int, str], Pair),
+    (Tree,),
+    (int | str | None, list[bool | None]),
+    (Annotated[list[Any], msgspec.Meta(min_length=1)], Annotated[float, msgspec.Meta(gt=0, lt=10)]),
+]
+
+near_misses = st.sampled_from(
+    [
+        {"x": 1},
+        {"x": 1, "y": 2},
+        {"x": "1"},
+        {"deep": True, "names": ["a"]},
+        {"value": 1, "children": [{"value": 2, "children": []}]},
+        {"value": 1, "children": [{"value": None}]},
+        [1, "a"],
+        [1],
+        ["a"],
+        "a",
+        "abc",
+        "red",
+        "1",
+        1,
+        0,
+        100,
+        101,
+        True,
+    ]
+)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False).filter(lambda number: not number.is_integer())
+    | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def compiled(annotations: tuple[Any, ...]) -> tuple[Any, Any]:
+    def handler(a: Any, b: Any = None) -> Any: ...
+
+    def single(a: Any) -> Any: ...
+
+    fn = handler if len(annotations) > 1 else single
+    fn.__annotations__.update(zip("ab", annotations, strict=False))
+    if len(annotations) > 1:
+        fn.__defaults__ = ("red",)
+    binding = bind(fn)
+    return binding, jsonschema_rs.Draft202012Validator(binding.input_schema)
+
+
+COMPILED = [compiled(annotations) for annotations in SIGNATURES]
+
+
+@given(
+    which=st.integers(0, len(SIGNATURES) - 1),
+    arguments=st.dictionaries(st.sampled_from(["a", "b", "c"]), near_misses | json_values, max_size=3),
+)
+@example(which=0, arguments={"a": 2**80})
+@example(which=2, arguments={"a": "ab\u0000"})
+def test_the_types_accept_exactly_what_the_published_schema_accepts(which: int, arguments: dict[str, Any]) -> None:
+    """seed:TOOL-09, SCH-2: decoding and validating agree, floats that are whole numbers aside."""
+    binding, validator = COMPILED[which]
+    struct_reads = True
+    try:
+        binding.invoke(msgspec.json.encode(arguments))
+    except InvalidArguments as error:
+        struct_reads = False
+        assert error.violations
+    accepted = validator.is_valid(arguments)
+    if accepted:
+        assert struct_reads
+    elif struct_reads:
+        # The only extra leniency: a text that holds the JSON it should have been.
+        assert any(isinstance(value, str) for value in arguments.values())
+
+
+@given(raw=st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
+def test_no_bytes_raise_anything_but_invalid_arguments(raw: bytes) -> None:
+    for binding, _ in COMPILED[:4]:
+        try:
+            binding.invoke(raw)
+        except InvalidArguments as error:
+            assert str(error)

@@ -1,0 +1,448 @@
+"""StreamChannel over real pipes and real sockets, on both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import pytest
+import uvloop
+
+from ferrule.errors import EncodeError
+from ferrule.transports.stream import LARGE, PipeTransport, StreamChannel, frame_as_lines
+from ferrule.wire.channel import Channel
+from ferrule.wire.framing import Framer, FramingLost, HeaderFramer, LineFramer
+from ferrule.wire.messages import Notification, Success
+
+Run = Callable[[Awaitable[None]], None]
+
+
+class Recorder:
+    """Writes down what the channel tells."""
+
+    def __init__(self, answer: Callable[[bytes, Channel], None] | None = None) -> None:
+        self.frames: list[bytes] = []
+        self.refused: list[int] = []
+        self.ends = 0
+        self.losses: list[Exception | None] = []
+        self.answer = answer
+
+    def frame_received(self, frame: bytes, channel: Channel) -> None:
+        self.frames.append(frame)
+        if self.answer:
+            self.answer(frame, channel)
+
+    def frame_refused(self, max_size: int, channel: Channel) -> None:
+        self.refused.append(max_size)
+        channel.send(Notification("refused"))
+
+    def end_received(self, channel: Channel) -> None:
+        self.ends += 1
+
+    def channel_lost(self, channel: Channel, error: Exception | None) -> None:
+        self.losses.append(error)
+
+
+class Peer:
+    """The other end, used with plain blocking calls in a thread."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self.read_fd, self.write_fd = read_fd, write_fd
+
+    async def read(self, size: int = 1 << 20) -> bytes:
+        return await asyncio.to_thread(os.read, self.read_fd, size)
+
+    async def read_line(self) -> bytes:
+        line = b""
+        while not line.endswith(b"\n"):
+            line += await self.read(1)
+        return line
+
+    async def read_all(self) -> bytes:
+        data = b""
+        while piece := await self.read():
+            data += piece
+        return data
+
+    async def write(self, data: bytes) -> None:
+        def write_all() -> None:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self.write_fd, rest) :]
+
+        await asyncio.to_thread(write_all)
+
+    def end(self) -> None:
+        if self.write_fd == self.read_fd:
+            with socket.socket(fileno=os.dup(self.write_fd)) as copy:
+                copy.shutdown(socket.SHUT_WR)
+        else:
+            os.close(self.write_fd)
+            self.write_fd = -1
+
+    def close(self) -> None:
+        for fd in {self.read_fd, self.write_fd} - {-1}:
+            os.close(fd)
+        self.read_fd = self.write_fd = -1
+
+
+class Line:
+    """One channel of ours and the peer it talks to."""
+
+    def __init__(self, carrier: str) -> None:
+        self.carrier = carrier
+        self.recorder = Recorder()
+
+    async def open(
+        self,
+        answer: Callable[[bytes, Channel], None] | None = None,
+        framer: Framer | None = None,
+        on_oversize: Literal["skip", "close"] = "skip",
+    ) -> tuple[StreamChannel, Peer]:
+        self.recorder.answer = answer
+        channel = StreamChannel(self.recorder, framer, on_oversize=on_oversize)
+        if self.carrier == "pipes":
+            (our_read, peer_write), (peer_read, our_write) = os.pipe(), os.pipe()
+            PipeTransport(our_read, our_write, channel)
+            self.peer = Peer(peer_read, peer_write)
+        else:
+            ours, theirs = socket.socketpair()
+            ours.setblocking(False)
+            await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
+            fd = theirs.detach()
+            self.peer = Peer(fd, fd)
+        self.channel = channel
+        return channel, self.peer
+
+    async def finish(self) -> None:
+        self.channel.abort()
+        await self.channel.wait_lost()
+        self.peer.close()
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    def run_test(test: Awaitable[None]) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(asyncio.wait_for(test, 20))
+
+    return run_test
+
+
+@pytest.fixture(params=["pipes", "socket"])
+def line(request: pytest.FixtureRequest) -> Line:
+    return Line(request.param)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def test_fram_02_a_sent_message_is_its_encoding_and_exactly_one_line_feed(run: Run, line: Line) -> None:
+    """FRAM-02, STDIO-1, STDI-11: what the codec made is written as it is."""
+
+    async def test() -> None:
+        channel, peer = await line.open()
+        channel.send(Success(1, {"a": "é"}))
+        assert await peer.read() == '{"jsonrpc":"2.0","id":1,"result":{"a":"é"}}\n'.encode()
+        await line.finish()
+
+    run(test())
+
+
+def test_fram_05_a_line_feed_inside_a_text_is_escaped_on_the_wire(run: Run, line: Line) -> None:
+    """FRAM-05, STDIO-1."""
+
+    async def test() -> None:
+        channel, peer = await line.open()
+        channel.send(Success(1, "two\nlines\r\n"))
+        data = await peer.read()
+        assert data.count(b"\n") == 1
+        assert data.endswith(b'"two\\nlines\\r\\n"}\n')
+        await line.finish()
+
+    run(test())
+
+
+def test_fram_08_large_payloads_are_not_copied_into_a_joined_buffer() -> None:
+    """FRAM-08: payload and line feed are two buffers, the payload the very object the codec made."""
+    large = b"x" * (LARGE + 1)
+    payloads = [b"1", b"2", large, b"3", large, large]
+    buffers = frame_as_lines(payloads.copy(), sum(map(len, payloads)) + len(payloads))
+    assert b"".join(buffers) == b"".join(payload + b"\n" for payload in payloads)
+    assert sum(buffer is large for buffer in buffers) == 3
+    assert [len(buffer) for buffer in buffers if buffer is not large] == [4, 3, 1, 1]
+
+
+def test_fram_08_large_and_small_messages_keep_their_order(run: Run, line: Line) -> None:
+    """FRAM-08: several buffers in one write, partly written when the pipe is full."""
+
+    async def test() -> None:
+        channel, peer = await line.open()
+        sizes = [10, 200_000, 20, 30, 700_000, 5, 70_000]
+        for number, size in enumerate(sizes):
+            channel.send(Success(number, "x" * size))
+        channel.close()
+        messages = [json.loads(text) for text in (await peer.read_all()).splitlines()]
+        assert [(message["id"], len(message["result"])) for message in messages] == list(enumerate(sizes))
+        await line.finish()
+
+    run(test())
+
+
+def test_answers_to_the_requests_of_one_read_leave_in_one_write(run: Run) -> None:
+    """A pipe in packet mode gives the writes back one by one."""
+
+    async def test() -> None:
+        our_read, peer_write = os.pipe()
+        peer_read, our_write = os.pipe2(os.O_DIRECT)
+        channel = StreamChannel(Recorder(lambda frame, channel: channel.send(Success(int(frame), {}))))
+        PipeTransport(our_read, our_write, channel)
+        peer = Peer(peer_read, peer_write)
+        await peer.write(b"".join(b"%d\n" % number for number in range(64)))
+        assert (await peer.read()).count(b"\n") == 64
+        for number in range(64):
+            channel.send(Success(number, {}))
+        assert (await peer.read()).count(b"\n") == 64
+        assert (channel.messages_in, channel.messages_out, channel.bytes_in) == (64, 128, 182)
+        channel.abort()
+        await channel.wait_lost()
+        peer.close()
+
+    run(test())
+
+
+def test_a_message_that_cannot_be_encoded_raises_and_nothing_is_written(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, peer = await line.open()
+        with pytest.raises(EncodeError):
+            channel.send(Success(1, object()))
+        channel.send(Success(2, {}))
+        assert json.loads(await peer.read())["id"] == 2
+        await line.finish()
+
+    run(test())
+
+
+def test_stdi_13_a_peer_that_does_not_read_makes_us_wait_and_stop_reading(run: Run, line: Line) -> None:
+    """STDI-13: more than the high-water mark outgoing pauses our reading and `wait_writable`, then both go on."""
+
+    async def test() -> None:
+        channel, peer = await line.open()
+        for number in range(64):
+            channel.send(Success(number, "x" * 64_000))
+        waiting = asyncio.ensure_future(channel.wait_writable())
+        await peer.write(b"1\n2\n3\n")
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        assert line.recorder.frames == []
+        received = b""
+        while received.count(b"\n") < 64:
+            received += await peer.read()
+        await waiting
+        await until(lambda: line.recorder.frames == [b"1", b"2", b"3"])
+        assert [json.loads(text)["id"] for text in received.splitlines()] == list(range(64))
+        await line.finish()
+
+    run(test())
+
+
+def test_wait_writable_returns_at_once_while_the_peer_keeps_up(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, _ = await line.open()
+        channel.send(Success(1, {}))
+        waiting = channel.wait_writable()
+        with pytest.raises(StopIteration):
+            waiting.send(None)
+        await line.finish()
+
+    run(test())
+
+
+def test_losing_the_channel_ends_the_wait_for_room(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, peer = await line.open()
+        channel.send(Success(1, "x" * 4_000_000))
+        waiting = asyncio.ensure_future(channel.wait_writable())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        peer.close()
+        await waiting
+        await channel.wait_lost()
+        assert isinstance(line.recorder.losses[0], OSError)
+        await line.finish()
+
+    run(test())
+
+
+def test_an_oversized_frame_is_refused_and_the_next_one_is_read(run: Run, line: Line) -> None:
+    """SIZE-05 with `on_oversize="skip"`, the policy of stdio."""
+
+    async def test() -> None:
+        _, peer = await line.open(framer=LineFramer(1024), on_oversize="skip")
+        await peer.write(b"x" * 1024 + b"\n" + b"y" * 1025 + b"\nnext\n")
+        assert json.loads(await peer.read())["method"] == "refused"
+        assert line.recorder.refused == [1024]
+        assert line.recorder.frames == [b"x" * 1024, b"next"]
+        await line.finish()
+
+    run(test())
+
+
+def test_size_07_an_oversized_frame_is_answered_and_then_the_channel_closes(run: Run, line: Line) -> None:
+    """SIZE-07 with `on_oversize="close"`, the policy of sockets."""
+
+    async def test() -> None:
+        channel, peer = await line.open(framer=LineFramer(1024), on_oversize="close")
+        await peer.write(b"y" * 1025 + b"\nnext\n")
+        assert json.loads(await peer.read_line())["method"] == "refused"
+        await channel.wait_lost()
+        assert line.recorder.frames == []
+        assert line.recorder.losses == [None]
+        await line.finish()
+
+    run(test())
+
+
+def test_the_end_of_input_comes_after_the_last_line_and_leaves_the_way_out_open(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, peer = await line.open(lambda frame, channel: channel.send(Success(frame.decode(), {})))
+        await peer.write(b"first\nlast without line end")
+        peer.end()
+        await channel.wait_ended()
+        await until(lambda: line.recorder.ends)
+        assert line.recorder.frames == [b"first", b"last without line end"]
+        channel.send(Success("after the end", {}))
+        channel.close()
+        assert (await peer.read_all()).count(b"\n") == 3
+        assert line.recorder.ends == 1
+        await line.finish()
+
+    run(test())
+
+
+def test_the_end_of_input_is_told_once_even_when_the_way_out_is_congested_later(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, peer = await line.open()
+        peer.end()
+        await channel.wait_ended()
+        channel.send(Success(1, "x" * 4_000_000))
+        await asyncio.sleep(0.01)
+        assert len(await peer.read_line()) > 4_000_000
+        await channel.wait_writable()
+        await asyncio.sleep(0.02)
+        assert line.recorder.ends == 1
+        assert line.recorder.losses == []
+        await line.finish()
+
+    run(test())
+
+
+def test_close_delivers_what_was_sent_and_tells_the_loss_once(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, peer = await line.open()
+        channel.send(Success(1, "x" * 1_000_000))
+        channel.close("enough")
+        channel.close()
+        channel.send(Success(2, {}))
+        assert (await peer.read_all()).count(b"\n") == 1
+        await channel.wait_lost()
+        channel.connection_lost(None)
+        channel.close()
+        assert line.recorder.losses == [None]
+        assert channel.error is None
+        await line.finish()
+
+    run(test())
+
+
+def test_nothing_is_delivered_after_the_receiver_closed_the_channel(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, peer = await line.open(lambda _, channel: channel.close())
+        await peer.write(b"1\n2\n3\n")
+        await channel.wait_lost()
+        assert line.recorder.frames == [b"1"]
+        await line.finish()
+
+    run(test())
+
+
+def test_a_failing_receiver_is_logged_and_loses_its_channel_only(
+    run: Run, line: Line, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(frame: bytes, channel: Channel) -> None:
+        channel.send(Success(1, {}))
+        raise ZeroDivisionError(frame.decode())
+
+    async def test() -> None:
+        channel, peer = await line.open(fail)
+        await peer.write(b"boom\nnever seen\n")
+        assert json.loads(await peer.read_line())["id"] == 1
+        await channel.wait_lost()
+        assert line.recorder.frames == [b"boom"]
+        assert [type(error) for error in line.recorder.losses] == [ZeroDivisionError]
+        await line.finish()
+
+    with caplog.at_level(logging.ERROR, "ferrule.transports"):
+        run(test())
+    assert "the receiver failed" in caplog.text
+
+
+def test_length_headers_are_read_and_written_when_that_framing_is_chosen(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, peer = await line.open(framer=HeaderFramer(1024))
+        await peer.write(b"Content-Length: 5\r\n\r\nhelloContent-Length: 2\r\n\r\nhi")
+        await until(lambda: line.recorder.frames == [b"hello", b"hi"])
+        channel.send(Success(1, {}))
+        assert await peer.read() == b'Content-Length: 36\r\n\r\n{"jsonrpc":"2.0","id":1,"result":{}}'
+        await peer.write(b"Content-Length: 2\r\n\r\nokContent-Length: many\r\n\r\n")
+        await channel.wait_lost()
+        assert line.recorder.frames[2:] == [b"ok"]
+        assert isinstance(channel.error, FramingLost)
+        await line.finish()
+
+    run(test())
+
+
+def test_stdi_08_a_hundred_thousand_lines_arrive_in_order(run: Run, line: Line) -> None:
+    """STDI-08, STDI-01, FRAM-01: nothing is lost, doubled or reordered however the reads fall."""
+
+    async def test() -> None:
+        channel, peer = await line.open()
+        await peer.write(b"".join(b"%d\n" % number for number in range(100_000)))
+        await until(lambda: len(line.recorder.frames) >= 100_000)
+        assert line.recorder.frames == [b"%d" % number for number in range(100_000)]
+        assert channel.messages_in == 100_000
+        await line.finish()
+
+    run(test())
+
+
+def test_the_descriptors_of_pipes_are_closed_and_block_again(run: Run) -> None:
+    """STDI-07: O_NONBLOCK would stay on the open file that others share."""
+
+    async def test() -> None:
+        before = set(os.listdir("/proc/self/fd"))
+        (our_read, peer_write), (peer_read, our_write) = os.pipe(), os.pipe()
+        shared = os.dup(our_read), os.dup(our_write)
+        channel = StreamChannel(Recorder())
+        PipeTransport(our_read, our_write, channel)
+        assert [os.get_blocking(fd) for fd in shared] == [False, False]
+        channel.close()
+        await channel.wait_lost()
+        assert [os.get_blocking(fd) for fd in shared] == [True, True]
+        for fd in (*shared, peer_write, peer_read):
+            os.close(fd)
+        gc.collect()
+        assert set(os.listdir("/proc/self/fd")) == before
+
+    run(test())

@@ -1,0 +1,401 @@
+"""The framers give the same frames however the bytes arrive, and hold no more than their limit."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.errors import FerruleError
+from ferrule.wire.codec import MAX_MESSAGE_SIZE
+from ferrule.wire.framing import (
+    MAX_HEADER_NAME_SIZE,
+    MAX_HEADER_SIZE,
+    AutoFramer,
+    Framer,
+    FramingLost,
+    HeaderFramer,
+    LineFramer,
+    Oversize,
+)
+
+MIB = 1024 * 1024
+
+
+def read(framer: Framer, chunks: Sequence[bytes]) -> list[bytes | Oversize | str]:
+    """Everything a framer gives for these reads and the end of the stream; a loss shows as its text."""
+    frames: list[bytes | Oversize | str] = []
+    try:
+        for chunk in chunks:
+            frames += framer.feed(chunk)
+        frames += framer.eof()
+    except FramingLost as lost:
+        frames += lost.frames
+        frames.append(str(lost))
+    return frames
+
+
+def cut(stream: bytes, places: Sequence[int]) -> list[bytes]:
+    """The stream in pieces, cut at these places."""
+    edges = sorted({0, len(stream), *(place % (len(stream) + 1) for place in places)})
+    return [stream[left:right] for left, right in pairwise(edges)]
+
+
+def one_by_one(stream: bytes) -> list[bytes]:
+    return [stream[index : index + 1] for index in range(len(stream))]
+
+
+def block(body: bytes, extra: bytes = b"") -> bytes:
+    return extra + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+LINE_STREAMS = st.lists(
+    st.sampled_from([b"\n", b"\r", b"\r\n", b" ", b"\t", b"{}", b'{"a":1}', b"abcdefgh", b"\xe2\x80\xa8", b"\x85"]),
+    max_size=40,
+).map(b"".join)
+
+HEADER_STREAMS = st.lists(
+    st.one_of(
+        st.binary(min_size=1, max_size=14).map(block),
+        st.sampled_from(
+            [b"\r\n", b"\n", b"Content-Type: x\r\n", b"content-length:2\n\n{}", b"junk\r\n", b"X: y\r\n\r\n"]
+        ),
+    ),
+    max_size=12,
+).map(b"".join)
+
+PLACES = st.lists(st.integers(0, 10_000), max_size=20)
+
+
+class TestLines:
+    def test_two_lines_are_two_frames(self) -> None:
+        """FRAM-01: one message per line."""
+        assert LineFramer().feed(b'{"a":1}\n{"b":2}\n') == [b'{"a":1}', b'{"b":2}']
+
+    @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+    def test_lf_crlf_and_cr_end_a_line(self, end: bytes) -> None:
+        """FRAM-03: each of the three line ends is understood."""
+        assert LineFramer().feed(b"{}" + end + b"[]" + end) == [b"{}", b"[]"]
+
+    def test_a_crlf_cut_between_two_reads_gives_no_empty_frame(self) -> None:
+        """FRAM-03: the CR ends the line, the LF that follows ends nothing."""
+        framer = LineFramer()
+        assert framer.feed(b"{}\r") == [b"{}"]
+        assert framer.feed(b"\n[]\r\n") == [b"[]"]
+
+    def test_the_rest_of_a_read_waits_for_the_next(self) -> None:
+        """FRAM-03: what is not ended is kept."""
+        framer = LineFramer()
+        assert framer.feed(b'{}\n{"a"') == [b"{}"]
+        assert framer.pending == 4
+        assert framer.feed(b":1}\n") == [b'{"a":1}']
+        assert framer.pending == 0
+
+    @pytest.mark.parametrize("blank", [b"\n\n", b"\r\n\r\n", b"\r\r", b" \t \n", b"\n \n"])
+    def test_blank_lines_give_nothing(self, blank: bytes) -> None:
+        """FRAM-04: blank lines produce no message and line ends are trimmed."""
+        assert LineFramer().feed(blank + b"{}\r\n" + blank) == [b"{}"]
+        assert LineFramer(max_size=2).feed(b"\n{}\n\n") == [b"{}"]
+
+    def test_a_blank_rest_at_the_end_gives_nothing(self) -> None:
+        framer = LineFramer()
+        assert framer.feed(b"{}\n  ") == [b"{}"]
+        assert framer.eof() == []
+
+    def test_unicode_line_breaks_end_no_line(self) -> None:
+        line = '"\u2028\u2029\u0085\v\f"'.encode()
+        assert LineFramer().feed(line + b"\n") == [line]
+
+    def test_a_last_line_without_line_end_is_a_frame(self) -> None:
+        framer = LineFramer()
+        assert framer.feed(b"{}\n[]") == [b"{}"]
+        assert framer.eof() == [b"[]"]
+        assert framer.pending == 0
+        assert framer.eof() == []
+
+    def test_frames_are_bytes_even_when_put_together_from_parts(self) -> None:
+        framer = LineFramer()
+        frames = [*framer.feed(b"ab"), *framer.feed(b"cd\nef\n"), *framer.feed(b"gh"), *framer.eof()]
+        assert [type(frame) for frame in frames] == [bytes, bytes, bytes]
+        assert frames == [b"abcd", b"ef", b"gh"]
+
+    @given(LINE_STREAMS)
+    def test_the_frames_are_the_lines_that_are_not_blank(self, stream: bytes) -> None:
+        """FRAM-04: the reference is a plain split of the whole stream."""
+        lines = stream.replace(b"\r", b"\n").split(b"\n")
+        assert read(LineFramer(), [stream]) == [line for line in lines if line.strip()]
+
+
+class TestEverySplit:
+    @given(LINE_STREAMS, PLACES, st.integers(1, 12))
+    def test_every_split_of_lines_gives_the_same_frames(self, stream: bytes, places: list[int], limit: int) -> None:
+        """JRPC-19: leftovers are kept, several frames come from one read; with and without oversized lines."""
+        for size in (limit, MAX_MESSAGE_SIZE):
+            whole = read(LineFramer(size), [stream])
+            assert read(LineFramer(size), cut(stream, places)) == whole
+            assert read(LineFramer(size), one_by_one(stream)) == whole
+
+    @given(HEADER_STREAMS, PLACES, st.integers(1, 12))
+    def test_every_split_of_header_blocks_gives_the_same_frames(
+        self, stream: bytes, places: list[int], limit: int
+    ) -> None:
+        """FRAM-07: header or body split across reads, several messages in one read, good frames before a bad one."""
+        for size in (limit, MAX_MESSAGE_SIZE):
+            whole = read(HeaderFramer(size), [stream])
+            assert read(HeaderFramer(size), cut(stream, places)) == whole
+            assert read(HeaderFramer(size), one_by_one(stream)) == whole
+
+    @given(st.one_of(LINE_STREAMS, HEADER_STREAMS), PLACES, st.integers(1, 12))
+    def test_every_split_is_recognised_alike(self, stream: bytes, places: list[int], limit: int) -> None:
+        whole = read(AutoFramer(limit), [stream])
+        assert read(AutoFramer(limit), cut(stream, places)) == whole
+        assert read(AutoFramer(limit), one_by_one(stream)) == whole
+
+    @given(st.lists(st.binary(min_size=1, max_size=50), max_size=10), PLACES)
+    def test_what_was_framed_with_headers_comes_out_again(self, bodies: list[bytes], places: list[int]) -> None:
+        """FRAM-07: bodies may hold anything, line ends and header look-alikes too."""
+        assert read(HeaderFramer(), cut(b"".join(map(block, bodies)), places)) == bodies
+
+    def test_three_messages_one_byte_at_a_time_and_in_one_read(self) -> None:
+        """JRPC-19: the same three messages."""
+        stream = b'{"id":1}\n{"id":2}\r\n{"id":3}\n'
+        expected = [b'{"id":1}', b'{"id":2}', b'{"id":3}']
+        assert LineFramer().feed(stream) == expected
+        assert read(LineFramer(), one_by_one(stream)) == expected
+
+    def test_a_megabyte_of_lines_at_once_and_one_byte_at_a_time(self) -> None:
+        """JRPC-19: a big read is cut the same way as many small ones."""
+        stream = b"".join(b'{"number":%d}\n' % number for number in range(80_000))
+        assert len(stream) > MIB
+        framer = LineFramer()
+        at_once = framer.feed(stream)
+        assert len(at_once) == 80_000
+        assert read(LineFramer(), one_by_one(stream)) == at_once
+
+
+class TestLimits:
+    def test_the_default_limit_is_16_mib_exactly(self) -> None:
+        """SIZE-01: 16 MiB pass, one byte more is refused."""
+        assert MAX_MESSAGE_SIZE == 16 * MIB == LineFramer().max_size == HeaderFramer().max_size == AutoFramer().max_size
+        line = b"x" * (16 * MIB)
+        assert LineFramer().feed(line + b"\n") == [line]
+        assert LineFramer().feed(line + b"x\n") == [Oversize(16 * MIB)]
+
+    @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r", b""])
+    @pytest.mark.parametrize("step", [1, 7, 5000])
+    def test_a_line_of_the_limit_passes_and_one_byte_more_is_refused(self, end: bytes, step: int) -> None:
+        """SIZE-03: the limit is set per framer; line ends do not count."""
+        for size, expected in ((1024, [b"x" * 1024]), (1025, [Oversize(1024)])):
+            stream = b"x" * size + end
+            chunks = [stream[at : at + step] for at in range(0, len(stream), step)]
+            assert read(LineFramer(1024), chunks) == expected
+
+    def test_a_body_of_the_limit_passes_and_one_byte_more_is_refused(self) -> None:
+        """SIZE-03: the same limit for Content-Length framing."""
+        assert HeaderFramer(1024).feed(block(b"x" * 1024)) == [b"x" * 1024]
+        assert HeaderFramer(1024).feed(block(b"x" * 1025)) == [Oversize(1024)]
+
+    def test_many_lines_in_one_read_may_together_pass_the_limit(self) -> None:
+        assert LineFramer(4).feed(b"abcd\nefgh\nij\n") == [b"abcd", b"efgh", b"ij"]
+
+    def test_after_an_oversized_line_the_next_line_is_read(self) -> None:
+        """SIZE-05: the over-long line is refused once, framing goes on."""
+        framer = LineFramer(4)
+        assert framer.feed(b"ab\n123") == [b"ab"]
+        assert framer.feed(b"45") == [Oversize(4)], "told as soon as the limit is passed"
+        assert framer.feed(b"6" * 100) == []
+        assert framer.feed(b"7\ncd\n") == [b"cd"]
+        assert framer.feed(b"123456\nef\n123456\n\ngh\n") == [Oversize(4), b"ef", Oversize(4), b"gh"]
+
+    def test_an_oversized_last_line_is_told_once(self) -> None:
+        """SIZE-05: the end of the stream adds nothing to a refusal."""
+        framer = LineFramer(4)
+        assert framer.feed(b"12345") == [Oversize(4)]
+        assert framer.eof() == []
+
+    def test_after_an_oversized_body_the_next_block_is_read(self) -> None:
+        """SIZE-05: refused when the header is read, skipped by its length."""
+        framer = HeaderFramer(4)
+        assert framer.feed(b"Content-Length: 10\r\n\r\n") == [Oversize(4)]
+        assert framer.feed(b"Content-Le") == []
+        assert framer.pending == 0
+        assert framer.feed(block(b"ok")) == [b"ok"]
+
+    @pytest.mark.parametrize(
+        ("make", "opening"),
+        [
+            (LineFramer, b"{"),
+            (AutoFramer, b"{"),
+            (HeaderFramer, b"Content-Length: 999999999999\r\n\r\n"),
+            (AutoFramer, b"Content-Length: 999999999999\r\n\r\n"),
+        ],
+    )
+    def test_96_mib_without_an_end_are_not_held(self, make: Callable[[int], Framer], opening: bytes) -> None:
+        """SIZE-10: a stream without delimiter never grows the buffer past the limit."""
+        framer, chunk = make(MIB), b"x" * 65_536
+        frames = framer.feed(opening)
+        for _ in range(96 * MIB // len(chunk)):
+            frames += framer.feed(chunk)
+            assert framer.pending <= MIB
+        assert frames == [Oversize(MIB)]
+        assert framer.pending == 0
+
+    def test_an_endless_header_line_is_not_held(self) -> None:
+        """SIZE-10: the header block has a bound of its own."""
+        framer = HeaderFramer()
+        framer.feed(b"X: ")
+        for _ in range(MAX_HEADER_SIZE - 3):
+            framer.feed(b"y")
+        assert framer.pending == MAX_HEADER_SIZE
+        with pytest.raises(FramingLost):
+            framer.feed(b"y")
+        assert framer.pending == 0
+
+    def test_a_long_line_in_single_bytes_is_held_in_its_own_size(self) -> None:
+        """SIZE-10: tiny reads do not multiply what is held."""
+        framer = LineFramer(MIB)
+        tracemalloc.start()
+        try:
+            for _ in range(100_000):
+                framer.feed(b"abc")
+            held = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert framer.pending == 300_000
+        assert held < 2 * 300_000
+
+    def test_a_line_in_single_bytes_takes_time_in_proportion(self) -> None:
+        """SIZE-10: a megabyte byte by byte is linear work."""
+
+        def seconds(size: int) -> float:
+            framer = LineFramer()
+            start = time.process_time()
+            for _ in range(size):
+                framer.feed(b"x")
+            assert framer.feed(b"\n") == [b"x" * size]
+            return time.process_time() - start
+
+        small = min(seconds(MIB // 8) for _ in range(3))
+        assert seconds(MIB) < 8 * small * 3
+
+
+class TestHeaders:
+    def test_a_content_length_block_is_one_frame(self) -> None:
+        """FRAM-06: header, CRLF CRLF, then N bytes."""
+        assert HeaderFramer().feed(b'Content-Length: 7\r\n\r\n{"a":1}') == [b'{"a":1}']
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            b"content-length: 2\r\n\r\n",
+            b"CONTENT-LENGTH:2\r\n\r\n",
+            b"Content-Length: \t 2 \r\n\r\n",
+            b"Content-Length: 2\n\n",
+            b"Content-Type: application/json; charset=utf-8\r\nContent-Length: 2\r\n\r\n",
+            b"Content-Length: 2\r\nX-Trace: a:b: c\r\nX-Empty:\r\n\r\n",
+            b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n",
+            b"\r\n\nContent-Length: 02\r\n\r\n",
+        ],
+    )
+    def test_other_headers_case_and_spacing_do_not_matter(self, head: bytes) -> None:
+        """FRAM-06: only the length counts."""
+        assert HeaderFramer().feed(head + b"{}" + head + b"[]") == [b"{}", b"[]"]
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            b'{"jsonrpc":"2.0"}\r\n',
+            b"Content-Length: -1\r\n",
+            b"Content-Length: 1e3\r\n",
+            b"Content-Length:\r\n",
+            b"Content-Length: +2\r\n",
+            b"Content-Length: 2 2\r\n",
+            b"Content-Length: " + b"9" * 19 + b"\r\n",
+            b"Content-Length: 2\r\nContent-Length: 3\r\n",
+            b"Content-Length 2\r\n",
+            b": 2\r\n",
+            b"Content-Length : 2\r\n",
+            b"Content-Type: x\r\n\r\n",
+            b"X: " + b"y" * MAX_HEADER_SIZE,
+            b"X: y\r\n" * (MAX_HEADER_SIZE // 6 + 1),
+        ],
+    )
+    def test_a_malformed_header_loses_the_framing(self, head: bytes) -> None:
+        framer = HeaderFramer()
+        with pytest.raises(FramingLost) as lost:
+            framer.feed(block(b"ok") + head)
+        assert lost.value.frames == [b"ok"], "what was read before is still told"
+        assert isinstance(lost.value, FerruleError)
+        with pytest.raises(FramingLost):
+            framer.feed(block(b"ok"))
+        assert framer.pending == 0
+
+    def test_an_empty_body_is_no_frame(self) -> None:
+        assert HeaderFramer().feed(block(b"") + block(b"{}")) == [b"{}"]
+
+    def test_a_body_cut_off_by_the_end_is_no_frame(self) -> None:
+        framer = HeaderFramer()
+        assert framer.feed(block(b"{}")[:-1]) == []
+        assert framer.pending == 1
+        assert framer.eof() == []
+        assert framer.pending == 0
+
+    def test_bodies_put_together_from_parts_are_bytes(self) -> None:
+        framer = HeaderFramer()
+        frames = [*framer.feed(block(b"abcd")[:-2]), *framer.feed(b"cd" + block(b"ef"))]
+        assert frames == [b"abcd", b"ef"]
+        assert [type(frame) for frame in frames] == [bytes, bytes]
+
+    def test_many_small_blocks_in_one_read_take_time_in_proportion(self) -> None:
+        def seconds(count: int) -> float:
+            stream = block(b"{}") * count
+            start = time.process_time()
+            assert len(HeaderFramer().feed(stream)) == count
+            return time.process_time() - start
+
+        small = min(seconds(4_000) for _ in range(3))
+        assert seconds(32_000) < 8 * small * 3
+
+
+class TestAuto:
+    @pytest.mark.parametrize(
+        "stream",
+        [b"{}\n[]\n", b"\n \r\n{}\n[]\n", b"[]\n{}", b'"x"\n', b"nonsense\n{}\n", b"x y: z\n", b"\xef\xbb\xbf{}\n"],
+    )
+    def test_anything_but_a_header_is_read_as_lines(self, stream: bytes) -> None:
+        assert read(AutoFramer(), [stream]) == read(LineFramer(), [stream.lstrip()])
+
+    @pytest.mark.parametrize("extra", [b"", b"\r\n\r\n", b"Content-Type: x\r\n", b"x-trace: 1\r\n"])
+    def test_a_header_of_any_name_is_read_as_a_block(self, extra: bytes) -> None:
+        """FRAM-06: Content-Length framing is found by its first bytes."""
+        stream = block(b"{}", extra) + block(b"[]")
+        assert read(AutoFramer(), [stream]) == [b"{}", b"[]"]
+        assert read(AutoFramer(), one_by_one(stream)) == [b"{}", b"[]"]
+
+    def test_the_choice_is_made_once(self) -> None:
+        framer = AutoFramer()
+        assert framer.feed(b"{}\n") == [b"{}"]
+        assert framer.feed(b"Content-Length: 2\n") == [b"Content-Length: 2"]
+
+    def test_an_undecided_rest_is_a_line(self) -> None:
+        framer = AutoFramer()
+        assert framer.feed(b"  Conte") == []
+        assert framer.pending == 5
+        assert framer.eof() == [b"Conte"]
+
+    @pytest.mark.parametrize("size", [MAX_HEADER_NAME_SIZE - 1, MAX_HEADER_NAME_SIZE, MAX_HEADER_NAME_SIZE + 1])
+    def test_an_endless_name_is_a_line(self, size: int) -> None:
+        stream = b"x" * size + b": 1\n"
+        expected: list[object] = [stream[:-1]] if size >= MAX_HEADER_NAME_SIZE else []
+        assert read(AutoFramer(), [stream]) == expected
+        assert read(AutoFramer(), one_by_one(stream)) == expected
+
+    def test_nothing_at_all_gives_nothing(self) -> None:
+        framer = AutoFramer()
+        assert framer.feed(b"") == framer.feed(b"\r\n \n") == framer.eof() == []
+        assert framer.pending == 0
