@@ -35,7 +35,9 @@ async def tour(mode: Any) -> None:
     client = Client(SERVER, mode=mode, elicitation=traveller, sampling=poet, log_level="info")
     client.on_log(lambda level, data, _logger: say(f"the server logs ({level})", data))
     async with client:
-        print(f"\n{client.server_info.name if client.server_info else '?'} over stdio, protocol {client.protocol_version}")
+        print(
+            f"\n{client.server_info.name if client.server_info else '?'} over stdio, protocol {client.protocol_version}"
+        )
         say("it says", client.instructions)
         say("tools", ", ".join(tool.name for tool in await client.list_tools()))
         say("weather in Rome", (await client.call_tool("weather", {"city": "Rome"})).data)

@@ -18,12 +18,14 @@ import peer_programs
 
 
 def wanted_runs(session: pytest.Session) -> list[matrix.Run]:
-    specs = [item.callspec.params for item in session.items if "observed" in getattr(item, "fixturenames", ())]
+    specs = [
+        item.callspec.params for item in session.items if "interop_observations" in getattr(item, "fixturenames", ())
+    ]
     return [run for run in dict.fromkeys(params["run"] for params in specs) if peer_programs.missing(run.peer) is None]
 
 
 @pytest.fixture(scope="session")
-def observed(request: pytest.FixtureRequest) -> Iterator[Callable[[matrix.Run], dict[str, Any]]]:
+def interop_observations(request: pytest.FixtureRequest) -> Iterator[Callable[[matrix.Run], dict[str, Any]]]:
     """What a run observed; all runs of the session start with the first question."""
     pool = ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2))
     futures = {run: pool.submit(peer_programs.observe, run) for run in wanted_runs(request.session)}
@@ -32,14 +34,14 @@ def observed(request: pytest.FixtureRequest) -> Iterator[Callable[[matrix.Run], 
 
 
 @pytest.fixture
-def check(observed: Callable[[matrix.Run], dict[str, Any]]) -> Callable[[matrix.Run, str], None]:
+def check(interop_observations: Callable[[matrix.Run], dict[str, Any]]) -> Callable[[matrix.Run, str], None]:
     """Compare one feature of one run with the matrix."""
 
     def compare(run: matrix.Run, feature: str) -> None:
         reason = peer_programs.missing(run.peer) or matrix.gap(run, feature)
         if reason is not None:
             pytest.skip(reason)
-        seen = observed(run)
+        seen = interop_observations(run)
         if feature != "connect" and seen.get("connect") != "connected":
             pytest.fail(f"{run} did not connect: {seen.get('connect')}")
         assert seen.get(feature, "not observed") == matrix.expected(run, feature)

@@ -59,7 +59,9 @@ class Session(scenario.Session):
         return list((await self.client.complete(ref, {"name": argument, "value": value})).values)
 
     async def set_log_level(self, level: str) -> None:
-        await self.client.set_log_level(level)
+        """The stateless era takes the level when the client is made."""
+        if self.client.protocol_version < "2026":
+            await self.client.set_log_level(level)
 
     @contextlib.asynccontextmanager
     async def resource_updates(self, uri: str) -> AsyncIterator[None]:
@@ -84,6 +86,7 @@ def make_client(target: scenario.Target, heard: scenario.Heard) -> Client:
         elicitation=elicitation,
         sampling=sampling,
         roots=[scenario.ROOT],
+        log_level="info",
     )
 
 
@@ -91,8 +94,8 @@ def make_client(target: scenario.Target, heard: scenario.Heard) -> Client:
 async def connect(target: scenario.Target) -> AsyncIterator[Session]:
     heard = scenario.Heard()
     client = make_client(target, heard)
-    client.on_log(lambda message: heard.logs.append([message.level, message.data]))
-    client.on_notification(TOOLS_CHANGED, lambda *_: heard.tool_changes.append("tools"))
+    client.on_log(lambda level, data, logger: heard.logs.append([level, data]))
+    client.on_notification(TOOLS_CHANGED, lambda params: heard.tool_changes.append("tools"))
     async with client:
         yield Session(client, heard)
 

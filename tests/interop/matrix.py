@@ -108,27 +108,35 @@ FEATURES = ("protocol", "read_missing", *EXPECTED)
 
 
 class Difference(NamedTuple):
-    """A server that answers in its own way."""
+    """A server that answers in its own way, or a client that reports in its own way."""
 
-    server: str
+    peer: str
+    role: str
     feature: str
     observed: Any
     reason: str
 
 
 DIFFERS = [
-    Difference("mcp1", "unknown_tool", "isError", "FastMCP reports an unknown tool as a tool result"),
-    Difference("mcp2", "unknown_tool", "isError", "MCPServer reports an unknown tool as a tool result"),
-    Difference("fastmcp", "unknown_tool", "isError", "FastMCP reports an unknown tool as a tool result"),
-    Difference("ts1", "unknown_tool", "isError", "McpServer turns every error of tools/call into a tool result"),
-    Difference("mcp1", "read_missing", 0, "code 0 stands for every error of a handler"),
-    Difference("mcp2", "read_missing", -32602, "the code of 2026-07-28 in every revision"),
-    Difference("fastmcp", "read_missing", -32602, "the code of 2026-07-28 in every revision"),
-    Difference("ts1", "read_missing", -32602, "invalid params in every revision"),
-    Difference("ts2", "read_missing", -32602, "invalid params in every revision"),
+    Difference("mcp1", "server", "unknown_tool", "isError", "FastMCP reports an unknown tool as a tool result"),
+    Difference("mcp2", "server", "unknown_tool", "isError", "MCPServer reports an unknown tool as a tool result"),
+    Difference("fastmcp", "server", "unknown_tool", "isError", "FastMCP reports an unknown tool as a tool result"),
     Difference(
-        "fastmcp", "log", [["warning", {"msg": "watch out", "extra": None}]], "the text is wrapped in an object"
+        "ts1", "server", "unknown_tool", "isError", "McpServer turns every error of tools/call into a tool result"
     ),
+    Difference("mcp1", "server", "read_missing", 0, "code 0 stands for every error of a handler"),
+    Difference("mcp2", "server", "read_missing", -32602, "the code of 2026-07-28 in every revision"),
+    Difference("fastmcp", "server", "read_missing", -32602, "the code of 2026-07-28 in every revision"),
+    Difference("ts1", "server", "read_missing", -32602, "invalid params in every revision"),
+    Difference("ts2", "server", "read_missing", -32602, "invalid params in every revision"),
+    Difference(
+        "fastmcp",
+        "server",
+        "log",
+        [["warning", {"msg": "watch out", "extra": None}]],
+        "the text is wrapped in an object",
+    ),
+    Difference("ts2", "client", "read_missing", -32602, "reports -32002 as the code of 2026-07-28"),
 ]
 
 
@@ -148,6 +156,7 @@ CANNOT = [
     Gap(
         "fastmcp", "client", "modern-told", "server", "a client that is told the revision never asks who the server is"
     ),
+    Gap("mcp1", "server", "*", "subscribe", "mcp 1.x declares resources.subscribe false even where it serves it"),
     Gap("fastmcp", "server", "*", "subscribe", "FastMCP serves neither resources/subscribe nor subscriptions/listen"),
     Gap("fastmcp", "server", "modern", "list_changed", "FastMCP does not serve subscriptions/listen"),
 ]
@@ -163,9 +172,9 @@ def gap(run: Run, feature: str) -> str | None:
 
 
 def expected(run: Run, feature: str) -> Any:
-    for difference in DIFFERS:
-        if (difference.server, difference.feature) == (run.server, feature):
-            return difference.observed
+    for peer, role, differing, observed, _reason in DIFFERS:
+        if differing == feature and peer == (run.server if role == "server" else run.client):
+            return observed
     if feature == "protocol":
         return run.version
     if feature == "read_missing":

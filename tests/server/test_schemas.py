@@ -188,7 +188,7 @@ def test_a_definition_that_only_the_root_used_is_not_kept() -> None:
 
 
 def test_generics_and_classes_of_the_same_name_get_different_definitions() -> None:
-    other = msgspec.defstruct("Point", [("z", int)], module="elsewhere")
+    other: Any = msgspec.defstruct("Point", [("z", int)], module="elsewhere")
     schema = schema_of(tuple[Box[int], Box[str], Point, other])
     assert list(schema["$defs"]) == ["Box_int", "Box_str", "Point", "elsewhere_Point"]
     assert schema["$defs"]["Box_str"]["properties"] == {"inside": {"type": "string"}}
@@ -252,7 +252,7 @@ def test_paths_are_read_and_written() -> None:
 def test_pydantic_models_are_described_read_and_written() -> None:
     pydantic = pytest.importorskip("pydantic")
     inner = pydantic.create_model("Inner", day=(datetime.date, ...))
-    outer = pydantic.create_model("Outer", inner=(inner, ...), n=(int, pydantic.Field(ge=1)))
+    outer: Any = pydantic.create_model("Outer", inner=(inner, ...), n=(int, pydantic.Field(ge=1)))
     schema = schema_of(list[outer])
     assert schema["items"]["properties"]["n"]["minimum"] == 1
     assert schema["items"]["properties"]["inner"] == {"$ref": "#/$defs/Inner"}

@@ -1,6 +1,6 @@
 """A real stdio server for the tests: answers every request, and misbehaves on demand.
 
-echo_server.py [asyncio | uvloop]
+echo_server.py [asyncio | uvloop] [silent]
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def resident_bytes() -> int:
 def print_everywhere() -> None:
     print("stray print")
     sys.stdout.buffer.write(b"stray buffer\n")
-    sys.__stdout__.write("stray original stdout\n")
+    print("stray original stdout", file=sys.__stdout__)
     os.write(1, b"stray descriptor\n")
     subprocess.run(["echo", "stray child"], check=True)
     ctypes.CDLL(None).puts(b"stray C library")
@@ -47,9 +47,13 @@ class Echo:
         assert origin.carrier == "stdio"
         return self
 
+    async def enter(self) -> None: ...
+    async def leave(self) -> None: ...
     async def drain(self, grace: float) -> None:
         if self.running:
             await asyncio.wait(self.running, timeout=grace)
+
+    def channel_opened(self, channel: Channel) -> None: ...
 
     def frame_received(self, frame: bytes, channel: Channel) -> None:
         message = decode(frame)
@@ -66,14 +70,15 @@ class Echo:
         channel.send(Failure(None, ErrorObject(-32012, "too large", {"maxSize": max_size, "rss": resident_bytes()})))
 
     def end_received(self, channel: Channel) -> None:
-        channel.send(Notification("end"))
+        if "silent" not in sys.argv:
+            channel.send(Notification("end"))
 
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
         print("lost", type(error).__name__, file=sys.stderr)
 
-    async def answer_later(self, id: int | str, params: dict[str, Any], channel: Channel) -> None:
+    async def answer_later(self, identity: int | str, params: dict[str, Any], channel: Channel) -> None:
         await asyncio.sleep(params["seconds"])
-        channel.send(Success(id, {}))
+        channel.send(Success(identity, {}))
 
     def answer(self, method: str, params: dict[str, Any]) -> Any:
         match method:
@@ -90,7 +95,8 @@ class Echo:
             case "environ":
                 return {"env": dict(os.environ), "argv": sys.argv, "cwd": os.getcwd()}
             case "spawn":
-                self.children.append(subprocess.Popen(["sleep", "600"]))
+                script = "trap '' TERM; while :; do sleep 600; done" if params.get("deaf") else "exec sleep 600"
+                self.children.append(subprocess.Popen(["sh", "-c", script]))
                 return self.children[-1].pid
         return {}
 

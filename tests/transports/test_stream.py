@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import select
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
@@ -27,11 +28,15 @@ class Recorder:
     """Writes down what the channel tells."""
 
     def __init__(self, answer: Callable[[bytes, Channel], None] | None = None) -> None:
+        self.opened = 0
         self.frames: list[bytes] = []
         self.refused: list[int] = []
         self.ends = 0
         self.losses: list[Exception | None] = []
         self.answer = answer
+
+    def channel_opened(self, channel: Channel) -> None:
+        self.opened += 1
 
     def frame_received(self, frame: bytes, channel: Channel) -> None:
         self.frames.append(frame)
@@ -56,12 +61,16 @@ class Peer:
         self.read_fd, self.write_fd = read_fd, write_fd
 
     async def read(self, size: int = 1 << 20) -> bytes:
-        return await asyncio.to_thread(os.read, self.read_fd, size)
+        def read_some() -> bytes:
+            assert select.select([self.read_fd], [], [], 10)[0], "nothing to read for 10 s"
+            return os.read(self.read_fd, size)
+
+        return await asyncio.to_thread(read_some)
 
     async def read_line(self) -> bytes:
         line = b""
         while not line.endswith(b"\n"):
-            line += await self.read(1)
+            line += await self.read()
         return line
 
     async def read_all(self) -> bytes:
@@ -74,7 +83,8 @@ class Peer:
         def write_all() -> None:
             rest = memoryview(data)
             while rest:
-                rest = rest[os.write(self.write_fd, rest) :]
+                assert select.select([], [self.write_fd], [], 10)[1], "no room to write for 10 s"
+                rest = rest[os.write(self.write_fd, rest[:4096]) :]
 
         await asyncio.to_thread(write_all)
 
@@ -152,6 +162,7 @@ def test_fram_02_a_sent_message_is_its_encoding_and_exactly_one_line_feed(run: R
 
     async def test() -> None:
         channel, peer = await line.open()
+        assert line.recorder.opened == 1
         channel.send(Success(1, {"a": "é"}))
         assert await peer.read() == '{"jsonrpc":"2.0","id":1,"result":{"a":"é"}}\n'.encode()
         await line.finish()

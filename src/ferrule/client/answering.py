@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
-from ferrule.errors import InvalidParams, MethodNotFound
+from ferrule.errors import InvalidParams, MethodNotFound, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
 from ferrule.schema.content import TextContent, ToolResultContent, ToolUseContent
@@ -25,6 +25,7 @@ from ferrule.schema.model import (
 )
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
+from ferrule.validation.checking import given_schema
 
 Callback = Callable[[Any], Any]
 
@@ -170,14 +171,15 @@ def _checked(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, An
     properties = schema.get("properties", {})
     defaults = {name: rules["default"] for name, rules in properties.items() if "default" in rules}
     filled = {**defaults, **content}
-    import jsonschema_rs
-
+    if not properties:
+        return filled
     try:
-        error = next(jsonschema_rs.validator_for(dict(schema)).iter_errors(filled), None)
-    except ValueError as reason:
-        raise InvalidParams(f"Invalid params: the requested schema is not usable: {reason}") from None
-    if error is not None:
-        raise InvalidParams(f"The answer does not fit the requested schema: {error.message}")
+        _, checker = given_schema(schema, "the requested schema")
+    except SetupError as reason:
+        raise InvalidParams(f"Invalid params: {reason}") from None
+    found = checker.violations(filled, len(msgspec.json.encode(filled)))
+    if found:
+        raise InvalidParams(f"The answer does not fit the requested schema: {found[0].path}: {found[0].message}")
     return filled
 
 

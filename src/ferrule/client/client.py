@@ -20,7 +20,15 @@ from ferrule.client.notices import Notices
 from ferrule.client.opening import Mode, Opening
 from ferrule.client.subscription import FLAGS, Changes, Listening
 from ferrule.client.targets import transport_for
-from ferrule.errors import AlreadyInitialized, CapabilityNotSupported, InvalidAnswer, NotConnected, PeerError, ToolError
+from ferrule.errors import (
+    AlreadyInitialized,
+    CapabilityNotSupported,
+    InvalidAnswer,
+    NotConnected,
+    PeerError,
+    SetupError,
+    ToolError,
+)
 from ferrule.protocol.call import Awaited, Note
 from ferrule.protocol.session import CONNECTION_STATES, Phase
 from ferrule.runtime.link import LinkOptions
@@ -33,11 +41,14 @@ from ferrule.schema.prompts import GetPromptResult, Prompt
 from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTemplate
 from ferrule.schema.roots import Root
 from ferrule.schema.tools import CallToolResult, Tool
+from ferrule.validation.checking import given_schema
 from ferrule.wire.messages import Notification
 
 logger = logging.getLogger("ferrule.client")
 
 MAX_PAGES = 10_000
+
+_read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
@@ -124,6 +135,7 @@ class Client:
         self._phase_handlers: list[Callable[[Phase, Phase], Any]] = []
         self._last_phase = Phase.PRE_INITIALIZATION
         self._output_checks: dict[str, Any] = {}
+        self._usual = Asking(settings.tool_timeout, settings.max_request_time)
 
     # -- opening and closing
 
@@ -261,7 +273,7 @@ class Client:
     async def iter_tools(self, *, timeout: float | None = None) -> AsyncIterator[Tool]:
         """Give the tools one after another, page by page."""
         async for tool in self._pages("tools/list", "tools", timeout):
-            if tool.output_schema is not None:
+            if tool.output_schema is not None and self.settings.validate_results:
                 self._output_checks[tool.name] = tool.output_schema
             yield tool
 
@@ -276,32 +288,35 @@ class Client:
         raise_on_error: bool = True,
     ) -> CallToolResult:
         """Call a tool; raises ToolError when it failed, unless told to give the result all the same."""
-        settings = self.settings
-        how = Asking(timeout or settings.tool_timeout, settings.max_request_time, on_progress, meta)
+        how = self._usual
+        if timeout is not None or on_progress is not None or meta is not None:
+            how = Asking(timeout or how.timeout, how.limit, on_progress, meta)
         raw = await self._talk().ask("tools/call", {"name": name, "arguments": arguments or {}}, how)
-        result: CallToolResult = _read("tools/call", raw)
+        try:
+            result = _read_call_result(raw)
+        except (msgspec.DecodeError, RecursionError) as reason:
+            raise _malformed("tools/call", reason) from None
         if result.is_error:
             if raise_on_error:
                 raise ToolError(result.text or f"the tool {name} failed", result=result)
-        elif name in self._output_checks and settings.validate_results:
+        elif name in self._output_checks:
             self._check_output(name, result)
         return result
 
     def _check_output(self, name: str, result: CallToolResult) -> None:
         check = self._output_checks[name]
         if isinstance(check, dict):
-            import jsonschema_rs
-
             try:
-                check = jsonschema_rs.validator_for(check)
-            except ValueError:
-                logger.warning("the output schema of the tool %s is not usable: results are not checked", name)
+                _, check = given_schema(check, f"the output schema of the tool {name}")
+            except SetupError as reason:
+                logger.warning("results of the tool %s are not checked: %s", name, reason)
                 del self._output_checks[name]
                 return
             self._output_checks[name] = check
-        error = next(check.iter_errors(result.structured_content), None)
-        if error is not None:
-            raise InvalidAnswer(f"the result of the tool {name} does not fit its output schema: {error.message}")
+        value = result.structured_content
+        found = check.violations(value, len(msgspec.json.encode(value)))
+        if found:
+            raise InvalidAnswer(f"the result of the tool {name} does not fit its output schema: {found[0].message}")
 
     # -- resources
 
@@ -477,9 +492,15 @@ class Client:
             await self._listening.want_kind(f"notifications/{kind}/list_changed")
 
     async def _listen_for_lists(self) -> None:
+        """Hear of the lists someone here handles changes of, as far as the server tells of them."""
         for kind in FLAGS:
-            if self.notices.listens(kind):
+            offered = getattr(self.server_capabilities, kind.split("/")[1], None)
+            if not self.notices.listens(kind) or offered is None or not offered.list_changed:
+                continue
+            try:
                 await self._listening.want_kind(kind)
+            except PeerError as error:
+                logger.warning("the server declares %s but refuses to tell of changes: %s", kind, error)
 
     def _heard(self, note: Note) -> None:
         conversation = self._talk()
@@ -539,7 +560,11 @@ def _read(method: str, raw: Raw) -> Any:
     try:
         return METHODS[method].decode_result(raw)
     except (msgspec.DecodeError, RecursionError) as reason:
-        raise InvalidAnswer(f"the server's answer to {method} is malformed: {reason}") from None
+        raise _malformed(method, reason) from None
+
+
+def _malformed(method: str, reason: Exception) -> InvalidAnswer:
+    return InvalidAnswer(f"the server's answer to {method} is malformed: {reason}")
 
 
 def _reference(ref: Reference | Mapping[str, Any] | str) -> Any:

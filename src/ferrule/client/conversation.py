@@ -55,6 +55,12 @@ class Asking(Struct, frozen=True):
     meta: dict[str, Any] | None = None
 
 
+class Allowed(Struct, frozen=True):
+    """A method this server may be asked, and whether it may answer by asking back."""
+
+    may_ask: bool
+
+
 class Conversation:
     """One client and one server, from the opening to the end."""
 
@@ -76,6 +82,7 @@ class Conversation:
         self.strict = strict
         self.link: Link | None = None
         self.opened: Opened | None = None
+        self._allowed: dict[str, Allowed] = {}
         self._options = options
         self._heard = heard
         self._era = Handshake()
@@ -118,7 +125,7 @@ class Conversation:
             on_closed=self._lost,
         )
         self.link = link
-        link.channel = await self.transport.connect(link)
+        await self.transport.connect(link)
 
     def _lost(self, link: Link, error: Exception | None) -> None:
         if link is self.link and self._on_lost is not None:
@@ -170,48 +177,56 @@ class Conversation:
 
     async def ask(self, method: str, params: dict[str, Any], how: Asking) -> Raw:
         """Ask the server and give its complete result, going through as many rounds of input as it needs."""
+        allowed = self._allowed.get(method)
+        if allowed is None:
+            allowed = self._allow(method)
+        awaited = self.start(method, params, how)
+        try:
+            raw: Raw = await awaited.waiter
+        except asyncio.CancelledError:
+            self._abandon(awaited)
+            raise
+        if allowed.may_ask and b'"input_required"' in bytes(raw):
+            return await self._rounds(method, params, how, raw)
+        return raw
+
+    def _abandon(self, awaited: Awaited) -> None:
+        if self.link is not None and not self.link.closed:
+            self.link.abandon(awaited, "the caller does not want the answer any more")
+
+    def _allow(self, method: str) -> Allowed:
+        """Decide once whether this server may be asked this, and whether it may ask back."""
         row = METHODS.get(method)
         if row is not None:
             self._require(row)
-        raw = await self._exchange(method, params, how)
-        if row is None or not row.may_ask or not self.stateless or b'"input_required"' not in bytes(raw):
-            return raw
-        return await self._rounds(method, params, how, raw)
+        allowed = Allowed(row is not None and row.may_ask and self.stateless)
+        if self.opened is not None:
+            self._allowed[method] = allowed
+        return allowed
 
     def _require(self, row: Method) -> None:
         """Say no at once to what the server never offered, and to what its era does not have."""
-        link = self.live()
-        peer = link.session.peer
+        peer = self.live().session.peer
         if peer is None or not self.strict:
             return
         known = row.stateless if self.stateless else row.handshake and row.name not in peer.revision.absent
         if not known:
             raise CapabilityNotSupported(row.name, f"{row.name} does not exist in the protocol of {peer.version}")
         if isinstance(peer.capabilities, ServerCapabilities) and not server_offers(peer.capabilities, row.capability):
-            if row.name == "completion/complete" and "completions" not in _declarable(peer):
-                return
             raise CapabilityNotSupported(row.capability)
 
     def start(self, method: str, params: dict[str, Any], how: Asking) -> Awaited:
         """Send a request and give its entry, whose waiter will hold the result."""
-        link, opened = self.live(), self.opened
+        link, opened = self.link, self.opened
+        if link is None or link.closed:
+            link = self.live()
         if opened is None:
             raise NotConnected("the conversation is not open yet")
         stamp, meta, progress = opened.introduction.stamp, how.meta, how.on_progress
         if progress is None:
-            return link.start(method, stamp(params, None, meta), timeout=how.timeout, limit=how.limit)
+            return link.start(method, stamp(params, None, meta), None, how.timeout, how.limit)
         told = _progress_told(progress, link.scope)
-        return link.start(
-            method, lambda token: stamp(params, token, meta), timeout=how.timeout, limit=how.limit, on_progress=told
-        )
-
-    async def _exchange(self, method: str, params: dict[str, Any], how: Asking) -> Raw:
-        awaited = self.start(method, params, how)
-        try:
-            return await awaited.waiter  # type: ignore[no-any-return]
-        except asyncio.CancelledError:
-            self.live().abandon(awaited, "the caller does not want the answer any more")
-            raise
+        return link.start(method, lambda token: stamp(params, token, meta), None, how.timeout, how.limit, told)
 
     async def _rounds(self, method: str, params: dict[str, Any], how: Asking, raw: Raw) -> Raw:
         for _ in range(self.max_rounds):
@@ -223,10 +238,18 @@ class Conversation:
                 again["inputResponses"] = await self._answers(asked)
             if asked.request_state is not None:
                 again["requestState"] = asked.request_state
-            raw = await self._exchange(method, again, how)
+            raw = await self._again(method, again, how)
         if _input_required(raw) is None:
             return raw
         raise TooManyRounds(f"{method}: the server asked for input more than {self.max_rounds} times")
+
+    async def _again(self, method: str, params: dict[str, Any], how: Asking) -> Raw:
+        awaited = self.start(method, params, how)
+        try:
+            return await awaited.waiter  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            self._abandon(awaited)
+            raise
 
     async def _answers(self, asked: InputRequired) -> dict[str, Any]:
         requests = asked.input_requests or {}
@@ -253,10 +276,6 @@ def _progress_told(progress: Progress, scope: Scope) -> Progress:
             scope.spawn(value)
 
     return tell
-
-
-def _declarable(peer: Peer) -> tuple[str, ...]:
-    return ()
 
 
 def _unreached(error: LinkLost) -> Exception:

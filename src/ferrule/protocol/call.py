@@ -110,6 +110,13 @@ class Reply(Struct):
     message: Success | Failure
 
 
+class Withdrawn(Struct):
+    """The peer will not answer one of our requests."""
+
+    awaited: Awaited
+    reason: str
+
+
 class Cancel(Struct):
     """The peer does not want the answer to one of its requests any more."""
 
@@ -132,4 +139,4 @@ class Ignored(Struct):
     level: str = "debug"
 
 
-Event = Call | Reply | Cancel | Note | Ignored
+Event = Call | Reply | Withdrawn | Cancel | Note | Ignored

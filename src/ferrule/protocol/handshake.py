@@ -71,7 +71,7 @@ def _object_rooted(tool: Tool) -> Tool:
 
 def _object_content(result: CallToolResult) -> CallToolResult:
     value = result.structured_content
-    if value is None or isinstance(value, dict) or not isinstance(value, (Raw, list, str, int, float, bool)):
+    if value is None or isinstance(value, dict):
         return result
     if isinstance(value, Raw) and bytes(value).lstrip()[:1] == b"{":
         return result

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ferrule.errors import FerruleError, InvalidParams, InvalidRequest, MethodNotFound, Refusal
-from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply
+from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply, Withdrawn
 from ferrule.protocol.era import Eras
 from ferrule.schema.methods import Method
 from ferrule.schema.model import Meta, MetaOnly
@@ -68,7 +68,9 @@ class Session:
 
     __slots__ = (
         "awaited",
+        "by_header",
         "eras",
+        "handshake",
         "link",
         "methods",
         "modern",
@@ -82,6 +84,8 @@ class Session:
 
     def __init__(self, eras: Eras, methods: Mapping[str, Method], origin: Origin, link: Asker) -> None:
         self.eras = eras
+        self.handshake = eras.handshake
+        self.by_header = bool(origin.version)
         self.methods = methods
         self.origin = origin
         self.link = link
@@ -137,7 +141,7 @@ class Session:
         except READING_FAILURES as reason:
             raise self._malformed(row, raw, reason) from None
         meta = params.meta
-        era = self.eras.era_of(meta, self.origin)
+        era = self.handshake if meta is None and not self.by_header else self.eras.era_of(meta, self.origin)
         peer = era.admit(self, row, meta)
         retry = row.may_ask and (params.request_state is not None or params.input_responses is not UNSET)
         call = Call(request.id, row, params, raw, meta, era, peer, channel, self.origin, self.link, retry)
@@ -195,7 +199,11 @@ class Session:
         awaited = self.awaited.pop(params.request_id, None)  # type: ignore[arg-type]
         if awaited is None:
             return Ignored(f"a cancellation of an unknown request {params.request_id!r}")
-        return Reply(awaited, Failure(awaited.id, ErrorObject(0, params.reason or "cancelled by the peer")))
+        return Withdrawn(awaited, params.reason or "the peer cancelled it")
+
+    def answered(self, message: Success | Failure) -> Awaited | None:
+        """Give the request a response belongs to, once."""
+        return self.awaited.pop(message.id, None)  # type: ignore[arg-type]
 
     def _answered(self, message: Success | Failure) -> Event:
         awaited = None if message.id in (None, UNSET) else self.awaited.pop(message.id, None)
@@ -208,9 +216,11 @@ class Session:
 
     def finish(self, call: Call, outcome: Any) -> Success | Failure | None:
         """Make the reply of a call's outcome; None when the peer does not want it any more."""
-        if self.running.get(call.id) is not call:
+        running = self.running.pop(call.id, None)
+        if running is not call:
+            if running is not None:
+                self.running[call.id] = running
             return None
-        del self.running[call.id]
         if isinstance(outcome, Refusal):
             return refused(call.id, outcome, call.era.code(outcome))
         return Success(call.id, outcome)
@@ -225,18 +235,21 @@ class Session:
 
     def request(self, method: str, params: Any, waiter: Any, now: float) -> tuple[Request, Awaited]:
         """Give a request of ours its id and wait for its reply; params may be made from the id."""
-        identity = self._new_id()
+        identity = self.next_id
+        if identity in self.awaited or identity >= MAX_ID:
+            identity = self._free_id()
+        self.next_id = identity + 1
         awaited = Awaited(identity, method, waiter, now)
         self.awaited[identity] = awaited
         return Request(identity, method, params(identity) if callable(params) else params), awaited
 
-    def _new_id(self) -> int:
-        while self.next_id in self.awaited:
-            self.next_id += 1
-        if self.next_id > MAX_ID:
-            raise FerruleError("this session has used up its request ids: open a new one")
+    def _free_id(self) -> int:
+        """Never give an id that is in use, nor one a peer might round."""
         identity = self.next_id
-        self.next_id += 1
+        while identity in self.awaited:
+            identity += 1
+        if identity > MAX_ID:
+            raise FerruleError("this session has used up its request ids: open a new one")
         return identity
 
     def abandon(self, identity: Id, reason: str = "") -> Notification | None:

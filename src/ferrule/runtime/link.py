@@ -26,7 +26,7 @@ from ferrule.errors import (
     Refusal,
     TimedOut,
 )
-from ferrule.protocol.call import Awaited, Call, Cancel, Ignored, Note, Reply
+from ferrule.protocol.call import Awaited, Call, Cancel, Ignored, Note, Reply, Withdrawn
 from ferrule.protocol.era import Eras
 from ferrule.protocol.session import Phase, Session, refused
 from ferrule.runtime.batch import BatchChannel
@@ -92,19 +92,26 @@ class Link:
 
     # -- what a carrier drives
 
-    def frame_received(self, frame: bytes, channel: Channel) -> None:
-        """Take one frame."""
+    def channel_opened(self, channel: Channel) -> None:
+        """The first channel of a link is the one for what belongs to no call."""
         if self.channel is None:
             self.channel = channel
+
+    def frame_received(self, frame: bytes, channel: Channel) -> None:
+        """Take one frame."""
         try:
             message = decode(frame, self.options.max_message_size)
         except Unreadable as unreadable:
             channel.send(self.session.refuse(unreadable.id, unreadable.refusal))
             return
-        if type(message) is Request:
-            self._request(message, channel)
-        elif type(message) is list:
-            self._batch(message, channel)
+        kind = type(message)
+        if kind is Request:
+            self.request_received(message, channel)  # type: ignore[arg-type]
+        elif kind is Success and (awaited := self.session.answered(message)) is not None:  # type: ignore[arg-type]
+            if not awaited.waiter.done():
+                awaited.waiter.set_result(message.result)  # type: ignore[union-attr]
+        elif kind is list:
+            self._batch(message, channel)  # type: ignore[arg-type]
         else:
             self._event(message, channel)  # type: ignore[arg-type]
 
@@ -123,7 +130,8 @@ class Link:
 
     # -- the peer asks
 
-    def _request(self, request: Request, channel: Channel) -> None:
+    def request_received(self, request: Request, channel: Channel) -> None:
+        """Answer at once what needs no waiting, begin the rest, or let it wait in line."""
         try:
             call = self.session.admit(request, channel)
         except Refusal as refusal:
@@ -135,7 +143,7 @@ class Link:
         elif len(self.session.running) > self.options.max_running and not call.row.standing:
             self._wait_in_line(call)
         else:
-            call.task = self.scope.spawn(self.dispatcher.run(call, self._finish))
+            call.task = self.scope.begin(self.dispatcher.run(call, self._finish))
 
     def _wait_in_line(self, call: Call) -> None:
         if len(self._line) >= self.options.max_waiting:
@@ -161,7 +169,7 @@ class Link:
         while self._line and len(self.session.running) - len(self._line) < self.options.max_running:
             call = self._line.popleft()
             if not call.cancelled:
-                call.task = self.scope.spawn(self.dispatcher.run(call, self._finish))
+                call.task = self.scope.begin(self.dispatcher.run(call, self._finish))
 
     def _event(self, message: Message, channel: Channel) -> None:
         event = self.session.receive(message, channel)
@@ -170,6 +178,9 @@ class Link:
                 self._settle(event.awaited, event.message)
             case Note():
                 self._note(event)
+            case Withdrawn():
+                if not event.awaited.waiter.done():
+                    event.awaited.waiter.set_exception(Cancelled(event.reason))
             case Cancel():
                 self._cancel(event.call)
             case Ignored():
@@ -181,7 +192,7 @@ class Link:
         if call.on_cancel is not None:
             call.on_cancel()
         if call.task is not None:
-            call.task.cancel()
+            self.scope.cancel(call.task)
         if self._line:
             self._start_waiting()
         if self._idle and not self.session.running:
@@ -213,7 +224,7 @@ class Link:
             refusal = InvalidRequest("Invalid request: initialize cannot be part of a batch")
             replies.send(self.session.refuse(request.id, refusal))
         else:
-            self._request(request, replies)
+            self.request_received(request, replies)
 
     # -- we ask
 
@@ -223,14 +234,15 @@ class Link:
 
     async def request(self, method: str, params: Any, **options: Any) -> Raw:
         """Send a request of ours on the link's own channel and wait for its result."""
-        return await self._result(self.start(method, params, None, **options))
+        awaited = self.start(method, params, None, **options)
+        awaited.cancellable = method != "initialize"
+        return await self._result(awaited)
 
     def start(
         self,
         method: str,
         params: Any,
         channel: Channel | None = None,
-        *,
         timeout: float | None = None,
         limit: float | None = None,
         on_progress: Callable[[float, float | None, str | None], Any] | None = None,
@@ -241,13 +253,15 @@ class Link:
             raise LinkLost("the link is closed") from self.error
         now = self.loop.time()
         request, awaited = self.session.request(method, params, self.loop.create_future(), now)
-        awaited.cancellable = method != "initialize"
-        awaited.on_progress = on_progress
+        if on_progress is not None:
+            awaited.on_progress = on_progress
         if timeout is not None:
             awaited.timeout = timeout
-            awaited.deadline = now + timeout
-            awaited.limit = None if limit is None else now + limit
-            self.arm(awaited.deadline)
+            awaited.deadline = deadline = now + timeout
+            if limit is not None:
+                awaited.limit = now + limit
+            if self._timer is None or deadline < self._timer_at:
+                self.arm(deadline)
         try:
             out.send(request)
         except EncodeError:
@@ -276,10 +290,7 @@ class Link:
             waiter.set_result(message.result)
             return
         error = message.error  # type: ignore[union-attr]
-        if error.code == 0:
-            waiter.set_exception(Cancelled(error.message))
-        else:
-            waiter.set_exception(PeerError(error.code, error.message, error.data, method=awaited.method))
+        waiter.set_exception(PeerError(error.code, error.message, error.data, method=awaited.method))
 
     def _progress(self, raw: Raw) -> None:
         try:
@@ -409,7 +420,7 @@ class Link:
             if call.on_cancel is not None:
                 call.on_cancel()
             if call.task is not None:
-                call.task.cancel()
+                self.scope.cancel(call.task)
         self.session.running.clear()
         self._line.clear()
         for awaited in self.session.close(Phase.ERROR if error else Phase.CLOSED):

@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 
 from ferrule.server.schemas import decode_hook
 from ferrule.server.signatures import Parameter, Signature
-from ferrule.server.validation import (
+from ferrule.validation.checking import (
     Checker,
     InvalidArguments,
     Violation,

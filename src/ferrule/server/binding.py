@@ -17,7 +17,7 @@ import msgspec
 from ferrule.server.arguments import RawJson, Read, SchemaReader, TypedReader
 from ferrule.server.schemas import arguments_schema, decode_hook, encode_hook, schema_of, wrapped_schema
 from ferrule.server.signatures import NOTHING, Signature, read_signature
-from ferrule.server.validation import Checker, InvalidArguments, InvalidOutput, Violation, given_schema, own_schema
+from ferrule.validation.checking import Checker, InvalidArguments, InvalidOutput, Violation, given_schema, own_schema
 
 __all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "schema_of"]
 

@@ -17,8 +17,9 @@ from ferrule.schema.model import Role
 from ferrule.schema.prompts import GetPromptResult, PromptMessage
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult
+from ferrule.server.schemas import encode_hook
 
-_encode = msgspec.json.Encoder(decimal_format="number").encode
+_encode = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
 
 Wrap = Callable[[Any], CallToolResult]
 
@@ -33,7 +34,7 @@ def json_of(value: Any) -> bytes:
         written = _encode(value)
     except RecursionError:
         raise UnwritableResult("the result is nested too deeply or contains itself") from None
-    except (TypeError, ValueError, OverflowError) as reason:
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as reason:
         raise UnwritableResult(f"the result cannot be written as JSON: {reason}") from None
     if b"null" in written and _has_nonfinite(value):
         raise UnwritableResult("the result contains NaN or infinity, which JSON has no form for")
@@ -50,7 +51,7 @@ def _has_nonfinite(value: Any) -> bool:
         return any(_has_nonfinite(item) for item in value)
     if isinstance(value, str | bytes | int | None):
         return False
-    return _has_nonfinite(msgspec.to_builtins(value, builtin_types=(float,), str_keys=True))
+    return _has_nonfinite(msgspec.to_builtins(value, builtin_types=(float,), str_keys=True, enc_hook=encode_hook))
 
 
 def text_result(value: str) -> CallToolResult:

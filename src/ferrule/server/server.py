@@ -390,7 +390,6 @@ class Server:
             pong_timeout=settings.pong_timeout,
             max_missed=settings.max_missed,
         )
-        self.loop = asyncio.get_running_loop()
         link = Link(self.eras, self._methods, self.dispatcher, origin, options=options, on_closed=self._unlink)
         state = LinkState(Listener(lambda _method, _params: None), values={})
         if settings.init_timeout is not None and origin.carrier not in {"stdio", "memory"}:

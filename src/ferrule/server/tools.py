@@ -26,7 +26,7 @@ from ferrule.runtime.dispatch import internal, need_within
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
-from ferrule.server.binding import Binding, InvalidArguments, bind
+from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
 from ferrule.server.catalogue import Catalogue
 from ferrule.server.context import Context
 from ferrule.server.results import UnwritableResult, Wrap, failed, wrapper_for
@@ -39,6 +39,7 @@ logger = logging.getLogger("ferrule.tools")
 
 GOOD_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 MAX_DESCRIPTION = 10_000
+EXACT = (int, str, bool)
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
@@ -61,7 +62,18 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
 class RegisteredTool:
     """A tool, ready to be called."""
 
-    __slots__ = ("binding", "bulkhead", "checks_output", "invoke", "name", "timeout", "tool", "wants_context", "wrap")
+    __slots__ = (
+        "binding",
+        "bulkhead",
+        "exact",
+        "invoke",
+        "is_async",
+        "name",
+        "timeout",
+        "tool",
+        "wants_context",
+        "wrap",
+    )
 
     def __init__(self, tool: Tool, binding: Binding, options: ToolOptions, bulkhead: Bulkhead | None) -> None:
         self.name = tool.name
@@ -72,7 +84,8 @@ class RegisteredTool:
         self.bulkhead = bulkhead
         self.timeout = options.timeout
         self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output)
-        self.checks_output = binding.checks_output
+        self.is_async = binding.is_async
+        self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
 
     async def run(self, call: Call, context: Context | None) -> CallToolResult:
         """Run the tool in its own way and wrap what it gives."""
@@ -81,9 +94,13 @@ class RegisteredTool:
             value = await self.bulkhead.run(lambda: self.invoke(arguments, context))
         else:
             value = self.invoke(arguments, context)
-            if self.binding.is_async:
+            if self.is_async:
                 value = await value
-        if self.checks_output:
+        return self.finished(value)
+
+    def finished(self, value: Any) -> CallToolResult:
+        """Check and wrap what the tool gave; a value of just the declared plain type needs no check."""
+        if type(value) is not self.exact:
             self.binding.check_output(value)
         return self.wrap(value)
 
@@ -125,12 +142,14 @@ class Tools:
         if entry is None:
             raise self._missing(call.params.name)
         context = Context(call, self._server) if entry.wants_context else None
+        timeout = entry.timeout or self._timeout
         try:
-            timeout = entry.timeout or self._timeout
-            if timeout is None:
-                return await entry.run(call, context)
-            async with asyncio.timeout(timeout):
-                return await entry.run(call, context)
+            if timeout is not None:
+                async with asyncio.timeout(timeout):
+                    return await entry.run(call, context)
+            if entry.is_async:
+                return entry.finished(await entry.invoke(call.params.arguments, context))
+            return await entry.run(call, context)
         except ToolError as error:
             return error.result if isinstance(error.result, CallToolResult) else failed(error.message)
         except BaseException as error:
@@ -142,7 +161,8 @@ class Tools:
             return _bad_arguments(call, entry, error)
         if isinstance(error, TimeoutError) and (entry.timeout or self._timeout):
             return failed(f"The tool {entry.name} did not finish within {entry.timeout or self._timeout:g} seconds")
-        if isinstance(error, Declined | UnwritableResult):
+        if isinstance(error, Declined | UnwritableResult | InvalidOutput):
+            logger.error("the tool %s failed: %s", entry.name, error)
             return failed(f"The tool {entry.name} failed: {error}")
         if isinstance(error, CapabilityNotSupported) and not call.row.name.startswith("tasks/"):
             raise error

@@ -9,6 +9,7 @@ between fork and exec, which forbids vfork and is unsafe beside threads, or one 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import errno
 import io
 import logging
@@ -70,7 +71,8 @@ def stderr_writer(sink: StderrSink) -> Callable[[bytes], object]:
     if callable(sink):
         return StderrLines(sink)
     if isinstance(sink, io.TextIOBase):
-        return lambda data: sink.write(data.decode("utf-8", "replace"))
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        return lambda data: sink.write(decode(data, not data))
     if isinstance(sink, str):
         raise SetupError(f'stderr must be "pass", "capture", a function or a file, not {sink!r}')
     return sink.write
@@ -361,7 +363,6 @@ class ChildProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
-        env = self._environment()
         try:
             return subprocess.Popen(
                 self._command,
@@ -370,7 +371,7 @@ class ChildProcess:
                 stdout=pipe,
                 stderr=pipe,
                 cwd=self._cwd,
-                env=env,
+                env=self._environment(),
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:

@@ -31,6 +31,12 @@ class Listener(Protocol):
 class Acceptor(Protocol):
     """What a listener serves: a server is one, a gateway is one."""
 
+    async def enter(self) -> None:
+        """Start what the acceptor needs while anyone uses it; every enter is matched by a leave."""
+
+    async def leave(self) -> None:
+        """End what `enter` started, when the last user leaves."""
+
     def link(self, origin: Origin) -> Receiver:
         """Give a receiver for one new peer."""
 

@@ -1,13 +1,16 @@
 """Two ends in one process, still through the codec, so that what does not survive the wire fails here too.
 
-Rule 1: nothing is delivered inside send; one callback a turn hands over all that was sent.
-Rule 2: what was sent before a close arrives before the loss.
+Rule 1: what is sent is received at once, but never inside another receiving of the same end: then it waits its turn.
+Rule 2: each end receives in a context of its own, so neither sees the other's context variables.
+Rule 3: what was sent before a close arrives before the loss.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
+from collections import deque
 from collections.abc import Sequence
 
 from ferrule.errors import CarrierError
@@ -16,7 +19,8 @@ from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import MAX_MESSAGE_SIZE, encode
 from ferrule.wire.messages import Message
 
-HIGH_WATER = 1024 * 1024
+FAIR_SHARE = 64
+"""How many messages may be sent before a sender that waits for room lets others run."""
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -25,107 +29,100 @@ class MemoryChannel:
     """One of two ends; its receiver gets what is sent on the other, `far`."""
 
     __slots__ = (
-        "_backlog",
-        "_delivery_due",
         "_loop",
+        "_lost",
         "_max_size",
-        "_outgoing",
-        "_waiters",
+        "_sent",
         "closing",
+        "context",
         "far",
-        "lost",
+        "inbox",
         "receiver",
+        "receiving",
     )
 
     far: MemoryChannel
 
     def __init__(self, receiver: Receiver, max_size: int) -> None:
         self.receiver = receiver
-        self.closing = self.lost = False
+        self.closing = False
         self._max_size = max_size
         self._loop = asyncio.get_running_loop()
-        self._outgoing: list[bytes | None] = []
-        self._backlog = 0
-        self._delivery_due = False
-        self._waiters: list[asyncio.Future[None]] = []
+        self.context = contextvars.copy_context()
+        self.inbox: deque[bytes] = deque()
+        self.receiving = False
+        self._sent = 0
+        self._lost: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the channel is gone."""
+        return self._lost.done()
 
     def send(self, message: Message | Sequence[Message]) -> None:
-        """Encode one message, or a batch, and hand it over in the next turn."""
+        """Encode one message, or a batch, and let the other end receive it."""
         if self.closing:
             return
         frame = encode(message)
-        if len(frame) > self._max_size:
-            self._outgoing.append(None)
+        self._sent += 1
+        far = self.far
+        if far.receiving:
+            far.inbox.append(frame)
         else:
-            self._outgoing.append(frame)
-            self._backlog += len(frame)
-        if not self._delivery_due:
-            self._delivery_due = True
-            self._loop.call_soon(self._deliver)
+            far.receiving = True
+            far.context.run(far.receive, frame)
 
     async def wait_writable(self) -> None:
-        """Return at once unless more than the high-water mark waits to be handed over."""
-        while self._backlog > HIGH_WATER:
-            await self._turn()
+        """Return at once, but let others run after a fair share of messages."""
+        if self._sent >= FAIR_SHARE:
+            self._sent = 0
+            await asyncio.sleep(0)
 
     async def wait_lost(self) -> None:
         """Wait until the receiver was told that the channel is gone."""
-        while not self.lost:
-            await self._turn()
+        await asyncio.wait([self._lost])
 
     def close(self, reason: str = "") -> None:
-        """End both ends after what was sent here is handed over."""
+        """End both ends after what was sent here is received."""
         if not self.closing:
             self.closing = True
-            self._loop.call_soon(self._end, None)
+            self._loop.call_soon(self._end)
+
+    def receive(self, frame: bytes) -> None:
+        """Hand a frame to the receiver, then those that came meanwhile."""
+        try:
+            self._take(frame)
+            while self.inbox:
+                self._take(self.inbox.popleft())
+        except Exception as error:
+            logger.exception("the receiver failed on what it received; its channel is closed")
+            self.lose(error)
+            self.far.lose(None)
+        finally:
+            self.receiving = False
+
+    def _take(self, frame: bytes) -> None:
+        if self.lost:
+            return
+        if len(frame) <= self._max_size:
+            self.receiver.frame_received(frame, self)
+        else:
+            self.receiver.frame_refused(self._max_size, self)
+
+    def _end(self) -> None:
+        self.lose(None)
+        self.far.lose(None)
 
     def lose(self, error: Exception | None) -> None:
         """Tell the receiver, once, that nothing more comes and nothing can go out."""
         if self.lost:
             return
-        self.lost = self.closing = True
-        self._backlog = 0
-        self._wake()
+        self.closing = True
+        self._lost.set_result(None)
         try:
             self.receiver.channel_lost(self, error)
         except Exception:
             logger.exception("the receiver failed when it was told that its channel is lost")
-
-    def _deliver(self) -> None:
-        frames, self._outgoing = self._outgoing, []
-        self._backlog = 0
-        self._delivery_due = False
-        far = self.far
-        receive = far.receiver.frame_received
-        try:
-            for frame in frames:
-                if far.closing:
-                    break
-                if frame is not None:
-                    receive(frame, far)
-                else:
-                    far.receiver.frame_refused(self._max_size, far)
-        except Exception as error:
-            logger.exception("the receiver failed on what it received; its channel is closed")
-            far.lose(error)
-            self.lose(None)
-        if self._waiters:
-            self._wake()
-
-    def _end(self, error: Exception | None) -> None:
-        self.lose(error)
-        self.far.lose(None)
-
-    async def _turn(self) -> None:
-        waiter = self._loop.create_future()
-        self._waiters.append(waiter)
-        await waiter
-
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
 
 def memory_pair(
@@ -134,6 +131,8 @@ def memory_pair(
     """Connect two receivers; each gets what is sent on the other's channel."""
     first, second = MemoryChannel(near, max_message_size), MemoryChannel(far, max_message_size)
     first.far, second.far = second, first
+    far.channel_opened(second)
+    near.channel_opened(first)
     return first, second
 
 
@@ -149,6 +148,8 @@ class Memory:
         """Ask the acceptor for the other end; raises CarrierError while an earlier channel is open."""
         if self._channel is not None and not self._channel.lost:
             raise CarrierError("this Memory transport is connected already: close it first")
+        if self._channel is None:
+            await self._acceptor.enter()
         far = self._acceptor.link(Origin(carrier="memory"))
         self._channel, _ = memory_pair(receiver, far, self._max_message_size)
         return self._channel
@@ -159,3 +160,4 @@ class Memory:
         if channel is not None:
             channel.close()
             await channel.wait_lost()
+            await self._acceptor.leave()

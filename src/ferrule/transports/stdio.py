@@ -306,11 +306,12 @@ class Stdio:
         """Serve until the peer's input ends and all it asked is answered; raises CarrierError when it stops reading."""
         if self._channel is not None:
             raise SetupError("this Stdio serves already")
-        read_fd, write_fd = self._open()
+        self.claim()
         receiver = acceptor.link(Origin(carrier="stdio"))
         channel = StreamChannel(receiver, LineFramer(self._max_message_size), on_oversize="skip")
-        StandardStreams(read_fd, write_fd, channel)
+        StandardStreams(*self._open(), channel)
         self._acceptor, self._channel = acceptor, channel
+        self._served.clear()
         try:
             ready()
             await channel.wait_ended()
@@ -333,7 +334,6 @@ class Stdio:
         await self._served.wait()
 
     def _open(self) -> tuple[int, int]:
-        self.claim()
         read_fd, write_fd = self._given or (claim().read_fd, claim().write_fd)
         for fd in (read_fd, write_fd):
             enlarge(fd)

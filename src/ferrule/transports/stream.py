@@ -22,8 +22,7 @@ from ferrule.wire.framing import Framer, Frames, FramingLost, HeaderFramer, Line
 from ferrule.wire.messages import Message
 
 HIGH_WATER = 256 * 1024
-LOW_WATER = 64 * 1024
-LARGE = 64 * 1024
+LOW_WATER = LARGE = 64 * 1024
 # malloc maps and unmaps a longer buffer for every read, which costs more than the read itself.
 READ_SIZE = 64 * 1024
 BUFFERS_A_WRITE = 64
@@ -88,8 +87,9 @@ class StreamChannel(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the stream at once; what is not written yet is lost."""
-        self._closing = True
-        self._transport.abort()
+        if not self._lost.done():
+            self._closing = True
+            self._transport.abort()
 
     async def wait_ended(self) -> None:
         """Wait until the peer sends nothing more, or the stream is gone."""
@@ -103,6 +103,7 @@ class StreamChannel(asyncio.Protocol):
         """Begin to write to this transport."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
+        self._receiver.channel_opened(self)
 
     def data_received(self, data: bytes) -> None:
         """Hand every frame that is complete now to the receiver."""

@@ -30,6 +30,9 @@ class Channel(Protocol):
 class Receiver(Protocol):
     """What a carrier drives."""
 
+    def channel_opened(self, channel: Channel) -> None:
+        """Learn that the peer can be reached, before anything comes from it."""
+
     def frame_received(self, frame: bytes, channel: Channel) -> None:
         """Take one frame: the bytes of exactly one JSON-RPC message."""
 

@@ -78,22 +78,23 @@ def decode(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | list[Dec
         envelope = _decode_envelope(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _diagnose(frame)
-    method = envelope.method
-    if method is not UNSET and envelope.result is UNSET and envelope.error is UNSET:
-        if envelope.id is not UNSET:
-            return Request(envelope.id, method, envelope.params)
-        return Notification(method, envelope.params)
-    return _response(envelope)
+    method, identity, result = envelope.method, envelope.id, envelope.result
+    if method is not UNSET and result is UNSET and envelope.error is UNSET:
+        return (
+            Notification(method, envelope.params) if identity is UNSET else Request(identity, method, envelope.params)
+        )
+    if result is not UNSET and identity is not UNSET and method is UNSET and envelope.error is UNSET:
+        return Success(identity, result)
+    return _unusual(envelope)
 
 
-def _response(envelope: Envelope) -> Message:
+def _unusual(envelope: Envelope) -> Message:
+    """Read what is neither a request, a notification nor a success: a failure, or nothing at all."""
     identity = envelope.id
     if envelope.method is not UNSET or (envelope.result is UNSET) == (envelope.error is UNSET):
         raise Unreadable(InvalidRequest("Invalid request: neither a request, a notification nor a response"), identity)
-    if envelope.result is not UNSET:
-        if identity is UNSET:
-            raise Unreadable(InvalidRequest("Invalid request: a result needs an id"))
-        return Success(identity, envelope.result)
+    if envelope.error is UNSET:
+        raise Unreadable(InvalidRequest("Invalid request: a result needs an id"))
     return Failure(identity, _error(envelope.error, identity))
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ferrule.errors import FerruleError, SetupError
-from ferrule.server.validation import (
+from ferrule.validation.checking import (
     MAX_LISTED,
     Checker,
     InvalidArguments,
@@ -137,6 +137,16 @@ def test_frm_14_a_schema_nested_ten_thousand_levels_is_refused() -> None:
         deep = {"allOf": [deep]}
     with pytest.raises(SetupError, match="deeper than 128"):
         checker({"properties": {"a": deep}})
+
+
+def test_frm_14_a_schema_that_would_check_one_value_billions_of_times_is_refused() -> None:
+    """SCH-4: thirty definitions, each used twice by the one before."""
+    definitions: dict[str, Any] = {"d30": {"type": "string"}}
+    for step in range(30):
+        rungs = [{"properties": {"c": {"$ref": f"#/$defs/d{step + 1}"}}} for _ in range(2)]
+        definitions[f"d{step}"] = {"allOf": rungs}
+    with pytest.raises(SetupError, match="more than 10000 times"):
+        checker({"properties": {"c": {"$ref": "#/$defs/d0"}}, "$defs": definitions})
 
 
 def test_frm_14_a_pattern_that_invites_backtracking_is_matched_in_no_time() -> None:
@@ -276,4 +286,5 @@ def test_a_refusal_by_type_is_placed_as_deep_as_its_message_tells(
 def test_places_and_depths() -> None:
     assert pointer([]) == ""
     assert pointer(["a/b", 0, "~"]) == "/a~1b/0/~0"
-    assert [depth_of(value) for value in (1, {}, [[]], {"a": [1, {"b": 2}]})] == [0, 1, 2, 3]
+    values: list[Any] = [1, {}, [[]], {"a": [1, {"b": 2}]}]
+    assert [depth_of(value) for value in values] == [0, 1, 2, 3]

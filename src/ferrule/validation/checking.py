@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ferrule.errors import FerruleError, SetupError
-from ferrule.server.schema_graph import SchemaGraph, descend, refuse_unbounded
+from ferrule.validation.graph import SchemaGraph, descend, refuse_unbounded
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -105,7 +105,7 @@ class Checker:
             return None
         try:
             return [violation for error in self._validator.iter_errors(value) for violation in _violations(error)]
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     def violations(self, value: Any, size: int) -> list[Violation]:
@@ -224,11 +224,24 @@ def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:
     if kind.name == "additionalProperties" and isinstance(error.instance, dict):
         names: list[str] = getattr(kind, "unexpected", [])
         return [unknown(name, error.instance.get(name), error.instance_path) for name in names]
-    branches = getattr(kind, "context", None)
+    branches: list[list[jsonschema_rs.ValidationError]] = getattr(kind, "context", [])
     if branches and kind.name == "anyOf":
+        meant = [branch for branch in branches if _fits_the_kind(branch, len(error.instance_path))]
+        if len(meant) == 1:
+            return [violation for inner in meant[0] for violation in _violations(inner)]
         reasons = dict.fromkeys(_short(branch[0].message) for branch in branches if branch)
         message = f"fits none of the alternatives: {'; '.join(reasons)}"
     return [Violation(pointer(error.instance_path), excerpt(error.instance), kind.name, _short(message))]
+
+
+def _fits_the_kind(branch: list[jsonschema_rs.ValidationError], level: int) -> bool:
+    """Tell whether a value is of the type and tag an alternative asks for, so that this one was meant."""
+    for error in branch:
+        below = len(error.instance_path) - level
+        options = getattr(error.kind, "options", ())
+        if (below == 0 and error.kind.name == "type") or (below == 1 and len(options) == 1):
+            return False
+    return True
 
 
 def _short(text: str) -> str:

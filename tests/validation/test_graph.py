@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ferrule.errors import SetupError
-from ferrule.server.schema_graph import SchemaGraph, refuse_unbounded
+from ferrule.validation.graph import SchemaGraph, refuse_unbounded
 
 LEAF: dict[str, Any] = {"type": "string"}
 

@@ -1,0 +1,1 @@
+"""JSON Schemas that others wrote: judged before use, then used within bounds."""
