@@ -173,6 +173,8 @@ def test_std_04_nothing_but_messages_reaches_stdout(server: EchoProcess) -> None
 def test_std_04_children_of_the_server_get_an_empty_stdin(server: EchoProcess) -> None:
     """STD-04, STDIO-3: a child that reads its stdin cannot eat the client's messages."""
     pid = server.call("spawn")
+    while Path(f"/proc/{pid}/comm").read_text() != "sleep\n":
+        time.sleep(0.01)
     try:
         assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
         assert os.readlink(f"/proc/{pid}/fd/1") == os.readlink(f"/proc/{pid}/fd/2")

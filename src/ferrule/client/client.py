@@ -7,17 +7,19 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from ferrule.client.answering import Answering, Callback, root
 from ferrule.client.batch import Batch
 from ferrule.client.cache import Cache
 from ferrule.client.conversation import Asking, Conversation, Progress
+from ferrule.client.facts import Facts
 from ferrule.client.notices import Notices
-from ferrule.client.opening import Mode, Opening
+from ferrule.client.opening import Opening
+from ferrule.client.settings import ClientOptions, ClientSettings
 from ferrule.client.subscription import FLAGS, Changes, Listening
 from ferrule.client.targets import transport_for
 from ferrule.errors import (
@@ -29,11 +31,10 @@ from ferrule.errors import (
     SetupError,
     ToolError,
 )
-from ferrule.protocol.call import Awaited, Note
-from ferrule.protocol.session import CONNECTION_STATES, Phase
-from ferrule.runtime.link import LinkOptions
+from ferrule.protocol.call import Note
+from ferrule.protocol.session import Phase
+from ferrule.runtime.asking import LinkOptions
 from ferrule.schema.completion import Completion, PromptReference, Reference, ResourceReference
-from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import Implementation
 from ferrule.schema.notices import LOG_MESSAGE, ROOTS_CHANGED
@@ -51,61 +52,7 @@ MAX_PAGES = 10_000
 _read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
 
 
-class ClientSettings(Struct, frozen=True, kw_only=True):
-    """The options of a client, with their defaults; times are seconds."""
-
-    mode: Mode = "auto"
-    protocol_version: str | None = None
-    name: str = "ferrule"
-    version: str = "0.1.0"
-    request_timeout: float | None = 5.0
-    tool_timeout: float | None = 30.0
-    init_timeout: float | None = None
-    probe_timeout: float = 5.0
-    ping_timeout: float = 5.0
-    max_request_time: float | None = None
-    probe_on_timeout: bool = True
-    max_rounds: int = 10
-    strict: bool = True
-    cache: bool = True
-    allow_batch: bool = False
-    log_level: str | None = None
-    sampling_tools: bool = False
-    sampling_context: bool = False
-    validate_results: bool = True
-    env: Mapping[str, str] | None = None
-    cwd: str | None = None
-    stderr: Any = "pass"
-
-
-class ClientOptions(TypedDict, total=False):
-    """The options of a client, as keyword arguments; see ClientSettings for their defaults."""
-
-    mode: Mode
-    protocol_version: str | None
-    name: str
-    version: str
-    request_timeout: float | None
-    tool_timeout: float | None
-    init_timeout: float | None
-    probe_timeout: float
-    ping_timeout: float
-    max_request_time: float | None
-    probe_on_timeout: bool
-    max_rounds: int
-    strict: bool
-    cache: bool
-    allow_batch: bool
-    log_level: str | None
-    sampling_tools: bool
-    sampling_context: bool
-    validate_results: bool
-    env: Mapping[str, str] | None
-    cwd: str | None
-    stderr: Any
-
-
-class Client:
+class Client(Facts):
     """Reaches one server and uses what it offers."""
 
     def __init__(
@@ -208,61 +155,6 @@ class Client:
         if self._conversation is None:
             raise NotConnected("the client is not connected: use `async with Client(...)` or `await client.connect()`")
         return self._conversation
-
-    # -- facts
-
-    @property
-    def phase(self) -> Phase:
-        """How far the conversation is."""
-        link = None if self._conversation is None else self._conversation.link
-        return Phase.PRE_INITIALIZATION if link is None else link.session.phase
-
-    @property
-    def connection_state(self) -> str:
-        """The phase in the words of a connection: disconnected, connecting, connected, ready."""
-        link = None if self._conversation is None else self._conversation.link
-        return "disconnected" if link is None else CONNECTION_STATES[link.session.phase]
-
-    @property
-    def protocol_version(self) -> str | None:
-        """The protocol revision that was settled on."""
-        peer = None if self._conversation is None else self._conversation.peer
-        return None if peer is None else peer.version
-
-    @property
-    def server_info(self) -> Implementation | None:
-        """The server's own name and version; for display and logs only."""
-        peer = None if self._conversation is None else self._conversation.peer
-        return None if peer is None else peer.implementation
-
-    @property
-    def server_capabilities(self) -> ServerCapabilities | None:
-        """What the server declared."""
-        peer = None if self._conversation is None else self._conversation.peer
-        capabilities = None if peer is None else peer.capabilities
-        return capabilities if isinstance(capabilities, ServerCapabilities) else None
-
-    @property
-    def instructions(self) -> str | None:
-        """How the server says it should be used."""
-        opened = None if self._conversation is None else self._conversation.opened
-        return None if opened is None else opened.instructions
-
-    @property
-    def pending(self) -> list[Awaited]:
-        """Our requests that are not answered yet, with method and start time."""
-        link = None if self._conversation is None else self._conversation.link
-        return [] if link is None else list(link.session.awaited.values())
-
-    @property
-    def subscriptions(self) -> set[str]:
-        """The resources this client hears of."""
-        return set(self._listening.uris)
-
-    @property
-    def roots(self) -> list[Root]:
-        """The folders this client works in."""
-        return list(self.answering.roots or ())
 
     # -- tools
 

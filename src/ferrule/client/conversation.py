@@ -27,8 +27,9 @@ from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
+from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.dispatch import Dispatcher
-from ferrule.runtime.link import Link, LinkOptions
+from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired

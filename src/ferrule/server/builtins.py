@@ -30,8 +30,6 @@ from ferrule.wire.messages import Notification
 if TYPE_CHECKING:
     from ferrule.server.server import Server
 
-LIST_KINDS = (TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED)
-
 _read_any = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -75,11 +73,11 @@ class Builtins:
     def initialize(self, call: Call) -> InitializeResult:
         """Make the handshake."""
         server = self._server
-        link = server.link_of(call)
+        link = server.links.of(call)
         declared = _read_any(call.raw).get("capabilities", {})
         revision = server.handshake.open(link.session, call.params, declared)
         call.peer = link.session.peer  # type: ignore[assignment]  # known from here on
-        server.greet(link)
+        server.links.greet(link)
         return InitializeResult(
             protocol_version=revision.version,
             capabilities=revision.trim(server.capabilities),
@@ -89,7 +87,7 @@ class Builtins:
 
     def initialized(self, note: Note) -> None:
         """The client is ready for requests of ours."""
-        self._server.ready(note.channel)
+        self._server.links.ready(note.channel)
 
     def ping(self, call: Call) -> EmptyResult:
         """Tell that we live."""
@@ -115,20 +113,20 @@ class Builtins:
     def set_level(self, call: Call) -> EmptyResult:
         """Remember the least level this client wants."""
         self._require("logging")
-        self._server.session_of(call).log_level = LEVELS[call.params.level]
+        self._server.links.state(call).log_level = LEVELS[call.params.level]
         return EmptyResult()
 
     def subscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource."""
         self._require("resources")
         self._server.resources.find(call.params.uri)
-        self._server.subscriptions.subscribe(self._server.session_of(call).listener, call.params.uri)
+        self._server.subscriptions.subscribe(self._server.links.state(call).listener, call.params.uri)
         return EmptyResult()
 
     def unsubscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource no more."""
         self._require("resources")
-        self._server.subscriptions.unsubscribe(self._server.session_of(call).listener, call.params.uri)
+        self._server.subscriptions.unsubscribe(self._server.links.state(call).listener, call.params.uri)
         return EmptyResult()
 
     async def listen(self, call: Call) -> EmptyResult:

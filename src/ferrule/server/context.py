@@ -96,7 +96,7 @@ class Context:
     @property
     def state(self) -> dict[str, Any]:
         """Values kept between requests: per session; in the stateless era per principal."""
-        return self.server.state_of(self._call)
+        return self.server.links.values(self._call)
 
     # -- telling
 
@@ -112,7 +112,7 @@ class Context:
             )
             return
         call.progressed = progress
-        if not self.server.progress_allowed(call):
+        if not self.server.links.may_tell_progress(call):
             return
         params: dict[str, Any] = {"progressToken": token, "progress": progress}
         if total is not None:

@@ -9,42 +9,41 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypedDict, TypeVar, Unpack, overload
-
-import msgspec
-from msgspec import Raw, Struct
+from typing import Any, TypeVar, Unpack, overload
 
 from ferrule.errors import SetupError
-from ferrule.protocol.call import Call, Note, Peer
+from ferrule.protocol.call import Call, Note
 from ferrule.protocol.era import Eras
-from ferrule.protocol.handshake import NEWEST, REVISIONS, Handshake
+from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.sealing import Keyring, Seal
-from ferrule.protocol.session import Phase
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
+from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.dispatch import Dispatcher, Handler, Middleware
-from ferrule.runtime.limits import Coalescer, TokenBucket
-from ferrule.runtime.link import Link, LinkOptions
+from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method, method
-from ferrule.schema.model import ClientCapabilities, Icon, Implementation, MetaOnly, Params, Result
+from ferrule.schema.model import Implementation, MetaOnly, Params, Result
 from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
-from ferrule.schema.prompts import GetPromptParams, GetPromptResult, Prompt
-from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTemplate
-from ferrule.schema.tools import CallToolParams, CallToolResult, Tool
-from ferrule.server.builtins import LIST_KINDS, Builtins
+from ferrule.schema.prompts import Prompt
+from ferrule.schema.resources import Resource, ResourceTemplate
+from ferrule.schema.tools import Tool
+from ferrule.server.builtins import Builtins
+from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
-from ferrule.server.context import LEVELS, Context
+from ferrule.server.context import Context
+from ferrule.server.links import Links
+from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
-from ferrule.server.subscriptions import Listener, Subscriptions, to_channel
+from ferrule.server.settings import ServerOptions, ServerSettings
+from ferrule.server.subscriptions import Listener, Subscriptions
 from ferrule.server.threads import Threads
 from ferrule.server.tools import ToolOptions, Tools
 from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
-from ferrule.wire.channel import Channel, Origin
-from ferrule.wire.messages import Message
+from ferrule.wire.channel import Origin
 
 logger = logging.getLogger("ferrule.server")
 
@@ -55,72 +54,7 @@ TRANSPORTS = {"stdio": ("ferrule.transports.stdio", "Stdio")}
 """The transports `run` knows by name; each is imported when it is first used."""
 
 
-class ServerSettings(Struct, frozen=True, kw_only=True):
-    """The options of a server, with their defaults."""
-
-    title: str | None = None
-    description: str | None = None
-    website_url: str | None = None
-    icons: list[Icon] | None = None
-    capabilities: ServerCapabilities | None = None
-    page_size: int = 1000
-    tool_timeout: float | None = None
-    init_timeout: float | None = 60.0
-    keepalive_interval: float | None = 30.0
-    pong_timeout: float = 10.0
-    max_missed: int = 1
-    max_concurrent_per_session: int = 100
-    max_waiting_per_session: int = 1024
-    list_changed_interval: float = 0.1
-    allow_batch: bool = False
-    error_profile: str = "spec"
-    versions: tuple[str, ...] = tuple(REVISIONS)
-    cache_ttl: float = 0.0
-    cache_scope: str = "private"
-    request_state_keys: tuple[str | bytes, ...] = ()
-    request_state_lifetime: float = 600.0
-    progress_rate: float = 1000.0
-    shutdown_grace: float = 5.0
-
-
-class ServerOptions(TypedDict, total=False):
-    """The options of a server, as keyword arguments; see ServerSettings for their defaults."""
-
-    title: str | None
-    description: str | None
-    website_url: str | None
-    icons: list[Icon] | None
-    capabilities: ServerCapabilities | None
-    page_size: int
-    tool_timeout: float | None
-    init_timeout: float | None
-    keepalive_interval: float | None
-    pong_timeout: float
-    max_missed: int
-    max_concurrent_per_session: int
-    max_waiting_per_session: int
-    list_changed_interval: float
-    allow_batch: bool
-    error_profile: str
-    versions: tuple[str, ...]
-    cache_ttl: float
-    cache_scope: str
-    request_state_keys: tuple[str | bytes, ...]
-    request_state_lifetime: float
-    progress_rate: float
-    shutdown_grace: float
-
-
-class LinkState(Struct, eq=False):
-    """What a server remembers of one link."""
-
-    listener: Listener
-    log_level: int = LEVELS["info"]
-    values: dict[str, Any] = {}
-    init_timer: asyncio.TimerHandle | None = None
-
-
-class Server:
+class Server(LocalCalls):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -149,6 +83,7 @@ class Server:
             icons=settings.icons,
         )
         self.threads = Threads()
+        self._capabilities: ServerCapabilities | None = None
         self.tools = Tools(
             self, page_size=settings.page_size, timeout=settings.tool_timeout, on_change=self.notify_tools_changed
         )
@@ -156,23 +91,18 @@ class Server:
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
         self.subscriptions = Subscriptions()
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self.changes = Changes(self.subscriptions, settings.list_changed_interval)
         self.lifespan_value: Any = None
         self._lifespan = lifespan
         self._lifespan_exit: contextlib.AsyncExitStack | None = None
         self._users = 0
         self._lock: asyncio.Lock | None = None
-        self._links: dict[Link, LinkState] = {}
         self._listeners: list[TransportListener] = []
-        self._principal_values: dict[str, dict[str, Any]] = {}
         self._middleware: list[Middleware] = []
         self._methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
         self._own_handlers: dict[str, Handler] = {}
         self._roots_handlers: list[Callable[[], Any]] = []
         self._dispatcher: Dispatcher | None = None
-        self._capabilities: ServerCapabilities | None = None
-        self._coalescer = Coalescer(settings.list_changed_interval)
-        self._buckets: dict[int | str, TokenBucket] = {}
         self.handshake = Handshake(settings.versions, seed_codes=settings.error_profile == "erlmcp")
         self.stateless = Stateless(
             self._sealing(),
@@ -181,6 +111,7 @@ class Server:
             hints=CacheHints(int(settings.cache_ttl * 1000), settings.cache_scope),
         )
         self.eras = Eras(self.handshake, self.stateless)
+        self.links = Links(self.subscriptions, self.handshake, settings)
 
     def _sealing(self) -> Sealing:
         keys = self.settings.request_state_keys or (os.urandom(32),)
@@ -280,6 +211,11 @@ class Server:
         self.prompts.catalogue.remove(name)
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop this server lives in, while anyone uses it."""
+        return self.changes.loop
+
+    @property
     def capabilities(self) -> ServerCapabilities:
         """What this server declares: what it was told to, else what it offers now."""
         if self._capabilities is None:
@@ -310,52 +246,23 @@ class Server:
 
     def notify_resource_updated(self, uri: str, **extra: Any) -> None:
         """Tell whoever listens that a resource changed."""
-        meta = {"_meta": extra} if extra else {}
-        self._soon(lambda: self.subscriptions.updated(uri, meta))
+        self.changes.updated(uri, {"_meta": extra} if extra else {})
 
     def notify_tools_changed(self) -> None:
         """Tell whoever listens that the list of tools changed."""
-        self._list_changed(TOOLS_CHANGED)
+        self._offer_changed(TOOLS_CHANGED)
 
     def notify_resources_changed(self) -> None:
         """Tell whoever listens that the list of resources changed."""
-        self._list_changed(RESOURCES_CHANGED)
+        self._offer_changed(RESOURCES_CHANGED)
 
     def notify_prompts_changed(self) -> None:
         """Tell whoever listens that the list of prompts changed."""
-        self._list_changed(PROMPTS_CHANGED)
+        self._offer_changed(PROMPTS_CHANGED)
 
-    def _list_changed(self, kind: str) -> None:
+    def _offer_changed(self, kind: str) -> None:
         self._capabilities = None
-        if self.loop is not None:
-            self._soon(lambda: self._poke(kind))
-
-    def _poke(self, kind: str) -> None:
-        if self.loop is None:
-            return
-        delay = self._coalescer.poke(kind, self.loop.time())
-        if delay == 0.0:
-            self.subscriptions.changed(kind)
-        elif delay is not None:
-            self.loop.call_later(delay, self._fire, kind)
-
-    def _fire(self, kind: str) -> None:
-        if self.loop is not None:
-            self._coalescer.fired(kind, self.loop.time())
-            self.subscriptions.changed(kind)
-
-    def _soon(self, deed: Callable[[], Any]) -> None:
-        loop = self.loop
-        if loop is None or loop.is_closed():
-            return
-        try:
-            here = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            here = False
-        if here:
-            deed()
-        else:
-            loop.call_soon_threadsafe(deed)
+        self.changes.list_changed(kind)
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Listener:
         """Let a function of this process hear of a resource; gives what `unsubscribe` takes."""
@@ -372,11 +279,6 @@ class Server:
         self._roots_handlers.append(handler)
         return handler
 
-    def roots_changed(self, note: Note) -> None:
-        """Learn that a client's roots changed."""
-        for handler in self._roots_handlers:
-            handler()
-
     # -- links
 
     def link(self, origin: Origin) -> Link:
@@ -390,11 +292,8 @@ class Server:
             pong_timeout=settings.pong_timeout,
             max_missed=settings.max_missed,
         )
-        link = Link(self.eras, self._methods, self.dispatcher, origin, options=options, on_closed=self._unlink)
-        state = LinkState(Listener(lambda _method, _params: None), values={})
-        if settings.init_timeout is not None and origin.carrier not in {"stdio", "memory"}:
-            state.init_timer = link.loop.call_later(settings.init_timeout, self._silent, link)
-        self._links[link] = state
+        link = Link(self.eras, self._methods, self.dispatcher, origin, options=options, on_closed=self.links.forget)
+        self.links.remember(link)
         return link
 
     @property
@@ -409,106 +308,16 @@ class Server:
     @property
     def sessions(self) -> list[Link]:
         """The links that are open now."""
-        return list(self._links)
+        return list(self.links)
 
-    def link_of(self, call: Call) -> Link:
-        """Give the link a call came in on."""
-        return call.link  # type: ignore[return-value]  # every link of a server is a Link
-
-    def session_of(self, call: Call) -> LinkState:
-        """Give what is remembered of the link a call came in on."""
-        return self._links[self.link_of(call)]
-
-    def greet(self, link: Link) -> None:
-        """A client has made the handshake: from now on its link hears of changes."""
-        state = self._links[link]
-        if state.init_timer is not None:
-            state.init_timer.cancel()
-            state.init_timer = None
-        if link.channel is not None:
-            state.listener = Listener(to_channel(link.channel), LIST_KINDS)
-            self.subscriptions.add(state.listener)
-
-    def ready(self, channel: Channel) -> None:
-        """A client is ready for our requests: the keep-alive may start."""
-        for link in self._links:
-            if link.channel is channel:
-                link.session.peer_ready = True
-                link.keep_alive()
-
-    def _silent(self, link: Link) -> None:
-        if link.session.peer is None and not link.session.modern and link.channel is not None:
-            logger.error("a peer did not initialize within %s s: closed", self.settings.init_timeout)
-            link.session.enter(Phase.ERROR)
-            link.channel.close("initialize timed out")
-
-    def _unlink(self, link: Link, error: Exception | None) -> None:
-        state = self._links.pop(link, None)
-        if state is not None:
-            self.subscriptions.remove(state.listener)
-            if state.init_timer is not None:
-                state.init_timer.cancel()
-
-    def state_of(self, call: Call) -> dict[str, Any]:
-        """Give the values kept between requests of one session, or of one principal where there are no sessions."""
-        state = self._links.get(self.link_of(call))
-        if call.era is self.handshake and state is not None:
-            return state.values
-        if call.origin.principal is None:
-            raise SetupError("ctx.state needs a session or an authenticated principal, and this request has neither")
-        return self._principal_values.setdefault(call.origin.principal, {})
+    def roots_changed(self, note: Note) -> None:
+        """Learn that a client's roots changed."""
+        for handler in self._roots_handlers:
+            handler()
 
     def wants_log(self, call: Call, rank: int) -> bool:
         """Tell whether the caller wants a log message of this rank."""
-        if self.capabilities.logging is None:
-            return False
-        if call.era is self.handshake:
-            return rank >= self.session_of(call).log_level
-        level = call.peer.log_level
-        return level is not None and rank >= LEVELS[level]
-
-    def progress_allowed(self, call: Call) -> bool:
-        """Tell whether one more progress notice of this call may be sent."""
-        return True
-
-    # -- in process
-
-    def list_tools(self) -> list[Tool]:
-        """Give the tools as they are listed."""
-        return [entry.tool for entry in self.tools.catalogue]
-
-    def list_resources(self) -> list[Any]:
-        """Give the resources as they are listed."""
-        return [entry.listed for entry in self.resources.catalogue]
-
-    def list_resource_templates(self) -> list[Any]:
-        """Give the templates as they are listed."""
-        return [entry.listed for entry in self.resources.templates]
-
-    def list_prompts(self) -> list[Prompt]:
-        """Give the prompts as they are listed."""
-        return [entry.prompt for entry in self.prompts.catalogue]
-
-    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallToolResult:
-        """Call a tool in process, without a client."""
-        raw = Raw(msgspec.json.encode(arguments or {}))
-        return await self.tools.call(self._local("tools/call", CallToolParams(name=name, arguments=raw)))
-
-    async def read_resource(self, uri: str, context: Context | None = None) -> ReadResourceResult:
-        """Read a resource in process."""
-        return await self.resources.read_uri(uri, lambda: context or Context(self._local("resources/read", None), self))
-
-    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult:
-        """Fill in a prompt in process."""
-        params = GetPromptParams(name=name, arguments=dict(arguments or {}))
-        return await self.prompts.fill(self._local("prompts/get", params))
-
-    def _local(self, name: str, params: Any) -> Call:
-        peer = Peer(NEWEST, ClientCapabilities())
-        origin = Origin(carrier="local")
-        self.loop = self.loop or asyncio.get_running_loop()
-        link = Link(self.eras, self._methods, self.dispatcher, origin)
-        return Call(0, METHODS[name], params, Raw(b"{}"), None, self.handshake, peer, Nowhere(), origin, link)
+        return self.capabilities.logging is not None and self.links.wants_log(call, rank)
 
     # -- serving
 
@@ -520,12 +329,12 @@ class Server:
             self._users += 1
             if self._users > 1:
                 return
-            self.loop = asyncio.get_running_loop()
+            self.changes.loop = asyncio.get_running_loop()
             try:
                 await self._enter_lifespan()
             except BaseException:
                 self._users -= 1
-                self.loop = None
+                self.changes.loop = None
                 raise
 
     async def _enter_lifespan(self) -> None:
@@ -545,7 +354,7 @@ class Server:
                 stack, self._lifespan_exit = self._lifespan_exit, None
                 self.lifespan_value = None
                 await stack.aclose()
-                self.loop = None
+                self.changes.loop = None
 
     async def serve(self, *listeners: TransportListener) -> None:
         """Serve one or several transports until they end or `stop` is called."""
@@ -564,8 +373,7 @@ class Server:
 
     async def drain(self, grace: float) -> None:
         """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
-        if self._links:
-            await asyncio.gather(*(link.drain(grace) for link in list(self._links)))
+        await asyncio.gather(*(link.drain(grace) for link in self.links))
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport."""
@@ -586,19 +394,6 @@ class Server:
         """Serve one transport by name until it ends or a signal comes; blocks."""
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self.run_async(transport, **options))
-
-
-class Nowhere:
-    """The channel of a call that came from this process: nobody is told anything."""
-
-    def send(self, message: Message | Sequence[Message]) -> None:
-        """Tell nobody."""
-
-    async def wait_writable(self) -> None:
-        """Nobody is slow."""
-
-    def close(self, reason: str = "") -> None:
-        """There is nothing to close."""
 
 
 def _decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:

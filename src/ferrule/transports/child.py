@@ -38,7 +38,6 @@ SAFE_ENV = (
 TAIL_SIZE = 4096
 LINE_SIZE = 64 * 1024
 SETTLE_TIME = 0.5
-GRACE = 2.0
 
 StderrSink = Literal["pass", "capture"] | Callable[[str], None] | IO[Any]
 
@@ -133,9 +132,7 @@ class ChildPipes(PipeTransport):
 
     def lose(self, error: Exception | None) -> None:
         """Close both pipes now."""
-        self._closing = True
-        self.pause_reading()
-        self._drop_held()
+        self.abort()
         self._lose(error)
 
     def _all_written(self) -> None:
@@ -204,6 +201,10 @@ class RunningChild:
 
     async def stop(self, grace: float) -> None:
         """End stdin, then ask the group to end, then kill it, with `grace` seconds before each next step."""
+        if self._stopping:
+            await asyncio.wait([self._exit])
+            await self._channel.wait_lost()
+            return
         self._stopping = True
         self._channel.close()
         try:
@@ -319,7 +320,7 @@ class ChildProcess:
         cwd: str | os.PathLike[str] | None = None,
         stderr: StderrSink = "pass",
         max_message_size: int = MAX_MESSAGE_SIZE,
-        grace: float = GRACE,
+        grace: float = 2.0,
     ) -> None:
         if isinstance(command, str) or not command:
             raise SetupError("the command must be a list: the program, then its arguments")
@@ -362,14 +363,13 @@ class ChildProcess:
             await self._child.stop(self._grace if grace is None else grace)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        pipe = subprocess.PIPE
         try:
             return subprocess.Popen(
                 self._command,
                 bufsize=0,
-                stdin=pipe,
-                stdout=pipe,
-                stderr=pipe,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 cwd=self._cwd,
                 env=self._environment(),
                 start_new_session=True,

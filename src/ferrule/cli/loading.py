@@ -1,0 +1,36 @@
+"""Finding the server in somebody's file."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from ferrule.errors import SetupError
+from ferrule.server.server import Server
+
+USUAL_NAMES = ("mcp", "server", "app")
+
+
+def load_server(place: str) -> Server:
+    """Import `FILE` or `FILE:name` and give the server it defines."""
+    path, _, name = place.partition(":")
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise SetupError(f"no such file: {path}")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise SetupError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    sys.path.insert(0, str(file.parent))
+    spec.loader.exec_module(module)
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
+    if name:
+        if name not in found:
+            raise SetupError(f"{path} has no server named {name!r}; it has {', '.join(found) or 'none'}")
+        return found[name]
+    usual = [found[key] for key in USUAL_NAMES if key in found] or list(found.values())
+    if not usual:
+        raise SetupError(f"{path} defines no Server; write `app = Server(...)`")
+    return usual[0]

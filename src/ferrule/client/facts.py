@@ -1,0 +1,73 @@
+"""What a client knows of its conversation."""
+
+from __future__ import annotations
+
+from ferrule.client.answering import Answering
+from ferrule.client.conversation import Conversation
+from ferrule.client.subscription import Listening
+from ferrule.protocol.call import Awaited
+from ferrule.protocol.session import CONNECTION_STATES, Phase
+from ferrule.schema.lifecycle import ServerCapabilities
+from ferrule.schema.model import Implementation
+from ferrule.schema.roots import Root
+
+
+class Facts:
+    """The knowing half of a client."""
+
+    answering: Answering
+    _conversation: Conversation | None
+    _listening: Listening
+
+    @property
+    def phase(self) -> Phase:
+        """How far the conversation is."""
+        link = None if self._conversation is None else self._conversation.link
+        return Phase.PRE_INITIALIZATION if link is None else link.session.phase
+
+    @property
+    def connection_state(self) -> str:
+        """The phase in the words of a connection: disconnected, connecting, connected, ready."""
+        link = None if self._conversation is None else self._conversation.link
+        return "disconnected" if link is None else CONNECTION_STATES[link.session.phase]
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The protocol revision that was settled on."""
+        peer = None if self._conversation is None else self._conversation.peer
+        return None if peer is None else peer.version
+
+    @property
+    def server_info(self) -> Implementation | None:
+        """The server's own name and version; for display and logs only."""
+        peer = None if self._conversation is None else self._conversation.peer
+        return None if peer is None else peer.implementation
+
+    @property
+    def server_capabilities(self) -> ServerCapabilities | None:
+        """What the server declared."""
+        peer = None if self._conversation is None else self._conversation.peer
+        capabilities = None if peer is None else peer.capabilities
+        return capabilities if isinstance(capabilities, ServerCapabilities) else None
+
+    @property
+    def instructions(self) -> str | None:
+        """How the server says it should be used."""
+        opened = None if self._conversation is None else self._conversation.opened
+        return None if opened is None else opened.instructions
+
+    @property
+    def pending(self) -> list[Awaited]:
+        """Our requests that are not answered yet, with method and start time."""
+        link = None if self._conversation is None else self._conversation.link
+        return [] if link is None else list(link.session.awaited.values())
+
+    @property
+    def subscriptions(self) -> set[str]:
+        """The resources this client hears of."""
+        return set(self._listening.uris)
+
+    @property
+    def roots(self) -> list[Root]:
+        """The folders this client works in."""
+        return list(self.answering.roots or ())

@@ -1,0 +1,64 @@
+"""The options of a client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from msgspec import Struct
+
+from ferrule.client.opening import Mode
+
+
+class ClientSettings(Struct, frozen=True, kw_only=True):
+    """The options of a client, with their defaults; times are seconds."""
+
+    mode: Mode = "auto"
+    protocol_version: str | None = None
+    name: str = "ferrule"
+    version: str = "0.1.0"
+    request_timeout: float | None = 5.0
+    tool_timeout: float | None = 30.0
+    init_timeout: float | None = None
+    probe_timeout: float = 5.0
+    ping_timeout: float = 5.0
+    max_request_time: float | None = None
+    probe_on_timeout: bool = True
+    max_rounds: int = 10
+    strict: bool = True
+    cache: bool = True
+    allow_batch: bool = False
+    log_level: str | None = None
+    sampling_tools: bool = False
+    sampling_context: bool = False
+    validate_results: bool = True
+    env: Mapping[str, str] | None = None
+    cwd: str | None = None
+    stderr: Any = "pass"
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of a client, as keyword arguments; see ClientSettings for their defaults."""
+
+    mode: Mode
+    protocol_version: str | None
+    name: str
+    version: str
+    request_timeout: float | None
+    tool_timeout: float | None
+    init_timeout: float | None
+    probe_timeout: float
+    ping_timeout: float
+    max_request_time: float | None
+    probe_on_timeout: bool
+    max_rounds: int
+    strict: bool
+    cache: bool
+    allow_batch: bool
+    log_level: str | None
+    sampling_tools: bool
+    sampling_context: bool
+    validate_results: bool
+    env: Mapping[str, str] | None
+    cwd: str | None
+    stderr: Any

@@ -1,0 +1,260 @@
+"""Our own requests on a link: sending them, waiting with a deadline, and knowing whether the peer still lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ferrule.errors import ConnectionTimedOut, EncodeError, LinkLost, PeerError, TimedOut
+from ferrule.protocol.call import Awaited
+from ferrule.protocol.session import Session
+from ferrule.schema.notices import ProgressParams
+from ferrule.supervision.scope import Scope
+from ferrule.wire.channel import Channel
+from ferrule.wire.codec import MAX_MESSAGE_SIZE
+from ferrule.wire.messages import Failure, Success
+
+logger = logging.getLogger("ferrule.link")
+
+_read_progress = msgspec.json.Decoder(ProgressParams).decode
+
+
+class LinkOptions(Struct, frozen=True):
+    """How much a link lets a peer ask at once, and how it watches over it."""
+
+    max_running: int = 100
+    max_waiting: int = 1024
+    max_message_size: int = MAX_MESSAGE_SIZE
+    allow_batch: bool = False
+    ping_timeout: float = 5.0
+    probe_on_timeout: bool = True
+    keepalive_interval: float | None = None
+    pong_timeout: float = 10.0
+    max_missed: int = 1
+
+
+DEFAULTS = LinkOptions()
+
+
+class Asking:
+    """The asking half of a link."""
+
+    def __init__(self, options: LinkOptions) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.options = options
+        self.scope = Scope(self.loop)
+        self.session: Session
+        self.channel: Channel | None = None
+        self.closed = False
+        self.error: Exception | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._keepalive: asyncio.TimerHandle | None = None
+        self._missed = 0
+
+    def close(self, error: Exception | None = None) -> None:
+        """End the link."""
+        raise NotImplementedError
+
+    def stop_timers(self) -> None:
+        """Let no timer of this link fire any more."""
+        for timer in (self._timer, self._keepalive):
+            if timer is not None:
+                timer.cancel()
+
+    # -- we ask
+
+    def ask(self, method: str, params: Any, channel: Channel) -> Awaitable[Raw]:
+        """Send a request of ours now; what is returned waits for its result."""
+        return self._result(self.start(method, params, channel))
+
+    async def request(self, method: str, params: Any, **options: Any) -> Raw:
+        """Send a request of ours on the link's own channel and wait for its result."""
+        awaited = self.start(method, params, None, **options)
+        awaited.cancellable = method != "initialize"
+        return await self._result(awaited)
+
+    def start(
+        self,
+        method: str,
+        params: Any,
+        channel: Channel | None = None,
+        timeout: float | None = None,
+        limit: float | None = None,
+        on_progress: Callable[[float, float | None, str | None], Any] | None = None,
+    ) -> Awaited:
+        """Send a request of ours; gives the entry whose waiter will hold the result."""
+        out = channel or self.channel
+        if out is None or self.closed:
+            raise LinkLost("the link is closed") from self.error
+        now = self.loop.time()
+        request, awaited = self.session.request(method, params, self.loop.create_future(), now)
+        if on_progress is not None:
+            awaited.on_progress = on_progress
+        if timeout is not None:
+            awaited.timeout = timeout
+            awaited.deadline = deadline = now + timeout
+            if limit is not None:
+                awaited.limit = now + limit
+            if self._timer is None or deadline < self._timer_at:
+                self.arm(deadline)
+        try:
+            out.send(request)
+        except EncodeError:
+            del self.session.awaited[awaited.id]
+            raise
+        return awaited
+
+    async def _result(self, awaited: Awaited) -> Raw:
+        try:
+            return await awaited.waiter  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            self.abandon(awaited, "the caller does not want the answer any more")
+            raise
+
+    def abandon(self, awaited: Awaited, reason: str = "") -> None:
+        """Stop waiting for a request of ours and tell the peer."""
+        notice = self.session.abandon(awaited.id, reason)
+        if notice is not None and self.channel is not None:
+            self.channel.send(notice)
+
+    def settle(self, awaited: Awaited, message: Success | Failure) -> None:
+        """Hand an answer to whoever waits for it."""
+        waiter = awaited.waiter
+        if waiter.done():
+            return
+        if type(message) is Success:
+            waiter.set_result(message.result)
+            return
+        error = message.error  # type: ignore[union-attr]
+        waiter.set_exception(PeerError(error.code, error.message, error.data, method=awaited.method))
+
+    def progress(self, raw: Raw) -> None:
+        """Note progress on a request of ours, and tell whoever wants to know."""
+        try:
+            params = _read_progress(raw)
+        except (msgspec.DecodeError, RecursionError) as reason:
+            logger.warning("ignored: malformed progress: %s", reason)
+            return
+        awaited = self.session.progressed(params.progress_token, params.progress, self.loop.time())
+        if awaited is None:
+            logger.debug("ignored: progress for %r that is unknown or does not increase", params.progress_token)
+        elif awaited.on_progress is not None:
+            try:
+                awaited.on_progress(params.progress, params.total, params.message)
+            except Exception:
+                logger.exception("the progress callback of %s failed", awaited.method)
+
+    # -- time
+
+    def arm(self, deadline: float) -> None:
+        """One timer serves all deadlines: it is set for the earliest and looks for what is due."""
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self.loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        for awaited in self.session.expired(self.loop.time()):
+            self._time_out(awaited)
+        deadline = self.session.next_deadline()
+        if deadline is not None:
+            self.arm(deadline)
+
+    def _time_out(self, awaited: Awaited) -> None:
+        waited = self.loop.time() - awaited.started
+        self.abandon(awaited, f"no answer within {waited:.3g} s")
+        if awaited.waiter.done():
+            return
+        if isinstance(awaited.waiter, Pong):
+            awaited.waiter.set_exception(TimedOut("no pong"))
+        elif self._may_probe(awaited):
+            self.scope.spawn(self._probe(awaited, waited))
+        else:
+            awaited.waiter.set_exception(TimedOut(f"{awaited.method} got no answer within {waited:.3g} s"))
+
+    def _may_probe(self, awaited: Awaited) -> bool:
+        probing = self.options.probe_on_timeout and awaited.method not in {"ping", "initialize"}
+        return probing and self.session.peer is not None and not self.closed
+
+    async def _probe(self, awaited: Awaited, waited: float) -> None:
+        """Find out whether only the answer is missing or the peer is gone."""
+        what = f"{awaited.method} got no answer within {waited:.3g} s"
+        error: Exception = TimedOut(f"{what}; the peer still answers pings")
+        try:
+            await self.request("ping", {}, timeout=self.options.ping_timeout)
+        except PeerError:
+            pass
+        except (TimedOut, LinkLost):
+            error = ConnectionTimedOut(f"{what}, and the peer does not answer pings")
+        if not awaited.waiter.done():
+            awaited.waiter.set_exception(error)
+
+    def keep_alive(self) -> None:
+        """Ping the peer from time to time, and close the link when it stays silent."""
+        if self.options.keepalive_interval and self._keepalive is None and not self.closed:
+            self._keepalive = self.loop.call_later(self.options.keepalive_interval, self._ping)
+
+    def _ping(self) -> None:
+        self._keepalive = None
+        if self.closed or self.channel is None:
+            return
+        now = self.loop.time()
+        request, awaited = self.session.request("ping", {}, Pong(self), now)
+        awaited.cancellable = False
+        awaited.deadline = now + self.options.pong_timeout
+        self.arm(awaited.deadline)
+        self.channel.send(request)
+
+    def ponged(self, alive: bool) -> None:
+        """Learn whether the peer answered a keep-alive ping."""
+        if alive:
+            self._missed = 0
+        else:
+            self._missed += 1
+            logger.warning("the peer missed %d keep-alive pings", self._missed)
+            if self._missed >= self.options.max_missed and self.channel is not None:
+                channel, error = self.channel, LinkLost("the peer does not answer keep-alive pings")
+                self.close(error)
+                channel.close("keep-alive failed")
+                return
+        self.keep_alive()
+
+
+def lost(error: Exception | None) -> LinkLost:
+    """Make the exception for a call whose link ended."""
+    failure = LinkLost(f"the link was lost before the answer came: {error}" if error else "the link was closed")
+    failure.__cause__ = error
+    return failure
+
+
+class Pong:
+    """Waits for the answer to a keep-alive ping; any answer will do."""
+
+    __slots__ = ("_link", "_settled")
+
+    def __init__(self, link: Asking) -> None:
+        self._link = link
+        self._settled = False
+
+    def done(self) -> bool:
+        """Tell whether the answer, or its absence, is known."""
+        return self._settled
+
+    def set_result(self, result: Any) -> None:
+        """The peer lives."""
+        self._settled = True
+        self._link.ponged(True)
+
+    def set_exception(self, error: BaseException) -> None:
+        """An error is an answer too; silence is not."""
+        self._settled = True
+        self._link.ponged(isinstance(error, PeerError))

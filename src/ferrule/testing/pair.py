@@ -1,0 +1,15 @@
+"""A client and a server in one line, in either era."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ferrule.client.client import Client
+from ferrule.transports.contract import Acceptor
+
+ERAS: tuple[Literal["handshake"], Literal["stateless"]] = ("handshake", "stateless")
+
+
+def pair(server: Acceptor, era: Literal["handshake", "stateless"] = "handshake", **options: Any) -> Client:
+    """Give a client of this server, still through the codec: `async with pair(app, era) as client: …`."""
+    return Client(server, mode=era, **options)

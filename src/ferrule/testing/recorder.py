@@ -1,0 +1,87 @@
+"""Records every message that passes between a client and a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ferrule.transports.contract import Transport
+from ferrule.wire.channel import Channel, Receiver
+from ferrule.wire.codec import encode
+from ferrule.wire.messages import Message
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """One message and who sent it."""
+
+    sender: Literal["client", "server"]
+    message: Any
+
+
+class Recorder:
+    """A transport around another that keeps what both sides say, in order."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.messages: list[Recorded] = []
+
+    async def connect(self, receiver: Receiver) -> Channel:
+        """Reach the peer, listening in."""
+        return await self._transport.connect(_Heard(receiver, self.messages))
+
+    async def close(self, grace: float = 2.0) -> None:
+        """End the way to the peer."""
+        await self._transport.close(grace)
+
+    def sent(self, sender: str, method: str | None = None) -> list[Any]:
+        """Give what one side sent, all of it or what names a method."""
+        said = [recorded.message for recorded in self.messages if recorded.sender == sender]
+        return said if method is None else [message for message in said if message.get("method") == method]
+
+
+class _Heard:
+    """A receiver that notes what comes in, and gives out channels that note what goes out."""
+
+    def __init__(self, receiver: Receiver, messages: list[Recorded]) -> None:
+        self._receiver = receiver
+        self._messages = messages
+        self._channels: dict[Channel, _Said] = {}
+
+    def _said(self, channel: Channel) -> Channel:
+        return self._channels.setdefault(channel, _Said(channel, self._messages))
+
+    def channel_opened(self, channel: Channel) -> None:
+        self._receiver.channel_opened(self._said(channel))
+
+    def frame_received(self, frame: bytes, channel: Channel) -> None:
+        self._messages.append(Recorded("server", msgspec.json.decode(frame)))
+        self._receiver.frame_received(frame, self._said(channel))
+
+    def frame_refused(self, max_size: int, channel: Channel) -> None:
+        self._receiver.frame_refused(max_size, self._said(channel))
+
+    def end_received(self, channel: Channel) -> None:
+        self._receiver.end_received(self._said(channel))
+
+    def channel_lost(self, channel: Channel, error: Exception | None) -> None:
+        self._receiver.channel_lost(self._said(channel), error)
+
+
+class _Said:
+    """A channel that notes what is sent on it."""
+
+    def __init__(self, channel: Channel, messages: list[Recorded]) -> None:
+        self._channel = channel
+        self._messages = messages
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        self._messages.append(Recorded("client", msgspec.json.decode(encode(message))))
+        self._channel.send(message)
+
+    async def wait_writable(self) -> None:
+        await self._channel.wait_writable()
+
+    def close(self, reason: str = "") -> None:
+        self._channel.close(reason)
