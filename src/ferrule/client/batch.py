@@ -10,7 +10,7 @@ import msgspec
 
 from ferrule.client.conversation import Conversation
 from ferrule.errors import CapabilityNotSupported
-from ferrule.wire.messages import Message, Notification
+from ferrule.wire.messages import Message, Notification, Request
 
 _read_any = msgspec.json.Decoder().decode
 
@@ -63,11 +63,11 @@ class Batch:
         now = link.loop.time()
         messages: list[Message] = []
         for method, params, future in self._requests:
-            request, awaited = link.session.request(method, params, Read(future), now)
+            awaited = link.session.expect(method, Read(future), now)
             if self._timeout is not None:
                 awaited.timeout, awaited.deadline = self._timeout, now + self._timeout
                 link.arm(awaited.deadline)
-            messages.append(request)
+            messages.append(Request(awaited.id, method, params))
         assert link.channel is not None
         link.channel.send([*messages, *self._notices])
 

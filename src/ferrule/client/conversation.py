@@ -185,13 +185,14 @@ class Conversation:
         try:
             raw: Raw = await awaited.waiter
         except asyncio.CancelledError:
-            self._abandon(awaited)
+            self.abandon(awaited)
             raise
         if allowed.may_ask and b'"input_required"' in bytes(raw):
             return await self._rounds(method, params, how, raw)
         return raw
 
-    def _abandon(self, awaited: Awaited) -> None:
+    def abandon(self, awaited: Awaited) -> None:
+        """Stop waiting for an answer nobody wants any more."""
         if self.link is not None and not self.link.closed:
             self.link.abandon(awaited, "the caller does not want the answer any more")
 
@@ -249,7 +250,7 @@ class Conversation:
         try:
             return await awaited.waiter  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            self._abandon(awaited)
+            self.abandon(awaited)
             raise
 
     async def _answers(self, asked: InputRequired) -> dict[str, Any]:

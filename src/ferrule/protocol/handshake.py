@@ -218,9 +218,7 @@ class Handshake:
     def open(self, session: Session, params: InitializeParams, declared: dict[str, Any]) -> Revision:
         """Make the handshake on the server's side."""
         revision = self.offered(params.protocol_version)
-        session.peer = Peer(revision, params.capabilities, params.client_info, None, declared)
-        session.modern = False
-        session.enter(Phase.INITIALIZED)
+        session.agree(Peer(revision, params.capabilities, params.client_info, None, declared))
         return revision
 
     def opened(self, session: Session, result: InitializeResult, offered: ClientCapabilities) -> bool:
@@ -229,8 +227,7 @@ class Handshake:
         if revision is None or revision.version not in self.versions:
             session.enter(Phase.ERROR)
             return False
-        session.peer = Peer(revision, result.capabilities, result.server_info)
-        session.enter(Phase.INITIALIZED)
+        session.agree(Peer(revision, result.capabilities, result.server_info))
         return True
 
     def recall(self, call: Call) -> Answers:
@@ -255,7 +252,8 @@ class Handshake:
 
     def seal(self, call: Call, result: Any) -> Any:
         """Leave out what the agreed revision does not have."""
-        return call.peer.revision.trim(result)
+        trim = call.peer.revision.trims.get(type(result))
+        return result if trim is None else trim(result)
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
         """There is no number for a missing client capability: the request cannot be served as it is."""

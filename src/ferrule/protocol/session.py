@@ -18,7 +18,7 @@ from ferrule.errors import FerruleError, InvalidParams, InvalidRequest, MethodNo
 from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply, Withdrawn
 from ferrule.protocol.era import Eras
 from ferrule.schema.methods import Method
-from ferrule.schema.model import Meta, MetaOnly
+from ferrule.schema.model import EmptyResult, Meta, MetaOnly
 from ferrule.schema.notices import CANCELLED, OLD_NAMES, CancelledParams
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.messages import ErrorObject, Failure, Id, Message, Notification, Request, Success
@@ -67,8 +67,8 @@ class Session:
     """One conversation, from either side."""
 
     __slots__ = (
+        "admitted",
         "awaited",
-        "by_header",
         "eras",
         "handshake",
         "link",
@@ -85,7 +85,8 @@ class Session:
     def __init__(self, eras: Eras, methods: Mapping[str, Method], origin: Origin, link: Asker) -> None:
         self.eras = eras
         self.handshake = eras.handshake
-        self.by_header = bool(origin.version)
+        self.admitted: frozenset[str] = frozenset()
+        """The methods the agreed peer may ask without more ado; empty before the handshake."""
         self.methods = methods
         self.origin = origin
         self.link = link
@@ -141,16 +142,28 @@ class Session:
         except READING_FAILURES as reason:
             raise self._malformed(row, raw, reason) from None
         meta = params.meta
-        era = self.handshake if meta is None and not self.by_header else self.eras.era_of(meta, self.origin)
-        peer = era.admit(self, row, meta)
-        retry = row.may_ask and (params.request_state is not None or params.input_responses is not UNSET)
-        call = Call(request.id, row, params, raw, meta, era, peer, channel, self.origin, self.link, retry)
+        if request.method in self.admitted and (meta is None or meta.version is UNSET):
+            call = Call(request.id, row, params, raw, meta, self.handshake, self.peer, channel, self.origin, self.link)  # type: ignore[arg-type]
+        else:
+            era = self.eras.era_of(meta, self.origin)
+            peer = era.admit(self, row, meta)
+            call = Call(request.id, row, params, raw, meta, era, peer, channel, self.origin, self.link)
+            call.retry = row.may_ask and (params.request_state is not None or params.input_responses is not UNSET)
         self.running[request.id] = call
         return call
 
+    def agree(self, peer: Peer) -> None:
+        """The handshake is made: from here on the peer and what it may ask are known."""
+        self.peer = peer
+        self.modern = False
+        self.enter(Phase.INITIALIZED)
+        if not self.origin.version:
+            allowed = (name for name, row in self.methods.items() if row.handshake and name != "initialize")
+            self.admitted = frozenset(allowed) - peer.revision.absent
+
     def _unknown(self, request: Request) -> Refusal:
         """A method nobody knows is refused as its era asks: by number, and not before the handshake."""
-        row = Method(request.method, MetaOnly, MetaOnly, _read_meta, _read_meta)  # type: ignore[arg-type]
+        row = Method(request.method, MetaOnly, EmptyResult)
         try:
             meta = self._meta_of(request.params)
             self.eras.era_of(meta, self.origin).admit(self, row, meta)
@@ -233,15 +246,15 @@ class Session:
 
     # -- we ask
 
-    def request(self, method: str, params: Any, waiter: Any, now: float) -> tuple[Request, Awaited]:
-        """Give a request of ours its id and wait for its reply; params may be made from the id."""
+    def expect(self, method: str, waiter: Any, now: float) -> Awaited:
+        """Give a request of ours its id, and wait for its reply."""
         identity = self.next_id
         if identity in self.awaited or identity >= MAX_ID:
             identity = self._free_id()
         self.next_id = identity + 1
         awaited = Awaited(identity, method, waiter, now)
         self.awaited[identity] = awaited
-        return Request(identity, method, params(identity) if callable(params) else params), awaited
+        return awaited
 
     def _free_id(self) -> int:
         """Never give an id that is in use, nor one a peer might round."""

@@ -17,7 +17,7 @@ from ferrule.schema.notices import ProgressParams
 from ferrule.supervision.scope import Scope
 from ferrule.wire.channel import Channel
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
-from ferrule.wire.messages import Failure, Success
+from ferrule.wire.messages import Failure, Request, Success
 
 logger = logging.getLogger("ferrule.link")
 
@@ -93,7 +93,7 @@ class Asking:
         if out is None or self.closed:
             raise LinkLost("the link is closed") from self.error
         now = self.loop.time()
-        request, awaited = self.session.request(method, params, self.loop.create_future(), now)
+        awaited = self.session.expect(method, self.loop.create_future(), now)
         if on_progress is not None:
             awaited.on_progress = on_progress
         if timeout is not None:
@@ -104,7 +104,7 @@ class Asking:
             if self._timer is None or deadline < self._timer_at:
                 self.arm(deadline)
         try:
-            out.send(request)
+            out.send(Request(awaited.id, method, params(awaited.id) if callable(params) else params))
         except EncodeError:
             del self.session.awaited[awaited.id]
             raise
@@ -208,11 +208,11 @@ class Asking:
         if self.closed or self.channel is None:
             return
         now = self.loop.time()
-        request, awaited = self.session.request("ping", {}, Pong(self), now)
+        awaited = self.session.expect("ping", Pong(self), now)
         awaited.cancellable = False
         awaited.deadline = now + self.options.pong_timeout
         self.arm(awaited.deadline)
-        self.channel.send(request)
+        self.channel.send(Request(awaited.id, "ping"))
 
     def ponged(self, alive: bool) -> None:
         """Learn whether the peer answered a keep-alive ping."""

@@ -21,6 +21,13 @@ Done = Callable[[Call, Any], None]
 NoteHandler = Callable[[Note], None]
 
 
+class Handlers(dict[str, Handler]):
+    """Handlers by method; a method nobody handles is refused."""
+
+    def __missing__(self, method: str) -> Handler:
+        raise MethodNotFound(f"Method not found: {method}", {"method": method})
+
+
 class Dispatcher:
     """Runs calls. Handlers wait and may be anyone's code; instant ones are our own, never wait and need no task."""
 
@@ -36,7 +43,7 @@ class Dispatcher:
         waiting = dict(handlers)
         if middleware:
             waiting.update({name: _waiting(handler) for name, handler in instant.items()})
-        self.handlers = {name: _composed(handler, middleware) for name, handler in waiting.items()}
+        self.handlers = Handlers({name: _composed(handler, middleware) for name, handler in waiting.items()})
         self.instant = {} if middleware else dict(instant)
         self.notes = dict(notes)
         self._other_notes = other_notes
@@ -46,10 +53,7 @@ class Dispatcher:
         try:
             if call.retry:
                 call.answers = call.era.recall(call)
-            handler = self.handlers.get(call.row.name)
-            if handler is None:
-                raise _unserved(call)
-            outcome = call.era.seal(call, await handler(call))
+            outcome = call.era.seal(call, await self.handlers[call.row.name](call))
         except Refusal as refusal:
             outcome = refusal
         except BaseException as error:  # a handler may raise anything; it ends its own call only
@@ -111,10 +115,6 @@ def need_within(error: BaseException) -> Need | None:
         if found:
             return Need([question for need in found for question in need.questions])
     return None
-
-
-def _unserved(call: Call) -> MethodNotFound:
-    return MethodNotFound(f"Method not found: {call.method}", {"method": call.method})
 
 
 def _being_cancelled() -> bool:

@@ -17,6 +17,7 @@ from ferrule.errors import (
     Busy,
     Cancelled,
     EncodeError,
+    Internal,
     InvalidRequest,
     MessageTooLarge,
     Refusal,
@@ -52,6 +53,10 @@ class Link(Asking):
         super().__init__(options)
         self.session = Session(eras, methods, origin, self)
         self.dispatcher = dispatcher
+        # The hot path reads these for every message, so they are looked up once.
+        self._run, self._instant = dispatcher.run, dispatcher.instant
+        self._begin = self.scope.begin
+        self._max_size, self._max_running = options.max_message_size, options.max_running
         self.draining = False
         self._on_closed = on_closed
         self._line: deque[Call] = deque()
@@ -67,7 +72,7 @@ class Link(Asking):
     def frame_received(self, frame: bytes, channel: Channel) -> None:
         """Take one frame."""
         try:
-            message = decode(frame, self.options.max_message_size)
+            message = decode(frame, self._max_size)
         except Unreadable as unreadable:
             channel.send(self.session.refuse(unreadable.id, unreadable.refusal))
             return
@@ -104,13 +109,12 @@ class Link(Asking):
         except Refusal as refusal:
             channel.send(self.session.refuse(request.id, refusal))
             return
-        instant = self.dispatcher.instant.get(request.method)
-        if instant is not None:
-            self._finish(call, self.dispatcher.run_now(call, instant))
-        elif len(self.session.running) > self.options.max_running and not call.row.standing:
+        if request.method in self._instant:
+            self._finish(call, self.dispatcher.run_now(call, self._instant[request.method]))
+        elif len(self.session.running) > self._max_running and not call.row.standing:
             self._wait_in_line(call)
         else:
-            call.task = self.scope.begin(self.dispatcher.run(call, self._finish))
+            call.task = self._begin(self._run(call, self._finish))
 
     def _wait_in_line(self, call: Call) -> None:
         if len(self._line) >= self.options.max_waiting:
@@ -136,7 +140,7 @@ class Link(Asking):
         while self._line and len(self.session.running) - len(self._line) < self.options.max_running:
             call = self._line.popleft()
             if not call.cancelled:
-                call.task = self.scope.begin(self.dispatcher.run(call, self._finish))
+                call.task = self._begin(self._run(call, self._finish))
 
     def _event(self, message: Message, channel: Channel) -> None:
         event = self.session.receive(message, channel)
@@ -207,6 +211,15 @@ class Link(Asking):
         idle: asyncio.Future[None] = self.loop.create_future()
         self._idle.append(idle)
         await asyncio.wait([idle], timeout=grace)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Answer what did not end in time, so that no request is left without an answer."""
+        for call in list(self.session.running.values()):
+            task = call.task
+            self._finish(call, Internal("The server stopped before this call was done"))
+            if task is not None:
+                self.scope.cancel(task)
 
     def _wake(self) -> None:
         waiting, self._idle = self._idle, []

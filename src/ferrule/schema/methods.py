@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from ferrule.schema.completion import CompleteParams, CompleteResult
 from ferrule.schema.elicitation import ElicitParams, ElicitResult
@@ -26,50 +26,84 @@ from ferrule.schema.sampling import CreateMessageParams, CreateMessageResult
 from ferrule.schema.tools import CallToolParams, CallToolResult, ListToolsResult
 
 
-class Method(Struct, frozen=True):
+class Method:
     """What is known of a method in every revision."""
 
-    name: str
-    params: type[Params]
-    result: type[Result]
+    __slots__ = (
+        "by_client",
+        "cacheable",
+        "capability",
+        "decode_params",
+        "decode_result",
+        "handshake",
+        "may_ask",
+        "name",
+        "params",
+        "read_only",
+        "result",
+        "standing",
+        "stateless",
+    )
+
     decode_params: Callable[[Raw | bytes], Any]
     decode_result: Callable[[Raw | bytes], Any]
-    handshake: bool = True
-    stateless: bool = True
-    by_client: bool = False
-    capability: str = ""
-    may_ask: bool = False
-    cacheable: bool = False
-    standing: bool = False
-    read_only: bool = True
 
+    def __init__(
+        self,
+        name: str,
+        params: type[Params],
+        result: type[Result],
+        *,
+        handshake: bool = True,
+        stateless: bool = True,
+        by_client: bool = False,
+        capability: str = "",
+        may_ask: bool = False,
+        cacheable: bool = False,
+        standing: bool = False,
+        read_only: bool = True,
+    ) -> None:
+        self.name = name
+        self.params = params
+        self.result = result
+        self.handshake = handshake
+        self.stateless = stateless
+        self.by_client = by_client
+        self.capability = capability
+        self.may_ask = may_ask
+        self.cacheable = cacheable
+        self.standing = standing
+        self.read_only = read_only
 
-def method(name: str, params: type[Params], result: type[Result], **facts: Any) -> Method:
-    """Make a row, with decoders compiled once."""
-    return Method(
-        name, params, result, msgspec.json.Decoder(params).decode, msgspec.json.Decoder(result).decode, **facts
-    )
+    def __getattr__(self, name: str) -> Any:
+        """Compile a decoder when it is first wanted: a server needs few of the results, a client few of the params."""
+        types = {"decode_params": "params", "decode_result": "result"}
+        if name not in types:
+            raise AttributeError(name)
+        decode = msgspec.json.Decoder(getattr(self, types[name])).decode
+        setattr(self, name, decode)
+        return decode
 
 
 ROWS = (
-    method("initialize", InitializeParams, InitializeResult, stateless=False),
-    method("server/discover", MetaOnly, DiscoverResult, handshake=False, cacheable=True),
-    method("ping", MetaOnly, EmptyResult, stateless=False),
-    method("tools/list", Page, ListToolsResult, capability="tools", cacheable=True),
-    method("tools/call", CallToolParams, CallToolResult, capability="tools", may_ask=True, read_only=False),
-    method("resources/list", Page, ListResourcesResult, capability="resources", cacheable=True),
-    method("resources/templates/list", Page, ListResourceTemplatesResult, capability="resources", cacheable=True),
-    method(
+    Method("initialize", InitializeParams, InitializeResult, stateless=False),
+    Method("server/discover", MetaOnly, DiscoverResult, handshake=False, cacheable=True),
+    Method("ping", MetaOnly, EmptyResult, stateless=False),
+    Method("tools/list", Page, ListToolsResult, capability="tools", cacheable=True),
+    Method("tools/call", CallToolParams, CallToolResult, capability="tools", may_ask=True, read_only=False),
+    Method("resources/list", Page, ListResourcesResult, capability="resources", cacheable=True),
+    Method("resources/templates/list", Page, ListResourceTemplatesResult, capability="resources", cacheable=True),
+    Method(
         "resources/read", ReadResourceParams, ReadResourceResult, capability="resources", may_ask=True, cacheable=True
     ),
-    method("resources/subscribe", SubscribeParams, EmptyResult, stateless=False, capability="resources.subscribe"),
-    method("resources/unsubscribe", SubscribeParams, EmptyResult, stateless=False, capability="resources.subscribe"),
-    method("prompts/list", Page, ListPromptsResult, capability="prompts", cacheable=True),
-    method("prompts/get", GetPromptParams, GetPromptResult, capability="prompts", may_ask=True),
-    method("completion/complete", CompleteParams, CompleteResult, capability="completions"),
-    method("logging/setLevel", SetLevelParams, EmptyResult, stateless=False, capability="logging"),
-    method("subscriptions/listen", ListenParams, EmptyResult, handshake=False, standing=True),
-    method(
+    Method("resources/subscribe", SubscribeParams, EmptyResult, stateless=False, capability="resources.subscribe"),
+    Method("resources/unsubscribe", SubscribeParams, EmptyResult, stateless=False, capability="resources.subscribe"),
+    Method("prompts/list", Page, ListPromptsResult, capability="prompts", cacheable=True),
+    Method("prompts/get", GetPromptParams, GetPromptResult, capability="prompts", may_ask=True),
+    Method("completion/complete", CompleteParams, CompleteResult, capability="completions"),
+    Method("logging/setLevel", SetLevelParams, EmptyResult, stateless=False, capability="logging"),
+    Method("subscriptions/listen", ListenParams, EmptyResult, handshake=False, standing=True),
+    Method(
         "sampling/createMessage",
         CreateMessageParams,
         CreateMessageResult,
@@ -78,7 +112,7 @@ ROWS = (
         capability="sampling",
         read_only=False,
     ),
-    method(
+    Method(
         "elicitation/create",
         ElicitParams,
         ElicitResult,
@@ -87,7 +121,7 @@ ROWS = (
         capability="elicitation",
         read_only=False,
     ),
-    method("roots/list", MetaOnly, ListRootsResult, stateless=False, by_client=True, capability="roots"),
+    Method("roots/list", MetaOnly, ListRootsResult, stateless=False, by_client=True, capability="roots"),
 )
 
 METHODS = {row.name: row for row in ROWS}

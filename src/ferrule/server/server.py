@@ -8,6 +8,7 @@ import importlib
 import inspect
 import logging
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -23,7 +24,7 @@ from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.dispatch import Dispatcher, Handler, Middleware
 from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
-from ferrule.schema.methods import METHODS, Method, method
+from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.model import Implementation, MetaOnly, Params, Result
 from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
 from ferrule.schema.prompts import Prompt
@@ -166,7 +167,7 @@ class Server(LocalCalls):
         """Answer an extension's method; the handler gets its params and, if it asks for one, a Context."""
 
         def add(fn: Callable[..., Any]) -> None:
-            self._methods[name] = method(name, params, result, read_only=False)
+            self._methods[name] = Method(name, params, result, read_only=False)
             self._own_handlers[name] = _extension(self, fn)
             self._dispatcher = None
 
@@ -383,6 +384,10 @@ class Server(LocalCalls):
     async def run_async(self, transport: str = "stdio", **options: Any) -> None:
         """Serve one transport by name, with signals that stop it in order."""
         listener = _listener(transport, options)
+        if transport == "stdio" and sys.stdin is not None and sys.stdin.isatty():
+            sys.stderr.write(
+                f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.\n"
+            )
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
         with Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop()))):

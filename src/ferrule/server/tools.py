@@ -75,14 +75,16 @@ class RegisteredTool:
         "wrap",
     )
 
-    def __init__(self, tool: Tool, binding: Binding, options: ToolOptions, bulkhead: Bulkhead | None) -> None:
+    def __init__(
+        self, tool: Tool, binding: Binding, options: ToolOptions, bulkhead: Bulkhead | None, timeout: float | None
+    ) -> None:
         self.name = tool.name
         self.tool = tool
         self.binding = binding
         self.invoke = binding.invoke
         self.wants_context = binding.context_parameter is not None
         self.bulkhead = bulkhead
-        self.timeout = options.timeout
+        self.timeout = timeout
         self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output)
         self.is_async = binding.is_async
         self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
@@ -132,7 +134,7 @@ class Tools:
         tool = _described(binding, options)
         threaded = not binding.is_async and not options.inline
         bulkhead = Bulkhead(self._server.threads, options.max_threads) if threaded else None
-        entry = RegisteredTool(tool, binding, options, bulkhead)
+        entry = RegisteredTool(tool, binding, options, bulkhead, options.timeout or self._timeout)
         self.catalogue.add(tool.name, entry, replace=replace)
         return entry
 
@@ -142,13 +144,13 @@ class Tools:
         if entry is None:
             raise self._missing(call.params.name)
         context = Context(call, self._server) if entry.wants_context else None
-        timeout = entry.timeout or self._timeout
         try:
-            if timeout is not None:
-                async with asyncio.timeout(timeout):
+            if entry.timeout is not None:
+                async with asyncio.timeout(entry.timeout):
                     return await entry.run(call, context)
             if entry.is_async:
-                return entry.finished(await entry.invoke(call.params.arguments, context))
+                value = await entry.invoke(call.params.arguments, context)
+                return entry.wrap(value) if type(value) is entry.exact else entry.finished(value)
             return await entry.run(call, context)
         except ToolError as error:
             return error.result if isinstance(error.result, CallToolResult) else failed(error.message)
@@ -159,8 +161,8 @@ class Tools:
         """Tell the model what it can use; hide what it must not know."""
         if isinstance(error, InvalidArguments):
             return _bad_arguments(call, entry, error)
-        if isinstance(error, TimeoutError) and (entry.timeout or self._timeout):
-            return failed(f"The tool {entry.name} did not finish within {entry.timeout or self._timeout:g} seconds")
+        if isinstance(error, TimeoutError) and entry.timeout is not None:
+            return failed(f"The tool {entry.name} did not finish within {entry.timeout:g} seconds")
         if isinstance(error, Declined | UnwritableResult | InvalidOutput):
             logger.error("the tool %s failed: %s", entry.name, error)
             return failed(f"The tool {entry.name} failed: {error}")

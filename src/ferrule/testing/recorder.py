@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -14,7 +14,7 @@ from ferrule.wire.messages import Message
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """One message and who sent it."""
+    """One message and who sent it: plain values, a list of them for a batch, the bytes of what is no JSON."""
 
     sender: Literal["client", "server"]
     message: Any
@@ -36,9 +36,21 @@ class Recorder:
         await self._transport.close(grace)
 
     def sent(self, sender: str, method: str | None = None) -> list[Any]:
-        """Give what one side sent, all of it or what names a method."""
+        """Give what one side sent, all of it or, also inside batches, what names a method."""
         said = [recorded.message for recorded in self.messages if recorded.sender == sender]
-        return said if method is None else [message for message in said if message.get("method") == method]
+        return said if method is None else [message for message in _each(said) if message.get("method") == method]
+
+
+def _each(said: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    for message in said:
+        yield from (part for part in (message if isinstance(message, list) else [message]) if isinstance(part, dict))
+
+
+def _read(frame: bytes) -> Any:
+    try:
+        return msgspec.json.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return frame
 
 
 class _Heard:
@@ -49,14 +61,14 @@ class _Heard:
         self._messages = messages
         self._channels: dict[Channel, _Said] = {}
 
-    def _said(self, channel: Channel) -> Channel:
+    def _said(self, channel: Channel) -> _Said:
         return self._channels.setdefault(channel, _Said(channel, self._messages))
 
     def channel_opened(self, channel: Channel) -> None:
         self._receiver.channel_opened(self._said(channel))
 
     def frame_received(self, frame: bytes, channel: Channel) -> None:
-        self._messages.append(Recorded("server", msgspec.json.decode(frame)))
+        self._messages.append(Recorded("server", _read(frame)))
         self._receiver.frame_received(frame, self._said(channel))
 
     def frame_refused(self, max_size: int, channel: Channel) -> None:
@@ -66,22 +78,27 @@ class _Heard:
         self._receiver.end_received(self._said(channel))
 
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
-        self._receiver.channel_lost(self._said(channel), error)
+        said = self._said(channel)
+        said.open = False
+        self._receiver.channel_lost(said, error)
 
 
 class _Said:
-    """A channel that notes what is sent on it."""
+    """A channel that notes what is sent on it while it is open."""
 
     def __init__(self, channel: Channel, messages: list[Recorded]) -> None:
         self._channel = channel
         self._messages = messages
+        self.open = True
 
     def send(self, message: Message | Sequence[Message]) -> None:
-        self._messages.append(Recorded("client", msgspec.json.decode(encode(message))))
+        if self.open:
+            self._messages.append(Recorded("client", msgspec.json.decode(encode(message))))
         self._channel.send(message)
 
     async def wait_writable(self) -> None:
         await self._channel.wait_writable()
 
     def close(self, reason: str = "") -> None:
+        self.open = False
         self._channel.close(reason)

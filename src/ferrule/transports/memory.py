@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from ferrule.errors import CarrierError
 from ferrule.transports.contract import Acceptor
 from ferrule.wire.channel import Origin, Receiver
-from ferrule.wire.codec import MAX_MESSAGE_SIZE, encode
+from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, unwritable, write
 from ferrule.wire.messages import Message
 
 FAIR_SHARE = 64
@@ -36,6 +36,7 @@ class MemoryChannel:
         "closing",
         "context",
         "far",
+        "frame_received",
         "inbox",
         "receiver",
         "receiving",
@@ -45,6 +46,7 @@ class MemoryChannel:
 
     def __init__(self, receiver: Receiver, max_size: int) -> None:
         self.receiver = receiver
+        self.frame_received = receiver.frame_received
         self.closing = False
         self._max_size = max_size
         self._loop = asyncio.get_running_loop()
@@ -63,14 +65,27 @@ class MemoryChannel:
         """Encode one message, or a batch, and let the other end receive it."""
         if self.closing:
             return
-        frame = encode(message)
+        try:
+            frame = write(message)
+        except UNWRITABLE as reason:
+            raise unwritable(reason) from None
         self._sent += 1
         far = self.far
-        if far.receiving:
+        if far.receiving or len(frame) > self._max_size:
             far.inbox.append(frame)
-        else:
-            far.receiving = True
-            far.context.run(far.receive, frame)
+            if far.receiving:
+                return
+            frame = b""
+        far.receiving = True
+        try:
+            if frame:
+                far.context.run(far.frame_received, frame, far)
+        except Exception as error:
+            far.failed(error)
+        finally:
+            far.receiving = False
+        if far.inbox:
+            far.catch_up()
 
     async def wait_writable(self) -> None:
         """Return at once, but let others run after a fair share of messages."""
@@ -88,26 +103,26 @@ class MemoryChannel:
             self.closing = True
             self._loop.call_soon(self._end)
 
-    def receive(self, frame: bytes) -> None:
-        """Hand a frame to the receiver, then those that came meanwhile."""
+    def catch_up(self) -> None:
+        """Hand on what came while the receiver was busy, or was too large."""
+        self.receiving = True
         try:
-            self._take(frame)
-            while self.inbox:
-                self._take(self.inbox.popleft())
+            while self.inbox and not self.lost:
+                frame = self.inbox.popleft()
+                if len(frame) <= self._max_size:
+                    self.context.run(self.frame_received, frame, self)
+                else:
+                    self.context.run(self.receiver.frame_refused, self._max_size, self)
         except Exception as error:
-            logger.exception("the receiver failed on what it received; its channel is closed")
-            self.lose(error)
-            self.far.lose(None)
+            self.failed(error)
         finally:
             self.receiving = False
 
-    def _take(self, frame: bytes) -> None:
-        if self.lost:
-            return
-        if len(frame) <= self._max_size:
-            self.receiver.frame_received(frame, self)
-        else:
-            self.receiver.frame_refused(self._max_size, self)
+    def failed(self, error: Exception) -> None:
+        """A receiver that fails on what it received loses its channel."""
+        logger.error("the receiver failed on what it received; its channel is closed", exc_info=error)
+        self.lose(error)
+        self.far.lose(None)
 
     def _end(self) -> None:
         self.lose(None)

@@ -67,7 +67,11 @@ _decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_loosely = msgspec.json.Decoder(LooseEnvelope).decode
 _decode_error = msgspec.json.Decoder(LooseError).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
-_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+write = msgspec.json.Encoder(decimal_format="number").encode
+"""What `encode` does where nothing goes wrong: a carrier on the hot path calls it and explains UNWRITABLE itself."""
+
+UNWRITABLE = (TypeError, ValueError, OverflowError, UnicodeError, RecursionError)
 
 
 def decode(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | list[Decoded]:
@@ -152,8 +156,13 @@ def _element(frame: bytes) -> Decoded:
 def encode(message: Message | Sequence[Message]) -> bytes:
     """Write one message, or a batch, as one line of JSON without its line end."""
     try:
-        return _encode(message)
-    except RecursionError:
-        raise EncodeError("the value is nested too deeply or contains itself") from None
-    except (TypeError, ValueError, OverflowError, UnicodeError) as reason:
-        raise EncodeError(str(reason)) from None
+        return write(message)
+    except UNWRITABLE as reason:
+        raise unwritable(reason) from None
+
+
+def unwritable(reason: Exception) -> EncodeError:
+    """Say why a message cannot be written."""
+    if isinstance(reason, RecursionError):
+        return EncodeError("the value is nested too deeply or contains itself")
+    return EncodeError(str(reason))
