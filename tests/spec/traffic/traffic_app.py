@@ -189,7 +189,7 @@ def offer_plain_tools(app: Server) -> None:
         return Person("Ada", 36)
 
     @app.tool
-    async def blocks() -> list[Any]:
+    async def blocks() -> Any:
         return everything()
 
     @app.tool
