@@ -160,7 +160,7 @@ def test_an_end_never_receives_inside_its_own_receiving(run: Run) -> None:
     run(test())
 
 
-def test_a_message_over_the_limit_is_refused_in_its_turn(run: Run) -> None:
+def test_a_message_over_the_limit_is_not_sent_and_its_sender_is_told(run: Run) -> None:
     """SIZE-03, SIZE-04: the limit counts the bytes of one message."""
 
     async def test() -> None:
@@ -168,11 +168,11 @@ def test_a_message_over_the_limit_is_refused_in_its_turn(run: Run) -> None:
         first, _ = memory_pair(near, far, 100)
         empty = len('{"jsonrpc":"2.0","id":1,"result":""}')
         first.send(Success(1, "x" * (100 - empty)))
-        first.send(Success(2, "x" * (101 - empty)))
+        with pytest.raises(EncodeError, match="101 bytes long; the limit is 100"):
+            first.send(Success(2, "x" * (101 - empty)))
         first.send(Success(3, ""))
         await turns()
         assert numbers(far.frames) == [1, 3]
-        assert far.refused == [100]
         first.close()
         await first.wait_lost()
 

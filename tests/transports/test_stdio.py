@@ -523,7 +523,7 @@ def test_stdi_06_cancelling_the_server_leaves_no_thread_and_no_descriptor(loop: 
 def test_a_client_that_never_reads_its_last_answers_is_given_up_after_the_grace(loop: str, pipes: Pipes) -> None:
     async def test() -> None:
         acceptor = Answering(result="x" * 4 * MIB)
-        stdio = Stdio(1024, pipes.their_read, pipes.their_write, grace=0.2)
+        stdio = Stdio(8 * MIB, pipes.their_read, pipes.their_write, grace=0.2)
         os.write(pipes.write, request(1))
         end, pipes.write = pipes.write, os.open(os.devnull, os.O_RDONLY)
         os.close(end)

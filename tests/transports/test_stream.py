@@ -16,7 +16,8 @@ import pytest
 import uvloop
 
 from ferrule.errors import EncodeError
-from ferrule.transports.stream import LARGE, PipeTransport, StreamChannel, frame_as_lines
+from ferrule.transports.pipe import PipeTransport
+from ferrule.transports.stream import LARGE, StreamChannel, frame_as_lines
 from ferrule.wire.channel import Channel
 from ferrule.wire.framing import Framer, FramingLost, HeaderFramer, LineFramer
 from ferrule.wire.messages import Notification, Success

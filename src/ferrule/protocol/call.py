@@ -25,6 +25,8 @@ class Revision(Struct, frozen=True):
     nameless_id: UnsetType | None
     """The id of an error whose request could not be read."""
     batches: bool = False
+    two_way: bool = True
+    """Whether either side may ask the other."""
     faults_in_results: bool = True
     """Whether bad tool arguments are told to the model in a result instead of refused."""
     absent: frozenset[str] = frozenset()

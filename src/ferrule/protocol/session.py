@@ -18,13 +18,16 @@ from ferrule.errors import FerruleError, InvalidParams, InvalidRequest, MethodNo
 from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply, Withdrawn
 from ferrule.protocol.era import Eras
 from ferrule.schema.methods import Method
-from ferrule.schema.model import EmptyResult, Meta, MetaOnly
+from ferrule.schema.model import ClientCapabilities, EmptyResult, Meta, MetaOnly
 from ferrule.schema.notices import CANCELLED, OLD_NAMES, CancelledParams
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.messages import ErrorObject, Failure, Id, Message, Notification, Request, Success
 
 MAX_ID = 2**53 - 1
 """Beyond this a JavaScript peer would round."""
+
+MAX_QUOTE = 200
+"""How much of a peer's own words an error repeats."""
 
 _read_meta = msgspec.json.Decoder(MetaOnly).decode
 _read_cancelled = msgspec.json.Decoder(CancelledParams).decode
@@ -118,6 +121,11 @@ class Session:
             return UNSET if self.modern else None
         return self.peer.revision.nameless_id
 
+    @property
+    def one_way(self) -> bool:
+        """Whether only the peer answers here: the client's side of the stateless era."""
+        return self.peer is not None and not self.peer.revision.two_way
+
     # -- the peer speaks
 
     def receive(self, message: Message, channel: Channel) -> Event:
@@ -132,7 +140,7 @@ class Session:
     def admit(self, request: Request, channel: Channel) -> Call:
         """Make a call of a request, or refuse it."""
         if request.id in self.running:
-            raise InvalidRequest(f"Invalid request: the id {request.id!r} is in use by a running request")
+            raise InvalidRequest("Invalid request: this id is in use by a running request")
         row = self.methods.get(request.method)
         if row is None:
             raise self._unknown(request)
@@ -169,7 +177,8 @@ class Session:
             self.eras.era_of(meta, self.origin).admit(self, row, meta)
         except Refusal as refusal:
             return refusal
-        return MethodNotFound(f"Method not found: {request.method}", {"method": request.method})
+        name = request.method[:MAX_QUOTE]
+        return MethodNotFound(f"Method not found: {name}", {"method": name})
 
     def _malformed(self, row: Method, raw: Raw, reason: Exception) -> Refusal:
         """Bad params count only once the request is admitted otherwise."""
@@ -184,7 +193,9 @@ class Session:
         try:
             return _read_meta(raw).meta
         except READING_FAILURES as reason:
-            raise InvalidParams(f"Invalid params: {reason}") from None
+            if bytes(raw)[:1] not in (b"{", b"["):
+                raise InvalidRequest("Invalid request: params must be an object") from None
+            raise InvalidParams(f"Invalid params: {reason}", {"details": str(reason)}) from None
 
     def _notified(self, notification: Notification, channel: Channel) -> Event:
         method = OLD_NAMES.get(notification.method, notification.method)
@@ -200,15 +211,19 @@ class Session:
         if params.request_id is UNSET:
             return Ignored("a cancellation that names no request")
         call = self.running.get(params.request_id)
-        if call is None or call.method == "initialize":
+        if call is None:
             return self._withdrawn(params)
+        if call.method == "initialize":
+            return Ignored("a cancellation of initialize")
         del self.running[call.id]
         call.cancelled = True
         call.reason = params.reason or ""
         return Cancel(call, call.reason)
 
     def _withdrawn(self, params: CancelledParams) -> Event:
-        """Some servers say so when they give up on a request of ours."""
+        """Some servers say so when they give up on a request of ours; a client's late cancel is about its own."""
+        if self.peer is not None and isinstance(self.peer.capabilities, ClientCapabilities):
+            return Ignored(f"a cancellation of an unknown request {params.request_id!r}")
         awaited = self.awaited.pop(params.request_id, None)  # type: ignore[arg-type]
         if awaited is None:
             return Ignored(f"a cancellation of an unknown request {params.request_id!r}")
@@ -295,7 +310,8 @@ class Session:
         return awaited
 
     def close(self, phase: Phase = Phase.CLOSED) -> list[Awaited]:
-        """End the conversation; gives whoever still waits."""
+        """End the conversation, in which nothing is admitted any more; gives whoever still waits."""
+        self.methods, self.admitted = {}, frozenset()
         if self.phase is not Phase.CLOSED:
             self.phase = phase
         waiting = list(self.awaited.values())

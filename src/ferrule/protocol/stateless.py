@@ -49,6 +49,7 @@ def _no_tasks(capabilities: Any) -> Any:
 NEWEST = Revision(
     "2026-07-28",
     nameless_id=UNSET,
+    two_way=False,
     trims={ListToolsResult: _listed, ServerCapabilities: _no_tasks, ClientCapabilities: _no_tasks},
 )
 REVISIONS = {NEWEST.version: NEWEST}

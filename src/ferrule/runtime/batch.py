@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ferrule.wire.channel import Channel
+from ferrule.wire.codec import encode
 from ferrule.wire.messages import Failure, Message, Success
 
 
@@ -23,6 +24,7 @@ class BatchChannel:
         if not isinstance(message, Success | Failure):
             self._channel.send(message)
             return
+        encode(message)  # what cannot be written must fail its own request, not the whole array at the end
         self._replies.append(message)
         self._complete()
 

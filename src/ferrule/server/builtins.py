@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from ferrule.errors import CapabilityOff
 from ferrule.protocol.call import Call, Note
+from ferrule.protocol.capabilities import server_offers
 from ferrule.runtime.dispatch import Handler, Instant, NoteHandler
 from ferrule.schema.lifecycle import DiscoverResult, InitializeResult
 from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult
@@ -29,6 +30,12 @@ from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
+
+FLAGS = {
+    TOOLS_CHANGED: "tools_list_changed",
+    PROMPTS_CHANGED: "prompts_list_changed",
+    RESOURCES_CHANGED: "resources_list_changed",
+}
 
 _read_any = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -77,7 +84,7 @@ class Builtins:
         declared = _read_any(call.raw).get("capabilities", {})
         revision = server.handshake.open(link.session, call.params, declared)
         call.peer = link.session.peer  # type: ignore[assignment]  # known from here on
-        server.links.greet(link)
+        server.links.greet(link, [kind for kind, flag in FLAGS.items() if self._tells(flag)])
         return InitializeResult(
             protocol_version=revision.version,
             capabilities=revision.trim(server.capabilities),
@@ -104,8 +111,7 @@ class Builtins:
 
     def _lister(self, catalogue: Catalogue[Any], capability: str) -> Instant:
         def page(call: Call) -> Raw:
-            if getattr(self._server.capabilities, capability) is None:
-                raise CapabilityOff(f"Method not found: this server offers no {capability}", {"capability": capability})
+            self._require(capability)
             return catalogue.page(call)
 
         return page
@@ -118,14 +124,14 @@ class Builtins:
 
     def subscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource."""
-        self._require("resources")
+        self._require("resources.subscribe")
         self._server.resources.find(call.params.uri)
         self._server.subscriptions.subscribe(self._server.links.state(call).listener, call.params.uri)
         return EmptyResult()
 
     def unsubscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource no more."""
-        self._require("resources")
+        self._require("resources.subscribe")
         self._server.subscriptions.unsubscribe(self._server.links.state(call).listener, call.params.uri)
         return EmptyResult()
 
@@ -146,21 +152,22 @@ class Builtins:
 
     def _honoured(self, wanted: ListenFilter) -> tuple[ListenFilter, list[str]]:
         """Choose of what is wanted what this server offers."""
-        offered = self._server.capabilities
-        flags = {
-            "tools_list_changed": (TOOLS_CHANGED, offered.tools),
-            "prompts_list_changed": (PROMPTS_CHANGED, offered.prompts),
-            "resources_list_changed": (RESOURCES_CHANGED, offered.resources),
-        }
-        granted = {
-            name: True
-            for name, (_, capability) in flags.items()
-            if getattr(wanted, name) and capability is not None and capability.list_changed
-        }
-        uris = wanted.resource_subscriptions if offered.resources is not None else None
-        honoured = msgspec.structs.replace(ListenFilter(resource_subscriptions=list(uris) if uris else None), **granted)
-        return honoured, [flags[name][0] for name in granted]
+        kinds = [kind for kind, flag in FLAGS.items() if getattr(wanted, flag) and self._tells(flag)]
+        uris = wanted.resource_subscriptions if self._offers("resources.subscribe") else None
+        granted = {FLAGS[kind]: True for kind in kinds}
+        return ListenFilter(resource_subscriptions=list(uris) if uris else None, **granted), kinds
+
+    def _tells(self, flag: str) -> bool:
+        return self._offers(f"{flag.partition('_')[0]}.list_changed")
+
+    def _offers(self, capability: str) -> bool:
+        return server_offers(self._server.capabilities, capability)
 
     def _require(self, capability: str) -> None:
-        if getattr(self._server.capabilities, capability) is None:
-            raise CapabilityOff(f"Method not found: this server offers no {capability}", {"capability": capability})
+        if not self._offers(capability):
+            raise off(capability)
+
+
+def off(capability: str) -> CapabilityOff:
+    """Make the refusal of a request for something the server does not declare."""
+    return CapabilityOff(f"Method not found: this server offers no {capability}", {"capability": capability})

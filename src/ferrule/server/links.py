@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +15,6 @@ from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
 from ferrule.runtime.limits import TokenBucket
 from ferrule.runtime.link import Link
-from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
 from ferrule.server.context import LEVELS
 from ferrule.server.settings import ServerSettings
 from ferrule.server.subscriptions import Listener, Subscriptions, to_channel
@@ -23,7 +22,6 @@ from ferrule.wire.channel import Channel
 
 logger = logging.getLogger("ferrule.server")
 
-LIST_KINDS = (TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED)
 OWNED_CARRIERS = frozenset({"stdio", "memory"})
 """Carriers whose peer owns this process or lives in it: there is nothing to protect from its silence."""
 
@@ -69,19 +67,19 @@ class Links:
             self._subscriptions.remove(state.listener)
             _stop(state)
 
-    def greet(self, link: Link) -> None:
-        """A client has made the handshake: from now on its link hears of changes."""
+    def greet(self, link: Link, kinds: Iterable[str]) -> None:
+        """A client has made the handshake, and was told of which lists it will hear."""
         state = self._states[link]
         _stop(state)
         if link.channel is not None:
-            state.listener = Listener(to_channel(link.channel), LIST_KINDS)
-            self._subscriptions.add(state.listener)
+            state.listener = Listener(to_channel(link.channel), kinds)
 
     def ready(self, channel: Channel) -> None:
-        """A client is ready for our requests: the keep-alive may start."""
-        for link in self._states:
+        """A client is ready to hear from us: of changed lists, and whether it still lives."""
+        for link, state in self._states.items():
             if link.channel is channel:
                 link.session.peer_ready = True
+                self._subscriptions.add(state.listener)
                 link.keep_alive()
 
     def _silent(self, link: Link) -> None:

@@ -26,7 +26,9 @@ class Listener:
 
     def tell(self, method: str, params: dict[str, Any]) -> None:
         """Pass a notice on, under the subscription it belongs to."""
-        self._send(method, params if self._meta is None else {"_meta": self._meta, **params})
+        if self._meta is not None:
+            params = {**params, "_meta": {**params.get("_meta", {}), **self._meta}}
+        self._send(method, params)
 
 
 def to_channel(channel: Channel) -> Send:

@@ -23,20 +23,22 @@ Work = Callable[[], Any]
 class Job:
     """One piece of work, the loop that waits for it, and the context it runs in."""
 
-    __slots__ = ("context", "future", "loop", "work")
+    __slots__ = ("context", "ended", "future", "loop", "work")
 
-    def __init__(self, work: Work, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, work: Work, ended: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
         self.work = work
+        self.ended = ended
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
         self.context = contextvars.copy_context()
 
     def run(self) -> None:
-        """Do the work and tell the loop how it ended."""
+        """Do the work, unless nobody wants it any more, and tell the loop how it ended."""
         result: Any = None
         error: BaseException | None = None
         try:
-            result = self.context.run(self.work)
+            if not self.future.cancelled():
+                result = self.context.run(self.work)
         except StopIteration as stop:
             error = RuntimeError(f"the handler raised StopIteration({stop.value!r})")
         except BaseException as raised:  # whatever a handler raises belongs to its own call
@@ -47,6 +49,7 @@ class Job:
             logger.debug("a handler ended after its loop was closed")
 
     def _settle(self, result: Any, error: BaseException | None) -> None:
+        self.ended()
         if self.future.done():
             return
         if error is None:
@@ -61,8 +64,9 @@ class Threads:
     def __init__(self, limit: int = 256) -> None:
         self.limit = limit
         self._jobs: SimpleQueue[Job] = SimpleQueue()
-        self._idle = 0
         self._count = 0
+        self._spare = 0
+        """How many threads wait for work; below zero, how much work waits for a thread."""
         self._lock = threading.Lock()
 
     @property
@@ -70,25 +74,34 @@ class Threads:
         """How many threads there are."""
         return self._count
 
-    def start(self, work: Work) -> asyncio.Future[Any]:
-        """Run work in a thread; the future belongs to the running loop."""
-        job = Job(work, asyncio.get_running_loop())
+    def start(self, work: Work, ended: Callable[[], None]) -> asyncio.Future[Any]:
+        """Run work in a thread and give its result; `ended` is called in the loop, also when nobody waits any more."""
+        job = Job(work, ended, asyncio.get_running_loop())
         with self._lock:
-            grow = self._idle == 0 and self._count < self.limit
-            if grow:
-                self._count += 1
-            elif self._idle:
-                self._idle -= 1
+            if self._spare <= 0 and self._count < self.limit:
+                self._grow()
+            self._spare -= 1
         self._jobs.put(job)
-        if grow:
-            threading.Thread(target=self._serve, name=f"ferrule-worker-{self._count}", daemon=True).start()
         return job.future
+
+    def _grow(self) -> None:
+        """Add a thread; when the system gives us none, those there are must do, and without any the call fails."""
+        thread = threading.Thread(target=self._serve, name=f"ferrule-worker-{self._count + 1}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._count:
+                raise
+            logger.warning("no more than %d worker threads can be started", self._count)
+        else:
+            self._count += 1
+            self._spare += 1
 
     def _serve(self) -> None:
         while True:
             self._jobs.get().run()
             with self._lock:
-                self._idle += 1
+                self._spare += 1
 
 
 class Bulkhead:
@@ -105,22 +118,34 @@ class Bulkhead:
     async def run(self, work: Work) -> Any:
         """Run work in a thread as soon as this handler may."""
         if self._running >= self._limit:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            await turn
-        self._running += 1
-        future = self._threads.start(work)
+            await self._wait_for_turn()
+        else:
+            self._running += 1
         try:
-            return await future
-        except asyncio.CancelledError:
+            # A thread cannot be stopped: whoever gives up waiting for it does not give its place away.
+            future = self._threads.start(work, self._leave)
+        except BaseException:
+            self._leave()
             raise
-        finally:
-            self._running -= 1
-            self._admit()
+        return await future
 
-    def _admit(self) -> None:
+    async def _wait_for_turn(self) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._leave()
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            raise
+
+    def _leave(self) -> None:
+        """Hand the place to the first one waiting, or free it."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
+        self._running -= 1

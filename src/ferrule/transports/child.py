@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from ferrule.errors import CarrierError, ChildFailed, SetupError
+from ferrule.transports.pipe import READ_SIZE, PipeTransport
 from ferrule.transports.stdio import QuietStderr
-from ferrule.transports.stream import READ_SIZE, PipeTransport, StreamChannel
+from ferrule.transports.stream import StreamChannel
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import LineFramer

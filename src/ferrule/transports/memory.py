@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from ferrule.errors import CarrierError
 from ferrule.transports.contract import Acceptor
 from ferrule.wire.channel import Origin, Receiver
-from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, unwritable, write
+from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Message
 
 FAIR_SHARE = 64
@@ -69,17 +69,16 @@ class MemoryChannel:
             frame = write(message)
         except UNWRITABLE as reason:
             raise unwritable(reason) from None
+        if len(frame) > self._max_size:
+            raise too_long(len(frame), self._max_size)
         self._sent += 1
         far = self.far
-        if far.receiving or len(frame) > self._max_size:
+        if far.receiving:
             far.inbox.append(frame)
-            if far.receiving:
-                return
-            frame = b""
+            return
         far.receiving = True
         try:
-            if frame:
-                far.context.run(far.frame_received, frame, far)
+            far.context.run(far.frame_received, frame, far)
         except Exception as error:
             far.failed(error)
         finally:
@@ -104,15 +103,11 @@ class MemoryChannel:
             self._loop.call_soon(self._end)
 
     def catch_up(self) -> None:
-        """Hand on what came while the receiver was busy, or was too large."""
+        """Hand on what came while the receiver was busy."""
         self.receiving = True
         try:
             while self.inbox and not self.lost:
-                frame = self.inbox.popleft()
-                if len(frame) <= self._max_size:
-                    self.context.run(self.frame_received, frame, self)
-                else:
-                    self.context.run(self.receiver.frame_refused, self._max_size, self)
+                self.context.run(self.frame_received, self.inbox.popleft(), self)
         except Exception as error:
             self.failed(error)
         finally:

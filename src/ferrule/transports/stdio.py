@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from ferrule.errors import CarrierError, SetupError
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.stream import READ_SIZE, PipeTransport, StreamChannel, loop_can_watch
+from ferrule.transports.pipe import READ_SIZE, PipeTransport, loop_can_watch
+from ferrule.transports.stream import StreamChannel
 from ferrule.wire.channel import Origin
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import LineFramer

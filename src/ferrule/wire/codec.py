@@ -7,7 +7,7 @@ Rule 3: a frame that cannot be read is a Refusal that carries the id wherever th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -33,11 +33,11 @@ class Envelope(Struct, gc=False):
 
 
 class LooseEnvelope(Struct, gc=False):
-    """The same members with nothing demanded, to find out what is wrong with a message."""
+    """The same members with nothing demanded and nothing built, to find out what is wrong with a message."""
 
-    jsonrpc: Any = UNSET
-    method: Any = UNSET
-    id: Any = UNSET
+    jsonrpc: Raw | UnsetType = UNSET
+    method: Raw | UnsetType = UNSET
+    id: Raw | UnsetType = UNSET
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET
@@ -54,10 +54,18 @@ class LooseError(Struct, gc=False):
 class Unreadable(Exception):
     """A frame that is no message: why, and the id to answer it under (UNSET: none could be read)."""
 
-    def __init__(self, refusal: Refusal, id: Id | UnsetType = UNSET) -> None:  # noqa: A002 - the wire's word
+    def __init__(
+        self,
+        refusal: Refusal,
+        id: Id | UnsetType = UNSET,  # noqa: A002 - the wire's word
+        *,
+        response: bool = False,
+    ) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
         self.id = id
+        self.response = response
+        """Whether it was meant as a response: then the id is one of ours and must not be answered."""
 
 
 Decoded = Message | Unreadable
@@ -65,6 +73,9 @@ Decoded = Message | Unreadable
 
 _decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_loosely = msgspec.json.Decoder(LooseEnvelope).decode
+_decode_version = msgspec.json.Decoder(Literal["2.0"]).decode
+_decode_method = msgspec.json.Decoder(str).decode
+_decode_id = msgspec.json.Decoder(Id).decode
 _decode_error = msgspec.json.Decoder(LooseError).decode
 _decode_batch = msgspec.json.Decoder(list[Raw]).decode
 
@@ -80,6 +91,8 @@ def decode(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | list[Dec
         raise Unreadable(MessageTooLarge(max_size))
     try:
         envelope = _decode_envelope(frame)
+        if not frame.isascii():
+            frame.decode()  # raw members are skipped unread, and nobody after us would look at their bytes
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _diagnose(frame)
     method, identity, result = envelope.method, envelope.id, envelope.result
@@ -96,9 +109,13 @@ def _unusual(envelope: Envelope) -> Message:
     """Read what is neither a request, a notification nor a success: a failure, or nothing at all."""
     identity = envelope.id
     if envelope.method is not UNSET or (envelope.result is UNSET) == (envelope.error is UNSET):
-        raise Unreadable(InvalidRequest("Invalid request: neither a request, a notification nor a response"), identity)
+        raise Unreadable(
+            InvalidRequest("Invalid request: neither a request, a notification nor a response"),
+            identity,
+            response=envelope.method is UNSET and envelope.error is not UNSET,
+        )
     if envelope.error is UNSET:
-        raise Unreadable(InvalidRequest("Invalid request: a result needs an id"))
+        raise Unreadable(InvalidRequest("Invalid request: a result needs an id"), response=True)
     return Failure(identity, _error(envelope.error, identity))
 
 
@@ -106,13 +123,15 @@ def _error(raw: Any, identity: Id | UnsetType) -> ErrorObject:
     try:
         error = _decode_error(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
-        raise Unreadable(InvalidRequest(f"Invalid request: malformed error object: {reason}"), identity) from None
+        refusal = InvalidRequest(f"Invalid request: malformed error object: {reason}")
+        raise Unreadable(refusal, identity, response=True) from None
     return ErrorObject(error.code, error.message, error.data)
 
 
 def _diagnose(frame: bytes) -> Message | list[Decoded]:
     """Find out why the quick reading failed; a batch or an id-less error is still a message."""
     try:
+        frame.decode()
         if frame.lstrip()[:1] == b"[":
             return _batch(_decode_batch(frame))
         loose = _decode_loosely(frame)
@@ -126,16 +145,29 @@ def _diagnose(frame: bytes) -> Message | list[Decoded]:
 
 
 def _judge(loose: LooseEnvelope) -> Message:
-    identity: Id | UnsetType = loose.id if type(loose.id) in (int, str) else UNSET
-    if loose.jsonrpc != "2.0" or not isinstance(loose.jsonrpc, str):
-        raise Unreadable(InvalidRequest('Invalid request: "jsonrpc" must be "2.0"'), identity)
-    if loose.id is None and loose.method is UNSET and loose.error is not UNSET:
-        return Failure(None, _error(loose.error, UNSET))
-    if loose.id is not UNSET and identity is UNSET:
-        raise Unreadable(InvalidRequest("Invalid request: the id must be a string or an integer"))
-    if loose.method is not UNSET and not isinstance(loose.method, str):
-        raise Unreadable(InvalidRequest("Invalid request: the method must be a string"), identity)
-    raise Unreadable(InvalidRequest(), identity)
+    identity: Id | UnsetType = _member(_decode_id, loose.id)
+    has_result, has_error = loose.result is not UNSET, loose.error is not UNSET
+    response = loose.method is UNSET and (has_result or has_error)
+    fault = "malformed"
+    if _member(_decode_version, loose.jsonrpc) is UNSET:
+        fault = '"jsonrpc" must be "2.0"'
+    elif loose.id is not UNSET and identity is UNSET:
+        if response and not has_result and bytes(loose.id) == b"null":
+            return Failure(None, _error(loose.error, UNSET))
+        fault = "the id must be a string or an integer"
+    elif loose.method is not UNSET and _member(_decode_method, loose.method) is UNSET:
+        fault = "the method must be a string"
+    raise Unreadable(InvalidRequest(f"Invalid request: {fault}"), identity, response=response)
+
+
+def _member(decode: Callable[[Raw], Any], raw: Raw | UnsetType) -> Any:
+    """Read one member, UNSET when it is not there or not of its type."""
+    if raw is UNSET:
+        return UNSET
+    try:
+        return decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return UNSET
 
 
 def _batch(items: Sequence[Raw]) -> list[Decoded]:
@@ -148,7 +180,7 @@ def _element(frame: bytes) -> Decoded:
     if frame[:1] == b"[":
         return Unreadable(InvalidRequest("Invalid request: a batch inside a batch"))
     try:
-        return decode(frame)  # type: ignore[return-value]  # no array gets here, so no batch comes back
+        return decode(frame, len(frame))  # type: ignore[return-value]  # no array gets here, so no batch comes back
     except Unreadable as unreadable:
         return unreadable
 
@@ -159,6 +191,11 @@ def encode(message: Message | Sequence[Message]) -> bytes:
         return write(message)
     except UNWRITABLE as reason:
         raise unwritable(reason) from None
+
+
+def too_long(size: int, max_size: int) -> EncodeError:
+    """Say that a message of ours is over the limit, which a peer would refuse unread."""
+    return EncodeError(f"the message is {size} bytes long; the limit is {max_size}")
 
 
 def unwritable(reason: Exception) -> EncodeError:

@@ -43,6 +43,8 @@ class FramingLost(FerruleError):
 class Framer(Protocol):
     """Cuts a stream of bytes into frames."""
 
+    max_size: int
+
     def feed(self, data: bytes) -> Frames:
         """Take what was read and give the frames it completes."""
 
