@@ -175,7 +175,7 @@ class InvalidUri(InvalidParams):
 
 
 class UrlElicitationRequired(Refusal):
-    """The request can go on only after the user has visited the given URLs (2025-11-25)."""
+    """The request can go on only after the user has visited the given URLs."""
 
     code = -32042
     text = "URL elicitation required"

@@ -24,10 +24,10 @@ RECEIVERS = {"app": Server, "ctx": Context, "client": Client}
 OPTIONS = {"tool": ToolOptions, "resource": ResourceOptions, "prompt": PromptOptions}
 
 SPAN = re.compile(r"`([^`\n]+)`")
-MEMBER = re.compile(r"(?<![\w.])(app|ctx|client)\.([a-z_]+[a-z])\b")
-QUALIFIED = re.compile(r"^([A-Z]\w+)\.(\w+)")
+MEMBER = re.compile(r"(?<![\w./])(app|ctx|client)\.(?!py\b)([a-z_]+[a-z])\b")
+QUALIFIED = re.compile(r"^([A-Z]\w+)\.(?!md$|py$)(\w+)")
 DOTTED = re.compile(r"^ferrule(?:\.\w+)+")
-PATH = re.compile(r"^[\w.-]+(?:/[\w.-]+)*/(?:[\w-]+\.(?:py|toml|md))?$")
+PATH = re.compile(r"^[\w-]+(?:/[\w.-]+)*/(?:[\w-]+\.(?:py|toml|md))?$")
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]+)\)")
 MAKE = re.compile(r"make ([a-z-]+)")
 
@@ -178,3 +178,47 @@ def test_every_page_can_be_reached_from_the_readme():
 
 def test_the_public_names_are_all_there():
     assert [name for name in ferrule.__all__ if not hasattr(ferrule, name)] == []
+
+
+DESIGN = sorted((PROJECT / "docs" / "design").glob("*.md"))
+HOUSE = PROJECT / "docs" / "design" / "house.md"
+SOURCE = PROJECT / "src" / "ferrule"
+
+
+def drawings(page: Path) -> str:
+    """Give the text of the drawings of a page: its blocks in no language."""
+    return "\n".join(block.code for block in doc_pages.blocks(page) if not block.language)
+
+
+@pytest.mark.parametrize("page", DESIGN, ids=page_ids)
+def test_the_functions_and_files_a_drawing_names_exist(page: Path):
+    drawn = drawings(page)
+    members = re.findall(r"\b([A-Z]\w+)\.(\w+)", drawn)
+    missing = [
+        f"{owner}.{name}"
+        for owner, name in members
+        if not any(doc_names.has(each, name) for each in doc_names.CLASSES.get(owner, ()))
+    ]
+    missing += [path for path in re.findall(r"\b\w+/\w+\.py\b", drawn) if not (SOURCE / path).exists()]
+    assert missing == []
+
+
+def test_the_plan_of_the_house_has_every_room_and_no_other():
+    text = drawings(HOUSE)
+    rooms: dict[str, set[str]] = {}
+    folder = ""
+    for line in text.splitlines():
+        if found := re.match(r"[├└]─ (\w+)/", line):
+            folder = found[1]
+            rooms[folder] = set()
+        elif folder and (found := re.match(r"│    ([\w ]+?)(?:  .*)?$", line)):
+            rooms[folder] |= set(found[1].split())
+    built = {
+        path.name: {module.stem for module in path.glob("*.py") if module.stem != "__init__"}
+        for path in SOURCE.iterdir()
+        if (path / "__init__.py").exists()
+    }
+    assert rooms.keys() == built.keys()
+    # A folder may be described as a whole; one whose modules are named must name them all.
+    wrong = {name: rooms[name] ^ built[name] for name in built if rooms[name] and rooms[name] != built[name]}
+    assert wrong == {}, "docs/design/house.md draws the folders: add these modules there, or take them out"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 
 from ferrule.errors import SetupError
@@ -24,7 +25,10 @@ def load_server(place: str) -> Server:
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module
     sys.path.insert(0, str(file.parent))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SetupError(f"{path} cannot be loaded: {_told(error, file)}") from error
     found = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
     if name:
         if name not in found:
@@ -34,3 +38,11 @@ def load_server(place: str) -> Server:
     if not usual:
         raise SetupError(f"{path} defines no Server; write `app = Server(...)`")
     return usual[0]
+
+
+def _told(error: Exception, file: Path) -> str:
+    """Say what went wrong in somebody's file, and on which of its lines."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    number = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    what = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {what}" + (f" (line {number})" if number else "")

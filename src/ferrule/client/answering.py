@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
-from ferrule.errors import InvalidParams, MethodNotFound, SetupError
+from ferrule.errors import Declined, InvalidParams, MethodNotFound, Refusal, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
 from ferrule.schema.content import TextContent, ToolResultContent, ToolUseContent
@@ -33,15 +37,20 @@ _read_sampling = msgspec.json.Decoder(CreateMessageParams).decode
 _read_elicitation = msgspec.json.Decoder(ElicitParams).decode
 EMPTY = Raw(b"{}")
 
+USER_REFUSED = -1
+"""What a server is told when the user refuses to let the model be asked."""
+
 
 def root(given: str | Path | Root | Mapping[str, Any]) -> Root:
     """Make a root of a path, a file URI or a root."""
-    if isinstance(given, Root):
-        return given
     if isinstance(given, Mapping):
-        return msgspec.convert(given, Root)
-    text = str(given)
-    return Root(uri=text if text.startswith("file://") else Path(text).absolute().as_uri())
+        given = msgspec.convert(given, Root)
+    if not isinstance(given, Root):
+        text = str(given)
+        given = Root(uri=text if "://" in text else Path(text).resolve().as_uri())
+    if not given.uri.startswith("file://") or ".." in unquote(urlsplit(given.uri).path).split("/"):
+        raise SetupError(f"a root is the path or the file URI of a folder, without '..', not {given.uri!r}")
+    return given
 
 
 class Answering:
@@ -64,6 +73,12 @@ class Answering:
         self.sampling_context = sampling_context
         self.roots_source = roots if callable(roots) else None
         self.roots: list[Root] | None = [root(r) for r in roots] if roots is not None and not callable(roots) else None
+
+    def keep_roots(self, roots: list[Root]) -> None:
+        """Work in these folders from now on."""
+        if self.roots_source is not None:
+            raise SetupError("the roots of this client come from a function: change what it gives")
+        self.roots = roots
 
     @property
     def capabilities(self) -> ClientCapabilities:
@@ -91,18 +106,25 @@ class Answering:
         return {"ping": lambda _call: EmptyResult()}
 
     async def _requested(self, call: Call) -> Any:
-        return await self.answer(call.method, call.raw)
+        try:
+            return await self.answer(call.method, call.raw)
+        except Declined:
+            raise Refusal("User rejected the request", code=USER_REFUSED) from None
 
     async def answer(self, method: str, params: Raw | bytes | UnsetType) -> Any:
-        """Answer one question; raises Refusal for one this client cannot answer."""
+        """Answer one question; raises Refusal for one this client cannot answer, Declined for one its user refuses."""
         raw = EMPTY if params is UNSET else params
         try:
             if method == "sampling/createMessage":
-                return await self._sample(_read_sampling(raw))
-            if method == "elicitation/create":
-                return await self._elicit(_read_elicitation(raw))
+                question: Any = _read_sampling(raw)
+            elif method == "elicitation/create":
+                question = _read_elicitation(raw)
         except (msgspec.DecodeError, RecursionError) as reason:
             raise InvalidParams(f"Invalid params: {reason}") from None
+        if method == "sampling/createMessage":
+            return await self._sample(question)
+        if method == "elicitation/create":
+            return await self._elicit(question)
         if method == "roots/list" and (self.roots is not None or self.roots_source is not None):
             return await self._list_roots()
         raise MethodNotFound(f"Method not found: {method}", {"method": method})
@@ -114,12 +136,9 @@ class Answering:
             raise InvalidParams("Invalid params: this client did not declare sampling.tools")
         check_tool_use(params.messages)
         value = await _called(self.sampling, params)
-        if isinstance(value, CreateMessageResult):
-            return value
-        if isinstance(value, Mapping):
-            return msgspec.convert({"role": "assistant", "model": "unknown", **value}, CreateMessageResult)
-        content = TextContent(value) if isinstance(value, str) else value
-        return CreateMessageResult(role="assistant", content=content, model="unknown", stop_reason="endTurn")
+        if value is None or value is False:
+            raise Declined("decline")
+        return _sampled(value)
 
     async def _elicit(self, params: ElicitParams) -> ElicitResult:
         handler = self.url_elicitation if params.mode == "url" else self.elicitation
@@ -127,7 +146,10 @@ class Answering:
             if self.url_elicitation is None and self.elicitation is None:
                 raise MethodNotFound("Method not found: this client cannot ask", {"capability": "elicitation"})
             raise InvalidParams(f"Invalid params: this client did not declare elicitation mode {params.mode or 'form'}")
-        result = _elicited(await _called(handler, params))
+        try:
+            result = _elicited(await _called(handler, params))
+        except Declined as declined:
+            return ElicitResult(action="cancel" if declined.action == "cancel" else "decline")
         if result.action != "accept" or params.mode == "url":
             return structs.replace(result, content=None)
         return structs.replace(result, content=_checked(result.content or {}, params.requested_schema or {}))
@@ -143,8 +165,49 @@ async def _called(handler: Callback, params: Any) -> Any:
     """Call a handler; a plain function runs in a thread, since it may wait for a person."""
     if inspect.iscoroutinefunction(handler):
         return await handler(params)
-    value = await asyncio.get_running_loop().run_in_executor(None, handler, params)
+    value = await _in_thread(lambda: handler(params))
     return await value if inspect.isawaitable(value) else value
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    """Run work in a thread of its own, which keeps no process alive: the person may never answer."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_result((value, error))
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = context.run(work)
+        except BaseException as raised:  # handed to whoever waits
+            error = raised
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, value, error)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=run, name="ferrule-question", daemon=True).start()
+    value, error = await done
+    if error is not None:
+        raise error
+    return value
+
+
+def _sampled(value: Any) -> CreateMessageResult:
+    """Read what a model gave: a result, its members, text, or content blocks."""
+    if isinstance(value, CreateMessageResult):
+        return value
+    members: dict[str, Any] = {"role": "assistant", "model": "unknown"}
+    whole = isinstance(value, Mapping) and "content" in value
+    members.update(value if whole else {"content": value, "stopReason": "endTurn"})
+    if isinstance(members["content"], str):
+        members["content"] = TextContent(members["content"])
+    try:
+        return msgspec.convert(msgspec.to_builtins(members), CreateMessageResult)
+    except (TypeError, msgspec.ValidationError) as reason:
+        raise SetupError(f"the sampling handler gave no message: {reason}") from None
 
 
 def _elicited(value: Any) -> ElicitResult:
@@ -163,13 +226,18 @@ def _elicited(value: Any) -> ElicitResult:
         return ElicitResult(action="accept")
     if hasattr(value, "action"):
         return ElicitResult(action=value.action, content=getattr(value, "content", None))
-    return ElicitResult(action="accept", content=msgspec.to_builtins(value))
+    content = msgspec.to_builtins(value)
+    if not isinstance(content, dict):
+        raise SetupError(f"the elicitation handler gave {value!r}: give the form's values by name, or an action")
+    return ElicitResult(action="accept", content=content)
 
 
 def _checked(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in the form's defaults, and refuse to send an answer that does not fit it."""
-    properties = schema.get("properties", {})
-    defaults = {name: rules["default"] for name, rules in properties.items() if "default" in rules}
+    properties = schema.get("properties") or {}
+    defaults = {
+        name: rules["default"] for name, rules in properties.items() if isinstance(rules, dict) and "default" in rules
+    }
     filled = {**defaults, **content}
     if not properties:
         return filled
@@ -189,8 +257,8 @@ def check_tool_use(messages: list[SamplingMessage]) -> None:
     for message in messages:
         blocks = message.content if isinstance(message.content, list) else [message.content]
         answers = {block.tool_use_id for block in blocks if isinstance(block, ToolResultContent)}
-        if answers and not all(isinstance(block, ToolResultContent) for block in blocks):
-            raise InvalidParams("Invalid params: a message with tool results may hold nothing else")
+        if answers and not (message.role == "user" and all(isinstance(block, ToolResultContent) for block in blocks)):
+            raise InvalidParams("Invalid params: a message with tool results is the user's and may hold nothing else")
         if open_uses != answers:
             raise InvalidParams("Invalid params: every tool use must be answered by the next message")
         open_uses = {block.id for block in blocks if isinstance(block, ToolUseContent)}

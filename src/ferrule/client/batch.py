@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
 from ferrule.client.conversation import Conversation
-from ferrule.errors import CapabilityNotSupported
+from ferrule.errors import CapabilityNotSupported, EncodeError
+from ferrule.protocol.call import Awaited
 from ferrule.wire.messages import Message, Notification, Request
 
 _read_any = msgspec.json.Decoder().decode
@@ -32,6 +34,7 @@ class Batch:
 
     def request(self, method: str, params: dict[str, Any] | None = None) -> asyncio.Future[Any]:
         """Add a request; the future gives its result once the batch was sent and answered."""
+        self._conversation.allow(method)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._requests.append((method, params or {}, future))
         return future
@@ -59,35 +62,48 @@ class Batch:
             self._send()
 
     def _send(self) -> None:
-        link = self._conversation.live()
+        conversation = self._conversation
+        link, opened = conversation.live(), conversation.opened
+        assert link.channel is not None
+        assert opened is not None
         now = link.loop.time()
         messages: list[Message] = []
+        entries: list[Awaited] = []
         for method, params, future in self._requests:
-            awaited = link.session.expect(method, Read(future), now)
+            awaited = link.session.expect(method, link.loop.create_future(), now)
+            awaited.waiter.add_done_callback(_hands_over_to(future))
+            future.add_done_callback(self._withdraws(awaited))
             if self._timeout is not None:
                 awaited.timeout, awaited.deadline = self._timeout, now + self._timeout
                 link.arm(awaited.deadline)
-            messages.append(Request(awaited.id, method, params))
-        assert link.channel is not None
-        link.channel.send([*messages, *self._notices])
+            entries.append(awaited)
+            messages.append(Request(awaited.id, method, opened.introduction.stamp(params, None, None)))
+        try:
+            link.channel.send([*messages, *self._notices])
+        except EncodeError:
+            for awaited in entries:
+                del link.session.awaited[awaited.id]
+                awaited.waiter.cancel()
+            raise
+
+    def _withdraws(self, awaited: Awaited) -> Callable[[asyncio.Future[Any]], None]:
+        """A result nobody waits for any more is not waited for here either."""
+        return lambda future: self._conversation.abandon(awaited) if future.cancelled() else None
 
 
-class Read:
-    """A waiter that hands the result over as a plain value."""
+def _hands_over_to(future: asyncio.Future[Any]) -> Callable[[asyncio.Future[Any]], None]:
+    """Give the result on as a plain value."""
 
-    __slots__ = ("_future",)
+    def hand_over(waiter: asyncio.Future[Any]) -> None:
+        if waiter.cancelled():
+            future.cancel()
+            return
+        error = waiter.exception()
+        if future.done():
+            return
+        if error is None:
+            future.set_result(_read_any(waiter.result()))
+        else:
+            future.set_exception(error)
 
-    def __init__(self, future: asyncio.Future[Any]) -> None:
-        self._future = future
-
-    def done(self) -> bool:
-        """Tell whether anyone still waits."""
-        return self._future.done()
-
-    def set_result(self, raw: Any) -> None:
-        """Hand the result over."""
-        self._future.set_result(_read_any(raw))
-
-    def set_exception(self, error: BaseException) -> None:
-        """Hand the failure over."""
-        self._future.set_exception(error)
+    return hand_over

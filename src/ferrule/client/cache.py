@@ -18,6 +18,10 @@ DROPPED_BY = {
 }
 
 
+LONGEST = 2**53 - 1
+"""A time to keep something, in milliseconds, that no clock reaches; larger numbers mean the same."""
+
+
 class Hints(Struct, rename="camel"):
     """What a result says about keeping it; anything unusable means: do not."""
 
@@ -27,6 +31,13 @@ class Hints(Struct, rename="camel"):
 
 
 _read_hints = msgspec.json.Decoder(Hints).decode
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def without_hints(raw: Raw) -> bytes:
+    """Give a result without what it says about keeping it."""
+    members = _read_members(raw)
+    return msgspec.json.encode({name: value for name, value in members.items() if name not in ("ttlMs", "cacheScope")})
 
 
 class Kept(Struct, frozen=True):
@@ -44,6 +55,8 @@ class Cache:
         self._kept: dict[tuple[str, bytes], Kept] = {}
         self.hits = 0
         self.misses = 0
+        self.changes = 0
+        """How often something was dropped: an answer that was under way meanwhile may be stale already."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -63,12 +76,15 @@ class Cache:
         ttl = hints.ttl_ms
         if hints.result_type not in (None, "complete") or not isinstance(ttl, int) or isinstance(ttl, bool) or ttl <= 0:
             return
+        key = method, _canonical(params)
+        self._kept.pop(key, None)
         if len(self._kept) >= self._limit:
             self._kept.pop(next(iter(self._kept)))
-        self._kept[method, _canonical(params)] = Kept(raw.copy(), now + ttl / 1000)
+        self._kept[key] = Kept(raw.copy(), now + min(ttl, LONGEST) / 1000)
 
     def drop(self, notice: str, uri: str | None = None) -> None:
         """Forget what a change makes stale."""
+        self.changes += 1
         if notice == RESOURCE_UPDATED:
             self._kept.pop(("resources/read", _canonical({"uri": uri})), None)
             return
@@ -83,4 +99,5 @@ class Cache:
 
     def clear(self) -> None:
         """Forget everything."""
+        self.changes += 1
         self._kept.clear()

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import msgspec
 from msgspec import Raw
@@ -16,43 +16,50 @@ from ferrule.client.answering import Answering, Callback, root
 from ferrule.client.batch import Batch
 from ferrule.client.cache import Cache
 from ferrule.client.conversation import Asking, Conversation, Progress
-from ferrule.client.facts import Facts
-from ferrule.client.notices import Notices
+from ferrule.client.fetching import Fetching, given, malformed
+from ferrule.client.notices import Deliver, Notices
 from ferrule.client.opening import Opening
-from ferrule.client.settings import ClientOptions, ClientSettings
-from ferrule.client.subscription import FLAGS, Changes, Listening
+from ferrule.client.phases import Phases
+from ferrule.client.settings import ClientOptions, ClientSettings, require_level
+from ferrule.client.subscription import Changes, Listening, covers
 from ferrule.client.targets import transport_for
 from ferrule.errors import (
     AlreadyInitialized,
-    CapabilityNotSupported,
+    Cancelled,
     InvalidAnswer,
     NotConnected,
-    PeerError,
     SetupError,
     ToolError,
 )
-from ferrule.protocol.call import Note
-from ferrule.protocol.session import Phase
 from ferrule.runtime.asking import LinkOptions
-from ferrule.schema.completion import Completion, PromptReference, Reference, ResourceReference
+from ferrule.schema.completion import Completion, CompletionContext, PromptReference, Reference, ResourceReference
+from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import Implementation
-from ferrule.schema.notices import LOG_MESSAGE, ROOTS_CHANGED
+from ferrule.schema.notices import RESOURCE_UPDATED, ROOTS_CHANGED
 from ferrule.schema.prompts import GetPromptResult, Prompt
 from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTemplate
 from ferrule.schema.roots import Root
 from ferrule.schema.tools import CallToolResult, Tool
+from ferrule.transports.child import ChildProcess
+from ferrule.transports.contract import Transport
 from ferrule.validation.checking import given_schema
 from ferrule.wire.messages import Notification
 
 logger = logging.getLogger("ferrule.client")
 
-MAX_PAGES = 10_000
+T = TypeVar("T")
+
+DRAIN = 5.0
+"""How long a closing client waits for answers."""
+
+PATIENCE, CHILD_PATIENCE = 10.0, 30.0
+"""How long a server may take to answer the handshake, and one that has to be started first."""
 
 _read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
 
 
-class Client(Facts):
+class Client(Fetching):
     """Reaches one server and uses what it offers."""
 
     def __init__(
@@ -65,7 +72,10 @@ class Client(Facts):
         roots: Iterable[Any] | Callable[[], Any] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        settings = self.settings = ClientSettings(**options)
+        try:
+            settings = self.settings = ClientSettings(**options)
+        except TypeError as reason:
+            raise SetupError(f"Client: {reason}") from None
         self.target = target
         self.answering = Answering(
             sampling,
@@ -79,10 +89,10 @@ class Client(Facts):
         self.notices = Notices()
         self._conversation: Conversation | None = None
         self._listening = Listening(self._talk)
-        self._phase_handlers: list[Callable[[Phase, Phase], Any]] = []
-        self._last_phase = Phase.PRE_INITIALIZATION
+        self._phases = Phases()
         self._output_checks: dict[str, Any] = {}
-        self._usual = Asking(settings.tool_timeout, settings.max_request_time)
+        self._watchers: dict[str, list[Deliver]] = {}
+        self._usual = self._how(settings.tool_timeout)
 
     # -- opening and closing
 
@@ -93,78 +103,109 @@ class Client(Facts):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close(drain=DRAIN if error is None else 0.0)
 
-    async def connect(self) -> None:
-        """Reach the server and settle the protocol."""
-        if self._conversation is not None and self.phase is Phase.INITIALIZED:
-            raise AlreadyInitialized("the client is connected already")
+    async def connect(self, *, timeout: float | None = None) -> None:
+        """Reach the server and settle the protocol; the time-out is for the handshake."""
+        if self._conversation is not None and not self._conversation.over:
+            raise AlreadyInitialized(f"the client is connected already ({self.phase})")
+        transport = self._transport()
+        await self.close()
+        conversation = self._conversation = Conversation(
+            transport,
+            self._opening(transport, timeout),
+            self.answering,
+            self._heard,
+            options=LinkOptions(
+                ping_timeout=self.settings.ping_timeout,
+                probe_on_timeout=self.settings.probe_on_timeout,
+                allow_batch=self.settings.allow_batch,
+                tell_unreadable=False,
+            ),
+            max_rounds=self.settings.max_rounds,
+            strict=self.settings.strict,
+        )
+        self._forget()
+        self._listening = Listening(lambda: conversation)
+        conversation.on_change(self._changed)
+        self._changed()
+        try:
+            await conversation.open()
+        finally:
+            self._changed()
+        await self._listen_for_lists()
+
+    async def initialize(self, *, timeout: float | None = None) -> InitializeResult:
+        """Connect, and give what the server says of itself, in either era."""
+        await self.connect(timeout=timeout)
+        return InitializeResult(
+            protocol_version=self.protocol_version or "",
+            capabilities=self.server_capabilities or ServerCapabilities(),
+            server_info=self.server_info or Implementation(name=""),
+            instructions=self.instructions,
+        )
+
+    def _transport(self) -> Transport:
         settings = self.settings
-        child = {"env": settings.env, "cwd": settings.cwd, "stderr": settings.stderr}
-        transport = transport_for(self.target, **child)
-        slow_start = type(transport).__name__ == "ChildProcess"
-        opening = Opening(
+        return transport_for(self.target, env=settings.env, cwd=settings.cwd, stderr=settings.stderr)
+
+    def _opening(self, transport: Transport, timeout: float | None) -> Opening:
+        settings = self.settings
+        patience = CHILD_PATIENCE if isinstance(transport, ChildProcess) else PATIENCE
+        return Opening(
             settings.mode,
             settings.protocol_version,
             self.answering.capabilities,
             Implementation(name=settings.name, version=settings.version),
-            settings.init_timeout or (30.0 if slow_start else 10.0),
+            given(timeout, given(settings.init_timeout, patience)),
             settings.probe_timeout,
             settings.log_level,
+            settings.send_client_info,
         )
-        conversation = Conversation(
-            transport,
-            opening,
-            self.answering,
-            self._heard,
-            options=LinkOptions(
-                ping_timeout=settings.ping_timeout,
-                probe_on_timeout=settings.probe_on_timeout,
-                allow_batch=settings.allow_batch,
-            ),
-            max_rounds=settings.max_rounds,
-            strict=settings.strict,
-        )
-        conversation.on_lost(self._lost)
-        self._conversation = conversation
-        self._tell_phase()
-        await conversation.open()
-        self._tell_phase()
-        await self._listen_for_lists()
 
     async def reconnect(self) -> None:
         """End the conversation and start a new one; a child process is started afresh."""
-        await self.close()
-        self.cache.clear()
-        self._conversation = None
-        self._listening = Listening(self._talk)
+        await self.close(drain=0.0)
         await self.connect()
 
-    async def close(self, drain: float = 2.0) -> None:
-        """End the conversation; harmless when called again."""
+    async def close(self, drain: float = DRAIN) -> None:
+        """Ask nothing more, wait up to `drain` seconds for what was asked, and end; harmless when called again."""
         if self._conversation is not None:
             self._listening.end()
             await self._conversation.close(drain)
-            self._tell_phase()
+            self._changed()
 
-    def _lost(self, error: Exception | None) -> None:
-        self._listening.end()
-        self._tell_phase()
+    def _forget(self) -> None:
+        """What one conversation has taught need not hold in the next."""
+        self.cache.clear()
+        self._output_checks.clear()
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                self.notices.off(RESOURCE_UPDATED, watcher)
+        self._watchers.clear()
+
+    def _changed(self) -> None:
+        if self._conversation is not None and self._conversation.over:
+            self._listening.end()
+        self._phases.tell(self.phase)
 
     def _talk(self) -> Conversation:
         if self._conversation is None:
-            raise NotConnected("the client is not connected: use `async with Client(...)` or `await client.connect()`")
+            raise NotConnected(
+                f"the client is not connected ({self.phase}): use `async with Client(...)` or `await client.connect()`"
+            )
         return self._conversation
 
     # -- tools
 
     async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
         """Give all tools, from all pages."""
-        return [tool async for tool in self.iter_tools(timeout=timeout)]
+        return await self._listed(lambda: self.iter_tools(timeout=timeout))
 
     async def iter_tools(self, *, timeout: float | None = None) -> AsyncIterator[Tool]:
         """Give the tools one after another, page by page."""
         async for tool in self._pages("tools/list", "tools", timeout):
+            self._output_checks.pop(tool.name, None)
             if tool.output_schema is not None and self.settings.validate_results:
                 self._output_checks[tool.name] = tool.output_schema
             yield tool
@@ -182,12 +223,14 @@ class Client(Facts):
         """Call a tool; raises ToolError when it failed, unless told to give the result all the same."""
         how = self._usual
         if timeout is not None or on_progress is not None or meta is not None:
-            how = Asking(timeout or how.timeout, how.limit, on_progress, meta)
+            how = self._how(given(timeout, self.settings.tool_timeout), on_progress, meta)
         raw = await self._talk().ask("tools/call", {"name": name, "arguments": arguments or {}}, how)
         try:
             result = _read_call_result(raw)
         except (msgspec.DecodeError, RecursionError) as reason:
-            raise _malformed("tools/call", reason) from None
+            raise malformed("tools/call", reason) from None
+        if result.result_type is not None:
+            self._require_complete("tools/call", result.result_type)
         if result.is_error:
             if raise_on_error:
                 raise ToolError(result.text or f"the tool {name} failed", result=result)
@@ -214,7 +257,7 @@ class Client(Facts):
 
     async def list_resources(self, *, timeout: float | None = None) -> list[Resource]:
         """Give all resources, from all pages."""
-        return [resource async for resource in self.iter_resources(timeout=timeout)]
+        return await self._listed(lambda: self.iter_resources(timeout=timeout))
 
     def iter_resources(self, *, timeout: float | None = None) -> AsyncIterator[Resource]:
         """Give the resources one after another, page by page."""
@@ -222,7 +265,7 @@ class Client(Facts):
 
     async def list_resource_templates(self, *, timeout: float | None = None) -> list[ResourceTemplate]:
         """Give all templates, from all pages."""
-        return [template async for template in self.iter_resource_templates(timeout=timeout)]
+        return await self._listed(lambda: self.iter_resource_templates(timeout=timeout))
 
     def iter_resource_templates(self, *, timeout: float | None = None) -> AsyncIterator[ResourceTemplate]:
         """Give the templates one after another, page by page."""
@@ -234,26 +277,27 @@ class Client(Facts):
 
     def subscribe(self, uri: str) -> Changes:
         """Hear of a resource's changes: `async with client.subscribe(uri) as changes: async for uri in changes: …`."""
-        return Changes(self._listening, uri)
+        return Changes(self._listening, str(uri))
 
     async def subscribe_resource(self, uri: str, callback: Callable[[str], Any] | None = None) -> None:
         """Hear of a resource's changes until `unsubscribe_resource`; the callback gets the URI."""
+        await self._listening.want(uri)
         if callback is not None:
             notify = callback
-            self.on_notification(
-                "notifications/resources/updated", lambda params: notify(uri) if params.get("uri") == uri else None
-            )
-        await self._listening.want(uri)
+            watcher = self.notices.on(RESOURCE_UPDATED, lambda p: notify(p["uri"]) if covers(uri, p["uri"]) else None)
+            self._watchers.setdefault(uri, []).append(watcher)
 
     async def unsubscribe_resource(self, uri: str) -> None:
         """Hear of a resource's changes no more."""
+        for watcher in self._watchers.pop(uri, ()):
+            self.notices.off(RESOURCE_UPDATED, watcher)
         await self._listening.unwant(uri)
 
     # -- prompts and completion
 
     async def list_prompts(self, *, timeout: float | None = None) -> list[Prompt]:
         """Give all prompts, from all pages."""
-        return [prompt async for prompt in self.iter_prompts(timeout=timeout)]
+        return await self._listed(lambda: self.iter_prompts(timeout=timeout))
 
     def iter_prompts(self, *, timeout: float | None = None) -> AsyncIterator[Prompt]:
         """Give the prompts one after another, page by page."""
@@ -264,8 +308,8 @@ class Client(Facts):
     ) -> GetPromptResult:
         """Get a prompt, filled in."""
         params = {"name": name, "arguments": arguments or {}}
-        raw = await self._talk().ask("prompts/get", params, self._how(timeout))
-        return _read("prompts/get", raw)  # type: ignore[no-any-return]
+        raw = await self._talk().ask("prompts/get", params, self._plain(timeout))
+        return self._read("prompts/get", raw)  # type: ignore[no-any-return]
 
     async def complete(
         self,
@@ -276,11 +320,14 @@ class Client(Facts):
         timeout: float | None = None,
     ) -> Completion:
         """Give suggestions for an argument of a prompt (by name) or a variable of a template (by URI)."""
-        params: dict[str, Any] = {"ref": _reference(ref), "argument": dict(argument)}
-        if context:
-            params["context"] = {"arguments": dict(context)}
-        raw = await self._talk().ask("completion/complete", params, self._how(timeout))
-        return _read("completion/complete", raw).completion  # type: ignore[no-any-return]
+        conversation = self._talk()
+        trim = conversation.trim
+        params: dict[str, Any] = {"ref": trim(_reference(ref)), "argument": dict(argument)}
+        known = trim(CompletionContext(arguments=dict(context))) if context else None
+        if known is not None:
+            params["context"] = known
+        raw = await conversation.ask("completion/complete", params, self._plain(timeout))
+        return self._read("completion/complete", raw).completion  # type: ignore[no-any-return]
 
     # -- the rest of the protocol
 
@@ -288,23 +335,30 @@ class Client(Facts):
         """Tell how long the server takes to answer; in the stateless era it is asked to discover itself."""
         started = time.perf_counter()
         method = "server/discover" if self._talk().stateless else "ping"
-        await self._talk().ask(method, {}, Asking(timeout or self.settings.ping_timeout))
+        await self._talk().ask(method, {}, Asking(given(timeout, self.settings.ping_timeout)))
         return time.perf_counter() - started
 
     async def set_log_level(self, level: str) -> None:
-        """Choose the least level of log messages the server sends."""
+        """Choose the least level of log messages the server sends; in the stateless era each request says it."""
+        require_level(level)
         conversation = self._talk()
+        conversation.require("logging")
         if conversation.stateless:
-            raise CapabilityNotSupported(
-                "logging/setLevel", "this revision sets the level when the client is made: log_level=…"
-            )
-        await conversation.ask("logging/setLevel", {"level": level}, self._how(None))
+            conversation.want_level(level)
+        else:
+            await conversation.ask("logging/setLevel", {"level": level}, self._plain(None))
 
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Any:
         """Send any request and give its result as plain values."""
-        return msgspec.json.decode(await self._talk().ask(method, dict(params or {}), self._how(timeout)))
+        members = dict(params or {})
+        meta = members.pop("_meta", None)
+        how = self._how(given(timeout, self.settings.request_timeout), meta=meta)
+        result = msgspec.json.decode(await self._talk().ask(method, members, how))
+        if isinstance(result, dict):
+            self._require_complete(method, result.get("resultType"))
+        return result
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send any notification."""
@@ -319,11 +373,13 @@ class Client(Facts):
         awaited = link.session.awaited.get(request_id)
         if awaited is not None:
             link.abandon(awaited, reason)
-            awaited.waiter.cancel()
+            if not awaited.waiter.done():
+                awaited.waiter.set_exception(Cancelled(reason or f"{awaited.method} was cancelled"))
 
     def batch(self, *, timeout: float | None = None) -> Batch:
         """Send several requests as one array: `async with client.batch() as b: tools = b.request("tools/list")`."""
-        return Batch(self._talk(), timeout or self.settings.request_timeout, allowed=self.settings.allow_batch)
+        patience = given(timeout, self.settings.request_timeout)
+        return Batch(self._talk(), patience, allowed=self.settings.allow_batch)
 
     async def send_batch(self, requests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> list[Any]:
         """Send requests as one array; gives each one's result or exception."""
@@ -334,41 +390,23 @@ class Client(Facts):
     async def add_root(self, given: Any, name: str | None = None) -> None:
         """Work in one more folder, and tell the server."""
         added = root(given)
-        self.answering.roots = [*self.roots, Root(uri=added.uri, name=name or added.name)]
+        self.answering.keep_roots([*self.roots, Root(uri=added.uri, name=name or added.name, meta=added.meta)])
         await self._tell_roots()
 
     async def remove_root(self, given: Any) -> None:
         """Work in a folder no more, and tell the server."""
         gone = root(given).uri
-        self.answering.roots = [kept for kept in self.roots if kept.uri != gone]
+        self.answering.keep_roots([kept for kept in self.roots if kept.uri != gone])
         await self._tell_roots()
 
     async def _tell_roots(self) -> None:
-        if self._conversation is not None and not self._conversation.stateless:
+        conversation = self._conversation
+        if conversation is None or conversation.stateless or conversation.over:
+            return
+        if conversation.opening.capabilities.roots is not None:
             await self.notify(ROOTS_CHANGED)
 
-    # -- handlers
-
-    def on_notification(self, method: str, handler: Any = None) -> Any:
-        """Handle a notification by `f(params)`, `f(method, params)`, a queue or "module:function"; also a decorator."""
-        if handler is None:
-            return lambda fn: (self.on_notification(method, fn), fn)[1]
-        self.notices.on(method, handler)
-        return handler
-
-    def remove_notification_handler(self, method: str) -> None:
-        """Handle a notification no more."""
-        self.notices.off(method)
-
-    def on_log(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """Call `handler(level, data, logger)` for the server's log messages."""
-        self.notices.on(LOG_MESSAGE, lambda p: handler(p.get("level"), p.get("data"), p.get("logger")))
-        return handler
-
-    def on_phase_change(self, handler: Callable[[Phase, Phase], Any]) -> Callable[[Phase, Phase], Any]:
-        """Call `handler(old, new)` when the phase changes."""
-        self._phase_handlers.append(handler)
-        return handler
+    # -- answering
 
     def set_sampling_handler(self, handler: Callback | None) -> None:
         """Answer sampling requests from now on; what was declared at the opening stays declared."""
@@ -378,88 +416,8 @@ class Client(Facts):
         """Answer sampling requests no more."""
         self.answering.sampling = None
 
-    async def watch_lists(self, *kinds: str) -> None:
-        """Hear of changes of lists, `"tools"`, `"prompts"`, `"resources"`; the handshake era tells unasked."""
-        for kind in kinds:
-            await self._listening.want_kind(f"notifications/{kind}/list_changed")
 
-    async def _listen_for_lists(self) -> None:
-        """Hear of the lists someone here handles changes of, as far as the server tells of them."""
-        for kind in FLAGS:
-            offered = getattr(self.server_capabilities, kind.split("/")[1], None)
-            if not self.notices.listens(kind) or offered is None or not offered.list_changed:
-                continue
-            try:
-                await self._listening.want_kind(kind)
-            except PeerError as error:
-                logger.warning("the server declares %s but refuses to tell of changes: %s", kind, error)
-
-    def _heard(self, note: Note) -> None:
-        conversation = self._talk()
-        if self._listening.stale(note):
-            return
-        uri = self._listening.hear(note)
-        self.cache.drop(note.method, uri)
-        link = conversation.link
-        if link is not None:
-            self.notices.receive(note, link.scope)
-
-    def _tell_phase(self) -> None:
-        before, self._last_phase = self._last_phase, self.phase
-        if before is not self._last_phase:
-            for handler in self._phase_handlers:
-                handler(before, self._last_phase)
-
-    # -- asking
-
-    def _how(self, timeout: float | None) -> Asking:
-        return Asking(timeout or self.settings.request_timeout, self.settings.max_request_time)
-
-    async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
-        """Ask for something that may be kept, unless it is kept already."""
-        conversation = self._talk()
-        keeps = self.settings.cache and conversation.stateless
-        if keeps:
-            kept = self.cache.find(method, params, time.monotonic())
-            if kept is not None:
-                return _read(method, kept)
-        raw = await conversation.ask(method, params, self._how(timeout))
-        result = _read(method, raw)
-        if keeps:
-            self.cache.keep(method, params, raw, time.monotonic())
-        return result
-
-    async def _pages(self, method: str, member: str, timeout: float | None) -> AsyncIterator[Any]:
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            params = {} if cursor is None else {"cursor": cursor}
-            try:
-                page = await self._fetch(method, params, timeout)
-            except PeerError:
-                self.cache.drop_pages(method)
-                raise
-            for item in getattr(page, member):
-                yield item
-            if page.next_cursor is None:
-                return
-            if page.next_cursor == cursor:
-                raise InvalidAnswer(f"{method}: the server gave the same cursor again")
-            cursor = page.next_cursor
-        raise InvalidAnswer(f"{method}: more than {MAX_PAGES} pages")
-
-
-def _read(method: str, raw: Raw) -> Any:
-    try:
-        return METHODS[method].decode_result(raw)
-    except (msgspec.DecodeError, RecursionError) as reason:
-        raise _malformed(method, reason) from None
-
-
-def _malformed(method: str, reason: Exception) -> InvalidAnswer:
-    return InvalidAnswer(f"the server's answer to {method} is malformed: {reason}")
-
-
-def _reference(ref: Reference | Mapping[str, Any] | str) -> Any:
+def _reference(ref: Reference | Mapping[str, Any] | str) -> Reference:
     if isinstance(ref, str):
         return ResourceReference(ref) if "://" in ref or "{" in ref else PromptReference(ref)
-    return ref
+    return msgspec.convert(ref, Reference) if isinstance(ref, Mapping) else ref

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from ferrule.client.answering import Answering
 from ferrule.client.opening import FallBack, Opened, Opening
@@ -19,18 +19,18 @@ from ferrule.errors import (
     InvalidAnswer,
     LinkLost,
     NotConnected,
+    Refusal,
     TooManyRounds,
-    VersionMismatch,
 )
-from ferrule.protocol.call import Awaited, Note, Peer
+from ferrule.protocol.call import Awaited, Call, Note, Peer
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
 from ferrule.runtime.asking import LinkOptions
-from ferrule.runtime.dispatch import Dispatcher
+from ferrule.runtime.dispatch import Dispatcher, Handler
 from ferrule.runtime.link import Link
-from ferrule.schema.lifecycle import ServerCapabilities
+from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
 from ferrule.supervision.scope import Scope
@@ -43,6 +43,14 @@ Progress = Callable[[float, float | None, str | None], Any]
 Heard = Callable[[Note], None]
 
 ANSWERED = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
+
+EVERYTHING = ServerCapabilities(
+    tools=ListCapability(), resources=ResourcesCapability(), prompts=ListCapability(), completions={}, logging={}
+)
+"""A server that offers all; what a revision trims from it is nothing a server of that revision can declare."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+"""How long to leave alone a server that sheds load: twice as long each time, up to the longest."""
 
 _read_round = msgspec.json.Decoder(InputRequired).decode
 
@@ -83,11 +91,13 @@ class Conversation:
         self.strict = strict
         self.link: Link | None = None
         self.opened: Opened | None = None
+        self.closing = False
         self._allowed: dict[str, Allowed] = {}
         self._options = options
         self._heard = heard
         self._era = Handshake()
-        self._on_lost: Callable[[Exception | None], None] | None = None
+        self._on_change: Callable[[], None] = lambda: None
+        self._questions = 0
 
     # -- opening and closing
 
@@ -97,26 +107,38 @@ class Conversation:
             await self._connect()
             self.opened = await self._settle()
         except BaseException as error:
-            await self.close()
-            if isinstance(error, LinkLost):
-                raise _unreached(error) from error
+            reason = _unreached(error) if isinstance(error, LinkLost) else error
+            self.closing = not isinstance(reason, Exception)
+            await self._end(reason if isinstance(reason, Exception) else None)
+            if reason is not error:
+                raise reason from None
             raise
 
     async def _settle(self) -> Opened:
+        assert self.link is not None
         if self.opening.probes:
-            assert self.link is not None
             try:
-                return await self.opening.discover(self.link)
+                return await self.opening.discover(self.link, self.opening.probe_timeout)
             except FallBack as verdict:
                 if not self.opening.falls_back:
-                    raise VersionMismatch("the server does not speak the stateless protocol") from None
+                    raise verdict.reason from verdict.reason.__cause__
                 if verdict.respawn or self.link.closed:
                     await self._connect()
-        assert self.link is not None
-        return await self.opening.initialize(self.link, self._era)
+        self.link.session.enter(Phase.INITIALIZING)
+        self._on_change()
+        try:
+            return await self.opening.initialize(self.link, self._era)
+        except InitializeFailed as failure:
+            if not self.opening.is_stateless_after_all(failure):
+                raise
+        try:
+            return await self.opening.discover(self.link, self.opening.init_timeout)
+        except FallBack as verdict:
+            raise verdict.reason from verdict.reason.__cause__
 
     async def _connect(self) -> None:
-        dispatcher = Dispatcher(self.answering.handlers(), self.answering.instant(), {}, other_notes=self._heard)
+        questions = {name: self._unhurried(handler) for name, handler in self.answering.handlers().items()}
+        dispatcher = Dispatcher(questions, self.answering.instant(), {}, other_notes=self._heard)
         link = Link(
             Eras(self._era, self._era),
             ANSWERED,
@@ -129,25 +151,54 @@ class Conversation:
         await self.transport.connect(link)
 
     def _lost(self, link: Link, error: Exception | None) -> None:
-        if link is self.link and self._on_lost is not None:
-            self._on_lost(error)
+        if link is self.link and self.opened is not None:
+            self._on_change()
 
-    def on_lost(self, handler: Callable[[Exception | None], None]) -> None:
-        """Call a function when the link ends."""
-        self._on_lost = handler
+    def on_change(self, handler: Callable[[], None]) -> None:
+        """Call a function when the phase changes by itself: the handshake begins, or the link is lost."""
+        self._on_change = handler
 
-    async def close(self, grace: float = 2.0) -> None:
-        """End the conversation and release everything it held."""
+    async def close(self, drain: float = 0.0) -> None:
+        """Ask nothing more, wait a while for what was asked, then release everything."""
+        self.closing = True
+        link = self.link
+        if link is not None and not link.closed and drain > 0:
+            waiting = [awaited.waiter for awaited in link.session.awaited.values() if _will_be_answered(awaited)]
+            if waiting:
+                await asyncio.wait(waiting, timeout=drain)
+        await self._end(None)
+
+    async def _end(self, error: Exception | None) -> None:
         link = self.link
         if link is not None:
-            link.close()
+            link.close(error)
+            if self.closing:
+                link.session.enter(Phase.CLOSED)
             if link.channel is not None:
                 link.channel.close("the client is done")
-        await self.transport.close(grace)
+        await self.transport.close()
         if link is not None:
             await link.scope.close()
 
     # -- facts
+
+    @property
+    def over(self) -> bool:
+        """Whether the link is gone, by our will or not."""
+        return self.link is not None and self.link.closed
+
+    @property
+    def phase(self) -> Phase:
+        """How far the conversation is; a link that ends without our will is lost, however politely it ended."""
+        if self.link is None:
+            return Phase.PRE_INITIALIZATION
+        return Phase.ERROR if self.link.closed and not self.closing else self.link.session.phase
+
+    @property
+    def failure(self) -> Exception:
+        """Why the conversation failed."""
+        error = None if self.link is None else self.link.error
+        return error or LinkLost("the server closed the link")
 
     @property
     def scope(self) -> Scope:
@@ -158,10 +209,10 @@ class Conversation:
         """Give the link, if it is open."""
         if self.link is None:
             raise NotConnected("the client is not connected: use `async with Client(...)` or `await client.connect()`")
+        if self.closing:
+            raise NotConnected("the client was closed")
         if self.link.closed:
-            if self.link.session.phase is Phase.CLOSED:
-                raise NotConnected("the client was closed")
-            raise LinkLost(f"the link was lost: {self.link.error}") from self.link.error
+            raise LinkLost(f"the link was lost: {self.failure}") from self.link.error
         return self.link
 
     @property
@@ -169,10 +220,22 @@ class Conversation:
         """The server as it declared itself."""
         return None if self.link is None else self.link.session.peer
 
+    def trim(self, value: Any) -> Any:
+        """Give a value the form the agreed revision knows."""
+        peer = self.peer
+        return value if peer is None else peer.revision.trim(value)
+
     @property
     def stateless(self) -> bool:
         """Whether the stateless era was settled on."""
         return self.opened is not None and self.opened.stateless
+
+    def want_level(self, level: str) -> None:
+        """Ask for log messages of this level with every request from now on (stateless era)."""
+        assert self.opened is not None
+        assert self.peer is not None
+        introduction = self.opening.introduction(self.peer.version, level)
+        self.opened = structs.replace(self.opened, introduction=introduction)
 
     # -- asking
 
@@ -180,7 +243,7 @@ class Conversation:
         """Ask the server and give its complete result, going through as many rounds of input as it needs."""
         allowed = self._allowed.get(method)
         if allowed is None:
-            allowed = self._allow(method)
+            allowed = self.allow(method)
         awaited = self.start(method, params, how)
         try:
             raw: Raw = await awaited.waiter
@@ -191,12 +254,21 @@ class Conversation:
             return await self._rounds(method, params, how, raw)
         return raw
 
+    async def ask_simply(self, method: str, params: dict[str, Any], how: Asking) -> tuple[Raw, bool]:
+        """Ask as `ask` does, and tell besides whether the first round was the last."""
+        allowed = self._allowed.get(method) or self.allow(method)
+        raw = await self._once(method, params, how)
+        if allowed.may_ask and b'"input_required"' in bytes(raw):
+            final = await self._rounds(method, params, how, raw)
+            return final, final is raw
+        return raw, True
+
     def abandon(self, awaited: Awaited) -> None:
         """Stop waiting for an answer nobody wants any more."""
         if self.link is not None and not self.link.closed:
             self.link.abandon(awaited, "the caller does not want the answer any more")
 
-    def _allow(self, method: str) -> Allowed:
+    def allow(self, method: str) -> Allowed:
         """Decide once whether this server may be asked this, and whether it may ask back."""
         row = METHODS.get(method)
         if row is not None:
@@ -214,13 +286,22 @@ class Conversation:
         known = row.stateless if self.stateless else row.handshake and row.name not in peer.revision.absent
         if not known:
             raise CapabilityNotSupported(row.name, f"{row.name} does not exist in the protocol of {peer.version}")
-        if isinstance(peer.capabilities, ServerCapabilities) and not server_offers(peer.capabilities, row.capability):
-            raise CapabilityNotSupported(row.capability)
+        self.require(row.capability)
+
+    def require(self, capability: str) -> None:
+        """Say no at once to what the server never declared, unless its revision has no word for it."""
+        peer = self.live().session.peer
+        if peer is None or not self.strict or not isinstance(peer.capabilities, ServerCapabilities):
+            return
+        name = capability.partition(".")[0]
+        declarable = not name or getattr(peer.revision.trim(EVERYTHING), name) is not None
+        if declarable and not server_offers(peer.capabilities, capability):
+            raise CapabilityNotSupported(capability)
 
     def start(self, method: str, params: dict[str, Any], how: Asking) -> Awaited:
         """Send a request and give its entry, whose waiter will hold the result."""
         link, opened = self.link, self.opened
-        if link is None or link.closed:
+        if link is None or link.closed or self.closing:
             link = self.live()
         if opened is None:
             raise NotConnected("the conversation is not open yet")
@@ -231,21 +312,25 @@ class Conversation:
         return link.start(method, lambda token: stamp(params, token, meta), None, how.timeout, how.limit, told)
 
     async def _rounds(self, method: str, params: dict[str, Any], how: Asking, raw: Raw) -> Raw:
+        pause = FIRST_PAUSE
         for _ in range(self.max_rounds):
             asked = _input_required(raw)
             if asked is None:
                 return raw
             again = dict(params)
             if asked.input_requests:
-                again["inputResponses"] = await self._answers(asked)
+                again["inputResponses"] = await self._answers(method, asked)
+            else:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
             if asked.request_state is not None:
                 again["requestState"] = asked.request_state
-            raw = await self._again(method, again, how)
+            raw = await self._once(method, again, how)
         if _input_required(raw) is None:
             return raw
         raise TooManyRounds(f"{method}: the server asked for input more than {self.max_rounds} times")
 
-    async def _again(self, method: str, params: dict[str, Any], how: Asking) -> Raw:
+    async def _once(self, method: str, params: dict[str, Any], how: Asking) -> Raw:
         awaited = self.start(method, params, how)
         try:
             return await awaited.waiter  # type: ignore[no-any-return]
@@ -253,10 +338,56 @@ class Conversation:
             self.abandon(awaited)
             raise
 
-    async def _answers(self, asked: InputRequired) -> dict[str, Any]:
+    # -- answering
+
+    async def _answers(self, method: str, asked: InputRequired) -> dict[str, Any]:
+        """Answer all questions of a round side by side; the first failure ends the others."""
         requests = asked.input_requests or {}
-        answers = (self.answering.answer(request.method, request.params) for request in requests.values())
-        return dict(zip(requests, await asyncio.gather(*answers), strict=True))
+        tasks = [self.scope.spawn(self.answering.answer(each.method, each.params)) for each in requests.values()]
+        try:
+            return dict(zip(requests, await asyncio.gather(*tasks), strict=True))
+        except Refusal as refusal:
+            raise InvalidAnswer(f"{method}: the server's request for input cannot be answered: {refusal}") from None
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _unhurried(self, handler: Handler) -> Handler:
+        """While the server waits for our answer it cannot be late with its own: no deadline passes."""
+
+        async def answer(call: Call) -> Any:
+            link = self.link
+            assert link is not None
+            self._questions += 1
+            _hold_deadlines(link)
+            try:
+                return await handler(call)
+            finally:
+                self._questions -= 1
+                if not self._questions:
+                    _renew_deadlines(link)
+
+        return answer
+
+
+def _hold_deadlines(link: Link) -> None:
+    for awaited in link.session.awaited.values():
+        if awaited.timeout is not None:
+            awaited.deadline = awaited.limit
+
+
+def _renew_deadlines(link: Link) -> None:
+    now = link.loop.time()
+    for awaited in link.session.awaited.values():
+        if awaited.timeout is not None:
+            deadline = now + awaited.timeout
+            awaited.deadline = deadline if awaited.limit is None else min(deadline, awaited.limit)
+            link.arm(awaited.deadline)
+
+
+def _will_be_answered(awaited: Awaited) -> bool:
+    row = METHODS.get(awaited.method)
+    return row is None or not row.standing
 
 
 def _input_required(raw: Raw) -> InputRequired | None:
@@ -268,6 +399,8 @@ def _input_required(raw: Raw) -> InputRequired | None:
         return None
     if asked.result_type != INPUT_REQUIRED:
         raise InvalidAnswer(f"the server answered with an unknown kind of result: {asked.result_type!r}")
+    if not asked.input_requests and asked.request_state is None:
+        raise InvalidAnswer("the server's request for input does not say which")
     return asked
 
 
@@ -275,9 +408,16 @@ def _progress_told(progress: Progress, scope: Scope) -> Progress:
     def tell(done: float, total: float | None, message: str | None) -> None:
         value = progress(done, total, message)
         if asyncio.iscoroutine(value):
-            scope.spawn(value)
+            scope.spawn(_contained(value))
 
     return tell
+
+
+async def _contained(work: Coroutine[Any, Any, Any]) -> None:
+    try:
+        await work
+    except Exception:
+        logger.exception("a progress callback failed")
 
 
 def _unreached(error: LinkLost) -> Exception:

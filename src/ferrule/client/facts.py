@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import msgspec
+
 from ferrule.client.answering import Answering
 from ferrule.client.conversation import Conversation
+from ferrule.client.notices import Notices
 from ferrule.client.subscription import Listening
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.session import CONNECTION_STATES, Phase
 from ferrule.schema.lifecycle import ServerCapabilities
-from ferrule.schema.model import Implementation
+from ferrule.schema.model import ClientCapabilities, Implementation
 from ferrule.schema.roots import Root
 
 
@@ -16,20 +21,20 @@ class Facts:
     """The knowing half of a client."""
 
     answering: Answering
+    notices: Notices
     _conversation: Conversation | None
     _listening: Listening
 
     @property
     def phase(self) -> Phase:
         """How far the conversation is."""
-        link = None if self._conversation is None else self._conversation.link
-        return Phase.PRE_INITIALIZATION if link is None else link.session.phase
+        return Phase.PRE_INITIALIZATION if self._conversation is None else self._conversation.phase
 
     @property
     def connection_state(self) -> str:
         """The phase in the words of a connection: disconnected, connecting, connected, ready."""
         link = None if self._conversation is None else self._conversation.link
-        return "disconnected" if link is None else CONNECTION_STATES[link.session.phase]
+        return "disconnected" if link is None else CONNECTION_STATES[self.phase]
 
     @property
     def protocol_version(self) -> str | None:
@@ -49,6 +54,20 @@ class Facts:
         peer = None if self._conversation is None else self._conversation.peer
         capabilities = None if peer is None else peer.capabilities
         return capabilities if isinstance(capabilities, ServerCapabilities) else None
+
+    @property
+    def negotiated(self) -> frozenset[str]:
+        """What either side may use, in the words of the protocol: `tools`, `resources.subscribe`, `sampling`."""
+        peer = None if self._conversation is None else self._conversation.peer
+        if peer is None:
+            return frozenset()
+        ours = peer.revision.trim(self._conversation.opening.capabilities)  # type: ignore[union-attr]
+        return frozenset({*_named(peer.capabilities), *_named(ours)})
+
+    @property
+    def notification_handlers(self) -> frozenset[str]:
+        """The notifications someone here handles."""
+        return self.notices.methods
 
     @property
     def instructions(self) -> str | None:
@@ -71,3 +90,10 @@ class Facts:
     def roots(self) -> list[Root]:
         """The folders this client works in."""
         return list(self.answering.roots or ())
+
+
+def _named(capabilities: ServerCapabilities | ClientCapabilities) -> Iterator[str]:
+    """Name the features a side declared, and their parts."""
+    for feature, parts in msgspec.to_builtins(capabilities).items():
+        yield feature
+        yield from (f"{feature}.{part}" for part, declared in parts.items() if declared is not False)

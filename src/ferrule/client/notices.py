@@ -6,12 +6,14 @@ import asyncio
 import importlib
 import inspect
 import logging
+import queue
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from ferrule.errors import SetupError
 from ferrule.protocol.call import Note
 from ferrule.schema.notices import OLD_NAMES
 from ferrule.supervision.scope import Scope
@@ -32,17 +34,23 @@ class Notices:
         self._limit = limit
         self._worker: asyncio.Task[None] | None = None
 
-    def on(self, method: str, handler: Any) -> None:
-        """Add a handler: `f(params)`, `f(method, params)`, a queue, or `"module:function"`."""
-        self._handlers.setdefault(OLD_NAMES.get(method, method), []).append(_deliverer(handler))
+    @property
+    def methods(self) -> frozenset[str]:
+        """The notifications someone handles."""
+        return frozenset(self._handlers)
 
-    def off(self, method: str) -> None:
-        """Remove the handlers of a method."""
-        self._handlers.pop(OLD_NAMES.get(method, method), None)
+    def on(self, method: str, handler: Any) -> Deliver:
+        """Add a handler: `f(params)`, `f(method, params)`, a queue, or `"module:function"`; gives what `off` takes."""
+        deliver = _deliverer(handler)
+        self._handlers.setdefault(OLD_NAMES.get(method, method), []).append(deliver)
+        return deliver
 
-    def listens(self, method: str) -> bool:
-        """Tell whether anyone handles a method."""
-        return method in self._handlers
+    def off(self, method: str, deliver: Deliver | None = None) -> None:
+        """Remove one handler of a method, or all."""
+        method = OLD_NAMES.get(method, method)
+        kept = [other for other in self._handlers.pop(method, ()) if deliver is not None and other is not deliver]
+        if kept:
+            self._handlers[method] = kept
 
     def receive(self, note: Note, scope: Scope) -> None:
         """Take a notification; its handlers run soon."""
@@ -70,11 +78,32 @@ class Notices:
 
 
 def _deliverer(handler: Any) -> Deliver:
-    if isinstance(handler, str):
-        module, _, name = handler.partition(":")
-        handler = getattr(importlib.import_module(module), name)
     if isinstance(handler, asyncio.Queue):
-        queue = handler
-        return lambda method, params: queue.put((method, params))
-    takes_method = len(inspect.signature(handler).parameters) >= 2
-    return handler if takes_method else lambda _method, params: handler(params)
+        return lambda method, params: handler.put((method, params))
+    if isinstance(handler, queue.Queue | queue.SimpleQueue):
+        return lambda method, params: handler.put_nowait((method, params))
+    if isinstance(handler, str):
+        handler = _named(handler)
+    if not callable(handler):
+        raise SetupError(f"a notification handler is a function, a queue or 'module:function', not {handler!r}")
+    return handler if _takes_method(handler) else lambda _method, params: handler(params)
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as reason:
+        raise SetupError(f"there is no notification handler {place!r}: {reason}") from None
+
+
+def _takes_method(handler: Callable[..., Any]) -> bool:
+    """Tell whether a function wants the method's name before the params: it cannot do with one argument alone."""
+    try:
+        parameters = inspect.signature(handler).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return len(positional) != 1
+    return sum(p.default is p.empty for p in positional) >= 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ferrule.errors import (
     InitializeFailed,
@@ -24,7 +24,7 @@ from ferrule.protocol.session import Phase
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
-from ferrule.schema.model import SERVER_INFO_KEY, ClientCapabilities, Implementation
+from ferrule.schema.model import SERVER_INFO_KEY, ClientCapabilities, Implementation, RootsCapability
 from ferrule.schema.notices import INITIALIZED
 from ferrule.wire.messages import Notification
 
@@ -40,7 +40,7 @@ class Discovery(Struct, rename="camel"):
     capabilities: ServerCapabilities = ServerCapabilities()
     instructions: str | None = None
     server_info: Any = None
-    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+    meta: Any = msgspec.field(default=None, name="_meta")
 
 
 _read_discovery = msgspec.json.Decoder(Discovery).decode
@@ -55,10 +55,11 @@ class Opened(Struct, frozen=True):
 
 
 class FallBack(Exception):
-    """The server belongs to the handshake era."""
+    """The server belongs to the handshake era; `reason` is what to raise where that is not wanted."""
 
-    def __init__(self, *, respawn: bool = False) -> None:
+    def __init__(self, reason: Exception, *, respawn: bool = False) -> None:
         super().__init__()
+        self.reason = reason
         self.respawn = respawn
 
 
@@ -72,6 +73,7 @@ class Opening(Struct, frozen=True):
     init_timeout: float
     probe_timeout: float = 5.0
     log_level: str | None = None
+    send_client_info: bool = True
 
     @property
     def probes(self) -> bool:
@@ -85,37 +87,60 @@ class Opening(Struct, frozen=True):
         """Whether the handshake may follow a failed probe."""
         return self.mode == "auto" and self.version is None
 
-    async def discover(self, link: Link) -> Opened:
+    def introduction(self, version: str, log_level: str | None) -> Introduction:
+        """Make the words every request of the stateless era begins with; changes of roots are not told in them."""
+        capabilities = STATELESS_REVISIONS[version].trim(self.capabilities)
+        if capabilities.roots is not None:
+            capabilities = structs.replace(capabilities, roots=RootsCapability())
+        implementation = self.implementation if self.send_client_info else None
+        return AlwaysIntroduced(version, capabilities, implementation, log_level)
+
+    async def discover(self, link: Link, timeout: float) -> Opened:
         """Find out whether the server speaks the stateless era; raises FallBack when it does not."""
-        version = self.version or next(iter(STATELESS_REVISIONS))
-        introduction = AlwaysIntroduced(version, self.capabilities, self.implementation, self.log_level)
-        params = introduction.stamp({}, None, None)
-        try:
-            raw = await link.request("server/discover", params, timeout=self.probe_timeout)
-            found = _read_discovery(raw)
-        except PeerError as error:
-            self._judge(error)
-            raise FallBack from None
-        except (TimedOut, msgspec.DecodeError):
-            raise FallBack from None
-        except LinkLost:
-            raise FallBack(respawn=True) from None
-        if version not in found.supported_versions:
-            if any(v in HANDSHAKE_REVISIONS for v in found.supported_versions):
-                raise FallBack
-            raise VersionMismatch(f"the server speaks {', '.join(found.supported_versions)}; we speak {version}")
+        untried = list(STATELESS_REVISIONS) if self.version is None else [self.version]
+        while True:
+            version = untried.pop(0)
+            try:
+                found = await self._probe(link, version, timeout)
+            except PeerError as error:
+                supported = _supported(error)
+                untried = [other for other in untried if other in supported]
+                if not untried:
+                    raise _refused(error, version, supported) from None
+            else:
+                break
+        version = self._mutual(version, found.supported_versions)
         link.session.peer = Peer(STATELESS_REVISIONS[version], found.capabilities, _server_info(found))
         link.session.methods = {}
         link.session.enter(Phase.INITIALIZED)
-        return Opened(introduction, True, found.instructions)
+        return Opened(self.introduction(version, self.log_level), True, found.instructions)
 
-    def _judge(self, error: PeerError) -> None:
-        """A server that knows our generation but shares no version with us cannot be spoken to."""
-        supported = error.data.get("supported") if isinstance(error.data, dict) else None
-        if error.code != UnsupportedVersion.code or not isinstance(supported, list):
-            return
-        if not any(version in HANDSHAKE_REVISIONS for version in supported):
-            raise VersionMismatch(f"the server speaks {', '.join(map(str, supported))}, and we do not") from None
+    async def _probe(self, link: Link, version: str, timeout: float) -> Discovery:
+        params = self.introduction(version, self.log_level).stamp({}, None, None)
+        try:
+            return _read_discovery(await link.request("server/discover", params, timeout=timeout))
+        except TimedOut:
+            silence = InitializeTimedOut(f"the server did not answer server/discover within {timeout:g} s")
+            raise FallBack(silence) from None
+        except msgspec.DecodeError as reason:
+            malformed = InitializeFailed(f"the server's answer to server/discover is malformed: {reason}")
+            raise FallBack(malformed) from None
+        except LinkLost as lost:
+            raise FallBack(lost, respawn=True) from None
+
+    def _mutual(self, version: str, supported: list[str]) -> str:
+        """Choose a version both sides speak, by preference the one the server just answered."""
+        if version in supported:
+            return version
+        mutual = [other for other in STATELESS_REVISIONS if other in supported]
+        if mutual and self.version is None:
+            return mutual[0]
+        raise _mismatch(f"the server speaks {', '.join(supported)}; we asked for {version}", supported)
+
+    def is_stateless_after_all(self, failure: InitializeFailed) -> bool:
+        """A server too slow for the probe may still say, when asked to initialize, that it has no handshake."""
+        cause = failure.__cause__
+        return self.falls_back and isinstance(cause, PeerError) and cause.code == UnsupportedVersion.code
 
     async def initialize(self, link: Link, era: Handshake) -> Opened:
         """Make the handshake."""
@@ -126,7 +151,6 @@ class Opening(Struct, frozen=True):
             "capabilities": revision.trim(self.capabilities),
             "clientInfo": revision.trim(self.implementation),
         }
-        link.session.enter(Phase.INITIALIZING)
         try:
             result = _read_initialize(await link.request("initialize", params, timeout=self.init_timeout))
         except TimedOut:
@@ -143,9 +167,29 @@ class Opening(Struct, frozen=True):
         return Opened(OnceIntroduced(), False, result.instructions)
 
 
+def _supported(error: PeerError) -> list[str]:
+    """Give the versions a server named when it refused ours; empty when it named none."""
+    supported = error.data.get("supported") if isinstance(error.data, dict) else None
+    if error.code != UnsupportedVersion.code or not isinstance(supported, list):
+        return []
+    return [str(version) for version in supported]
+
+
+def _refused(error: PeerError, version: str, supported: list[str]) -> Exception:
+    if not supported:
+        return FallBack(VersionMismatch(f"the server does not speak {version}: {error}"))
+    return _mismatch(f"the server refused version {version}; it speaks {', '.join(supported)}", supported)
+
+
+def _mismatch(sentence: str, supported: list[str]) -> Exception:
+    """A server that shares no version of this era with us may still share one of the other."""
+    mismatch = VersionMismatch(sentence)
+    return FallBack(mismatch) if any(version in HANDSHAKE_REVISIONS for version in supported) else mismatch
+
+
 def _server_info(found: Discovery) -> Implementation | None:
-    declared = (found.meta or {}).get(SERVER_INFO_KEY) or found.server_info
+    declared = found.meta.get(SERVER_INFO_KEY) if isinstance(found.meta, dict) else None
     try:
-        return msgspec.convert(declared, Implementation) if declared is not None else None
+        return msgspec.convert(declared or found.server_info, Implementation | None)
     except msgspec.ValidationError:
         return None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypedDict
+from collections.abc import Collection, Mapping
+from typing import Any, TypedDict, get_args
 
 from msgspec import Struct
 
 from ferrule.client.opening import Mode
+from ferrule.errors import SetupError
+from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
+from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
+from ferrule.schema.model import LogLevel
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
@@ -29,12 +33,30 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     cache: bool = True
     allow_batch: bool = False
     log_level: str | None = None
+    send_client_info: bool = True
     sampling_tools: bool = False
     sampling_context: bool = False
     validate_results: bool = True
     env: Mapping[str, str] | None = None
     cwd: str | None = None
     stderr: Any = "pass"
+
+    def __post_init__(self) -> None:
+        _require("mode", self.mode, get_args(Mode))
+        if self.log_level is not None:
+            require_level(self.log_level)
+        if self.protocol_version is not None:
+            _require("protocol version", self.protocol_version, [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS])
+
+
+def require_level(level: str) -> None:
+    """Refuse a log level no server knows."""
+    _require("log level", level, get_args(LogLevel))
+
+
+def _require(what: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        raise SetupError(f"there is no {what} {value!r}: it is one of {', '.join(known)}")
 
 
 class ClientOptions(TypedDict, total=False):
@@ -56,6 +78,7 @@ class ClientOptions(TypedDict, total=False):
     cache: bool
     allow_batch: bool
     log_level: str | None
+    send_client_info: bool
     sampling_tools: bool
     sampling_context: bool
     validate_results: bool

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
 from ferrule.client.conversation import Asking, Conversation
-from ferrule.errors import CallFailed
+from ferrule.errors import CallFailed, SetupError, TimedOut
 from ferrule.protocol.call import Awaited, Note
 from ferrule.schema.notices import (
     ACKNOWLEDGED,
@@ -25,6 +26,8 @@ from ferrule.schema.notices import (
 )
 from ferrule.wire.messages import Id
 
+logger = logging.getLogger("ferrule.client")
+
 _read_updated = msgspec.json.Decoder(ResourceUpdatedParams).decode
 _read_notice = msgspec.json.Decoder(Notice).decode
 _read_acknowledged = msgspec.json.Decoder(AcknowledgedParams).decode
@@ -34,6 +37,22 @@ FLAGS = {
     PROMPTS_CHANGED: "promptsListChanged",
     RESOURCES_CHANGED: "resourcesListChanged",
 }
+
+PATIENCE = 5.0
+"""How long a server may take to acknowledge a subscription."""
+
+
+def list_kind(name: str) -> str:
+    """Give the notification that tells of changes of a list: `"tools"`, `"prompts"` or `"resources"`."""
+    kind = f"notifications/{name}/list_changed"
+    if kind not in FLAGS:
+        raise SetupError(f"there is no list {name!r} to watch: the lists are tools, prompts and resources")
+    return kind
+
+
+def covers(wanted: str, uri: str) -> bool:
+    """Tell whether a change of one resource is a change of the other: the same, or one that contains it."""
+    return uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/")
 
 
 class Changes:
@@ -76,12 +95,13 @@ class Changes:
     async def __anext__(self) -> str:
         uri = await self._waiting.get()
         if uri is None:
+            self.tell(None)
             raise StopAsyncIteration
         return uri
 
 
 class Listening:
-    """What a client wants to hear of, whichever way its era has to say so."""
+    """What a client wants to hear of in one conversation, whichever way its era has to say so."""
 
     def __init__(self, conversation: Callable[[], Conversation]) -> None:
         self._conversation = conversation
@@ -90,11 +110,12 @@ class Listening:
         self.kinds: set[str] = set()
         self._lock = asyncio.Lock()
         self._listen: Awaited | None = None
-        self._acknowledged: dict[Id, asyncio.Future[AcknowledgedParams]] = {}
+        self._opening: dict[Id, tuple[Awaited, asyncio.Future[AcknowledgedParams]]] = {}
 
     async def want(self, uri: str) -> None:
         """Hear of a resource."""
         async with self._lock:
+            self._conversation().require("resources.subscribe")
             self.uris[uri] += 1
             if self.uris[uri] > 1:
                 return
@@ -107,56 +128,66 @@ class Listening:
     async def unwant(self, uri: str) -> None:
         """Hear of a resource no more."""
         async with self._lock:
+            if uri not in self.uris:
+                return
             self.uris[uri] -= 1
             if self.uris[uri] > 0:
                 return
             del self.uris[uri]
-            if self._conversation().link is not None and not self._conversation().link.closed:  # type: ignore[union-attr]
+            if not self._conversation().over:
                 await self._say("resources/unsubscribe", uri)
 
-    async def want_kind(self, kind: str) -> None:
-        """Hear of changes of a list; in the handshake era servers tell unasked."""
+    async def want_kinds(self, kinds: Iterable[str]) -> None:
+        """Hear of changes of lists; in the handshake era servers tell unasked."""
         async with self._lock:
-            self.kinds.add(kind)
-            if self._conversation().stateless:
-                await self._relisten()
+            conversation, fresh = self._conversation(), set(kinds) - self.kinds
+            for kind in fresh:
+                conversation.require(f"{kind.split('/')[1]}.list_changed")
+            if not fresh:
+                return
+            self.kinds |= fresh
+            try:
+                if conversation.stateless:
+                    await self._relisten()
+            except BaseException:
+                self.kinds -= fresh
+                raise
 
     async def _say(self, method: str, uri: str) -> None:
         conversation = self._conversation()
         if conversation.stateless:
             await self._relisten()
         else:
-            await conversation.ask(method, {"uri": uri}, Asking(timeout=5.0))
+            await conversation.ask(method, {"uri": uri}, Asking(timeout=PATIENCE))
 
     async def _relisten(self) -> None:
-        """Open one subscription for everything wanted, then end the one before."""
+        """Open one subscription for everything wanted; the one before ends when this one is acknowledged."""
         conversation = self._conversation()
-        before, self._listen = self._listen, None
-        if self.uris or self.kinds:
-            wanted: dict[str, Any] = {FLAGS[kind]: True for kind in sorted(self.kinds)}
-            if self.uris:
-                wanted["resourceSubscriptions"] = sorted(self.uris)
-            listen = conversation.start("subscriptions/listen", {"notifications": wanted}, Asking())
-            acknowledged = asyncio.get_running_loop().create_future()
-            self._acknowledged[listen.id] = acknowledged
-            await self._first(listen, acknowledged)
-            self._listen = listen
-            listen.waiter.add_done_callback(self._ended)
+        if not (self.uris or self.kinds):
+            self._replace(None)
+            return
+        wanted: dict[str, Any] = {FLAGS[kind]: True for kind in sorted(self.kinds)}
+        if self.uris:
+            wanted["resourceSubscriptions"] = sorted(self.uris)
+        listen = conversation.start("subscriptions/listen", {"notifications": wanted}, Asking())
+        listen.waiter.add_done_callback(self._over)
+        acknowledged: asyncio.Future[AcknowledgedParams] = asyncio.get_running_loop().create_future()
+        self._opening[listen.id] = listen, acknowledged
+        try:
+            _compare(wanted, await _first(listen, acknowledged))
+        finally:
+            del self._opening[listen.id]
+            if self._listen is not listen:
+                conversation.abandon(listen)
+                listen.waiter.cancel()
+
+    def _replace(self, listen: Awaited | None) -> None:
+        before, self._listen = self._listen, listen
         if before is not None:
-            conversation.live().abandon(before, "replaced")
+            self._conversation().live().abandon(before, "replaced")
             before.waiter.cancel()
 
-    async def _first(self, listen: Awaited, acknowledged: asyncio.Future[Any]) -> None:
-        try:
-            async with asyncio.timeout(5.0):
-                await asyncio.wait({listen.waiter, acknowledged}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._acknowledged.pop(listen.id, None)
-        if not acknowledged.done():
-            await listen.waiter
-            raise CallFailed("the server ended the subscription at once")
-
-    def _ended(self, waiter: asyncio.Future[Any]) -> None:
+    def _over(self, waiter: asyncio.Future[Any]) -> None:
         if not waiter.cancelled():
             waiter.exception()
         if self._listen is not None and self._listen.waiter is waiter:
@@ -166,28 +197,58 @@ class Listening:
     def hear(self, note: Note) -> str | None:
         """Take a notification; gives the URI when it tells of a resource."""
         if note.method == ACKNOWLEDGED:
-            params = _read_acknowledged(note.params)
-            waiting = self._acknowledged.get(params.meta.subscription_id) if params.meta else None  # type: ignore[arg-type]
-            if waiting is not None and not waiting.done():
-                waiting.set_result(params)
+            self._acknowledge(_read_acknowledged(note.params))
             return None
         if note.method != RESOURCE_UPDATED:
             return None
         uri = _read_updated(note.params).uri
-        for stream in self.streams.get(uri, ()):
-            stream.tell(uri)
+        for wanted, streams in self.streams.items():
+            if covers(wanted, uri):
+                for stream in streams:
+                    stream.tell(uri)
         return uri
 
+    def _acknowledge(self, params: AcknowledgedParams) -> None:
+        # The switch happens here, not where the acknowledgement is awaited: what follows it may be in the same read.
+        opening = None if params.meta is None else self._opening.get(params.meta.subscription_id)  # type: ignore[arg-type]
+        if opening is not None and not opening[1].done():
+            listen, acknowledged = opening
+            self._replace(listen)
+            acknowledged.set_result(params)
+
     def stale(self, note: Note) -> bool:
-        """Tell whether a notice belongs to a subscription that was replaced."""
-        if self._listen is None or not self._conversation().stateless or note.method == ACKNOWLEDGED:
+        """Tell whether a notice belongs to a subscription that is over."""
+        conversation = self._conversation()
+        if not conversation.stateless or note.method == ACKNOWLEDGED or conversation.link is None:
             return False
         meta = _read_notice(note.params).meta
         tag = None if meta is None else meta.subscription_id
-        return tag is not None and tag != self._listen.id
+        return tag is not None and tag not in conversation.link.session.awaited
 
     def end(self) -> None:
         """End every stream: nothing more will come."""
+        self.uris.clear()
+        self.kinds.clear()
         for streams in self.streams.values():
             for stream in streams:
                 stream.tell(None)
+
+
+async def _first(listen: Awaited, acknowledged: asyncio.Future[AcknowledgedParams]) -> AcknowledgedParams:
+    """Wait for the acknowledgement, or for whatever comes instead."""
+    await asyncio.wait({listen.waiter, acknowledged}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+    if acknowledged.done():
+        return acknowledged.result()
+    if not listen.waiter.done():
+        raise TimedOut(f"the server did not acknowledge the subscription within {PATIENCE:g} s")
+    await listen.waiter
+    raise CallFailed("the server ended the subscription at once")
+
+
+def _compare(wanted: dict[str, Any], acknowledged: AcknowledgedParams) -> None:
+    """Go on with less than was wanted, but say so."""
+    honoured: dict[str, Any] = msgspec.to_builtins(acknowledged.notifications)
+    missing = [flag for flag in FLAGS.values() if flag in wanted and not honoured.get(flag)]
+    uris = set(wanted.get("resourceSubscriptions", ())) - set(honoured.get("resourceSubscriptions") or ())
+    if missing or uris:
+        logger.warning("the server will not tell of %s", ", ".join([*missing, *sorted(uris)]))

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import threading
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 from ferrule.client.client import Client
-from ferrule.errors import NotConnected
+from ferrule.errors import AlreadyInitialized, NotConnected, SetupError
+
+GRACE = 10.0
+"""How long what is cancelled may take to end."""
 
 
 class SyncClient:
     """A Client that runs in a thread of its own; every method of Client blocks until it is done."""
 
     def __init__(self, target: Any, **options: Any) -> None:
-        self._target = target
-        self._options = options
-        self._client: Client | None = None
+        self._client = Client(target, **options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -32,28 +33,47 @@ class SyncClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._end(self._client.__aexit__(kind, error, trace))
 
-    def connect(self) -> None:
+    def connect(self, *, timeout: float | None = None) -> None:
         """Reach the server."""
-        started: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = threading.Thread(target=_run_loop, args=(started,), name="ferrule-client", daemon=True)
-        self._thread.start()
-        self._loop = started.result()
+        self._start()
         try:
-            self._client = self._wait(_made(self._target, self._options))
+            self._wait(self._client.connect(timeout=timeout))
         except BaseException:
             self._stop()
             raise
 
-    def close(self) -> None:
+    def initialize(self, *, timeout: float | None = None) -> Any:
+        """Reach the server, and give what it says of itself."""
+        self._start()
+        try:
+            return self._wait(self._client.initialize(timeout=timeout))
+        except BaseException:
+            self._stop()
+            raise
+
+    def close(self, *args: Any, **options: Any) -> None:
         """End the conversation; harmless when called again."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            try:
-                self._wait(client.close())
-            finally:
-                self._stop()
+        self._end(self._client.close(*args, **options))
+
+    def _end(self, work: Coroutine[Any, Any, Any]) -> None:
+        if self._loop is None:
+            work.close()
+            return
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            _result_in_spite_of_ctrl_c(future)
+        finally:
+            self._stop()
+
+    def _start(self) -> None:
+        if self._loop is not None:
+            raise AlreadyInitialized(f"the client is connected already ({self._client.phase})")
+        started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        self._thread = threading.Thread(target=_run_loop, args=(started,), name="ferrule-client", daemon=True)
+        self._thread.start()
+        self._loop = started.result()
 
     def _stop(self) -> None:
         if self._loop is not None and self._thread is not None:
@@ -61,73 +81,145 @@ class SyncClient:
             self._thread.join()
             self._loop = self._thread = None
 
+    @property
+    def _own_thread(self) -> bool:
+        return self._thread is not None and threading.current_thread() is self._thread
+
     def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self._own_thread:
+            work.close()
+            raise SetupError("this would block the client's own thread: call it outside of notification handlers")
         if self._loop is None:
             work.close()
-            raise NotConnected("the client is not connected: use `with SyncClient(...)`")
+            raise NotConnected(f"the client is not connected ({self._client.phase}): use `with SyncClient(...)`")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except KeyboardInterrupt:
+        except BaseException:
             future.cancel()
             raise
+
+    def _each(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        while True:
+            more, item = self._wait(_next(items))
+            if not more:
+                return
+            yield item
 
     @contextmanager
     def subscribe(self, uri: str) -> Iterator[Iterator[str]]:
         """Hear of a resource's changes; the iterator blocks until the next one."""
-        changes = self._open().subscribe(uri)
+        changes = self._client.subscribe(uri)
         self._wait(changes.__aenter__())
-
-        def each() -> Iterator[str]:
-            while True:
-                try:
-                    yield self._wait(_next(changes))
-                except StopIteration:
-                    return
-
         try:
-            yield each()
+            yield self._each(changes)
         finally:
             self._wait(changes.__aexit__(None, None, None))
 
-    def _open(self) -> Client:
-        if self._client is None:
-            raise NotConnected("the client is not connected: use `with SyncClient(...)`")
-        return self._client
+    @contextmanager
+    def batch(self, *, timeout: float | None = None) -> Iterator[SyncBatch]:
+        """Send several requests as one array when the block ends, and wait for all of them."""
+        collected = SyncBatch()
+        yield collected
+        self._wait(collected.send(self._client, timeout))
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._open(), name)
-        if inspect.iscoroutinefunction(attribute):
-            return lambda *args, **kwargs: self._wait(attribute(*args, **kwargs))
-        if inspect.isasyncgenfunction(attribute):
-            return lambda *args, **kwargs: iter(self._wait(_gathered(attribute(*args, **kwargs))))
-        return attribute
+        attribute = getattr(self._client, name)
+        if not inspect.ismethod(attribute):
+            return attribute
+
+        def call(*args: Any, **options: Any) -> Any:
+            value = self._called(attribute, args, options)
+            return self._each(value) if inspect.isasyncgen(value) else value
+
+        return call
+
+    def _called(self, method: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """Call a method where the client lives, or right here while it lives nowhere."""
+        if self._loop is not None and not self._own_thread:
+            return self._wait(_awaited(method, args, options))
+        value = method(*args, **options)
+        return self._wait(value) if inspect.iscoroutine(value) else value
 
 
-async def _made(target: Any, options: dict[str, Any]) -> Client:
-    client = Client(target, **options)
-    await client.connect()
-    return client
+class SyncBatch:
+    """Collects requests; what `request` gives holds the result once the block has ended."""
+
+    def __init__(self) -> None:
+        self._requests: list[tuple[str, dict[str, Any] | None, concurrent.futures.Future[Any]]] = []
+        self._notices: list[tuple[str, dict[str, Any] | None]] = []
+
+    @property
+    def count(self) -> int:
+        """How many requests the batch holds."""
+        return len(self._requests)
+
+    def request(self, method: str, params: dict[str, Any] | None = None) -> concurrent.futures.Future[Any]:
+        """Add a request."""
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        self._requests.append((method, params, future))
+        return future
+
+    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """Add a notification."""
+        self._notices.append((method, params))
+
+    async def send(self, client: Client, timeout: float | None) -> None:
+        """Send what was collected, and settle every future."""
+        async with client.batch(timeout=timeout) as batch:
+            waiting = [batch.request(method, params) for method, params, _ in self._requests]
+            for method, params in self._notices:
+                batch.notify(method, params)
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        for (_, _, future), result in zip(self._requests, results, strict=True):
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
 
 
-async def _next(changes: Any) -> str:
+async def _awaited(method: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    value = method(*args, **options)
+    return await value if inspect.iscoroutine(value) else value
+
+
+async def _next(items: AsyncIterator[Any]) -> tuple[bool, Any]:
     try:
-        uri: str = await changes.__anext__()
+        return True, await anext(items)
     except StopAsyncIteration:
-        raise RuntimeError("the subscription ended") from None
-    return uri
+        return False, None
 
 
-async def _gathered(items: Any) -> list[Any]:
-    return [item async for item in items]
+def _result_in_spite_of_ctrl_c(future: concurrent.futures.Future[Any]) -> None:
+    """Wait for something that takes no longer than a few seconds and must not be left half done."""
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            future.result()
+        except KeyboardInterrupt as pressed:
+            interrupt = pressed
+        else:
+            break
+    if interrupt is not None:
+        raise interrupt
 
 
-def _run_loop(started: Future[asyncio.AbstractEventLoop]) -> None:
+def _run_loop(started: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> None:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     started.set_result(loop)
     try:
         loop.run_forever()
     finally:
+        loop.run_until_complete(_end_tasks(asyncio.all_tasks(loop)))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
+    """Let what a Ctrl-C has cancelled end in order, a child process included; then end the rest."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=GRACE)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=GRACE)

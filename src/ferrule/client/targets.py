@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.transports.child import ChildProcess
@@ -16,6 +17,15 @@ from ferrule.transports.contract import Transport
 from ferrule.transports.memory import Memory
 
 UNDERSTOOD = "a Server, a path such as server.py or server.py:app, a command list, 'stdio:command', or an mcp.json"
+
+
+class Entry(Struct):
+    """One server of an mcp.json."""
+
+    command: str | None = None
+    args: list[str | int | float] = []
+    env: dict[str, str | int | float | bool] = {}
+    cwd: str | None = None
 
 
 def transport_for(target: Any, **child_options: Any) -> Transport:
@@ -28,23 +38,43 @@ def transport_for(target: Any, **child_options: Any) -> Transport:
         return _configured(target, **child_options)
     if isinstance(target, str | Path):
         return _named(str(target), **child_options)
-    if isinstance(target, Sequence):
-        return ChildProcess([str(part) for part in target], **child_options)
+    if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray | memoryview):
+        return _command([str(part) for part in target], **child_options)
     raise SetupError(f"cannot reach {type(target).__name__} as a server: a target is {UNDERSTOOD}")
+
+
+def _command(words: list[str], **child_options: Any) -> Transport:
+    if not words:
+        raise SetupError("the command is empty: give the program, then its arguments")
+    return ChildProcess(words, **child_options)
 
 
 def _named(target: str, **child_options: Any) -> Transport:
     if target.startswith("stdio:"):
-        return ChildProcess(shlex.split(target.removeprefix("stdio:")), **child_options)
-    path, _, name = target.partition(":") if not Path(target).exists() else (target, "", "")
+        return _command(_words(target.removeprefix("stdio:")), **child_options)
+    path, _, name = (target, "", "") if _exists(target) else target.partition(":")
     if path.endswith(".json"):
         return _configured(_config_file(path), **child_options)
     if path.endswith(".py"):
-        if not Path(path).exists():
+        if not _exists(path):
             raise SetupError(f"no such file: {path}")
-        command = [sys.executable, "-m", "ferrule", "run", f"{path}:{name}" if name else path]
-        return ChildProcess(command, **child_options)
+        place = f"{Path(path).resolve()}:{name}" if name else str(Path(path).resolve())
+        return ChildProcess([sys.executable, "-m", "ferrule", "run", place], **child_options)
     raise SetupError(f"cannot reach {target!r}: a target is {UNDERSTOOD}")
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as reason:
+        raise SetupError(f"cannot read the command {command!r}: {reason}") from None
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:
+        return False
 
 
 def _config_file(path: str) -> Mapping[str, Any]:
@@ -59,11 +89,18 @@ def _config_file(path: str) -> Mapping[str, Any]:
 
 def _configured(config: Mapping[str, Any], **child_options: Any) -> Transport:
     servers = config.get("mcpServers") or config.get("servers") or {}
-    if len(servers) != 1:
-        raise SetupError(f"the configuration names {len(servers)} servers; a client takes one: {', '.join(servers)}")
-    name, entry = next(iter(servers.items()))
-    if "command" not in entry:
+    if not isinstance(servers, Mapping) or not servers:
+        raise SetupError('the configuration names no server: it needs "mcpServers" or "servers" with one in it')
+    if len(servers) > 1:
+        raise SetupError(f"the configuration names {len(servers)} servers and a client takes one: {', '.join(servers)}")
+    name, given = next(iter(servers.items()))
+    try:
+        entry = msgspec.convert(given, Entry)
+    except msgspec.ValidationError as reason:
+        raise SetupError(f"the server {name!r} of the configuration is malformed: {reason}") from None
+    if not entry.command:
         raise SetupError(f"the server {name!r} has no command; this version reaches servers it starts itself")
-    environment = {**(child_options.pop("env", None) or {}), **entry.get("env", {})}
-    options = {"cwd": entry.get("cwd"), **child_options, "env": environment or None}
-    return ChildProcess([entry["command"], *map(str, entry.get("args", ()))], **options)
+    environment = {key: str(value) for key, value in entry.env.items()}
+    environment.update(child_options.pop("env", None) or {})
+    directory = child_options.pop("cwd", None) or entry.cwd
+    return ChildProcess([entry.command, *map(str, entry.args)], env=environment, cwd=directory, **child_options)

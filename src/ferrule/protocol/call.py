@@ -104,6 +104,17 @@ class Awaited(Struct, eq=False):
     cancellable: bool = True
     on_notice: Callable[[str, Raw], None] | None = None
 
+    def allow(self, now: float, timeout: float | None, limit: float | None) -> float:
+        """Set how long to wait without news, and at most in all; gives when the time is up."""
+        self.timeout = timeout
+        if limit is not None:
+            self.limit = now + limit
+            if timeout is None or limit < timeout:
+                timeout = limit
+        assert timeout is not None, "a request without any limit needs no deadline"
+        self.deadline = deadline = now + timeout
+        return deadline
+
 
 class Reply(Struct):
     """The peer answered one of our requests."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Raw, Struct
 
-from ferrule.errors import CapabilityNotSupported, Refusal
+from ferrule.errors import CapabilityNotSupported, Internal, Refusal
 from ferrule.protocol.call import Call, Peer
 from ferrule.schema.methods import Method
 from ferrule.schema.model import Meta
@@ -16,6 +17,9 @@ from ferrule.wire.channel import Origin
 if TYPE_CHECKING:
     from ferrule.protocol.needs import Answers, Need, Question
     from ferrule.protocol.session import Session
+
+
+logger = logging.getLogger("ferrule.protocol")
 
 
 class Era(Protocol):
@@ -45,6 +49,19 @@ class Era(Protocol):
 
     def code(self, refusal: Refusal) -> int:
         """Give a refusal its number."""
+
+
+STANDARD_CODES = frozenset({-32700, -32600, -32601, -32602, -32603})
+RESERVED_CODES = range(-32768, -31999)
+"""What JSON-RPC keeps for itself and for the protocols on top of it."""
+
+
+def sendable(code: int, known: frozenset[int]) -> int:
+    """Give the number to send: in the reserved range only those the protocol knows, outside any."""
+    if code in known or code not in RESERVED_CODES:
+        return code
+    logger.warning("the error code %d is reserved and has no meaning in MCP: sent as %d", code, Internal.code)
+    return Internal.code
 
 
 class Eras(Struct, frozen=True):

@@ -5,29 +5,62 @@ Who the peer is was agreed once and is kept in the session; questions to the cli
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from msgspec import UNSET, Raw, structs
 
 from ferrule.errors import (
     CapabilityNotSupported,
+    HeaderMismatch,
     InvalidRequest,
     MethodNotFound,
+    MissingCapability,
     NotInitialized,
     Refusal,
+    UnsupportedVersion,
+    UrlElicitationRequired,
 )
 from ferrule.protocol.call import Call, Peer, Revision
 from ferrule.protocol.capabilities import require_client
+from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.needs import Answers, Need, Question
 from ferrule.protocol.session import Phase, Session
-from ferrule.schema.content import AudioContent, EmbeddedResource, ResourceContents, ResourceLink, TextContent
+from ferrule.protocol.trims import (
+    each,
+    empty,
+    no_hints,
+    no_icons,
+    no_meta,
+    no_url_needed,
+    object_content,
+    object_rooted,
+    old_client,
+    old_message,
+    old_prompt,
+    old_prompt_item,
+    old_result,
+    old_sampled,
+    oldest_item,
+    oldest_sampled,
+    plain_form,
+    single_content,
+    without,
+)
+from ferrule.schema.completion import CompletionContext, PromptReference
 from ferrule.schema.lifecycle import InitializeParams, InitializeResult, ServerCapabilities
 from ferrule.schema.methods import Method
-from ferrule.schema.model import Annotations, ClientCapabilities, Implementation, Meta
-from ferrule.schema.prompts import GetPromptResult, ListPromptsResult, Prompt, PromptMessage
-from ferrule.schema.resources import ListResourcesResult, ListResourceTemplatesResult
-from ferrule.schema.tools import CallToolResult, ListToolsResult, Tool
+from ferrule.schema.model import (
+    ClientCapabilities,
+    Implementation,
+    Meta,
+)
+from ferrule.schema.notices import ProgressParams
+from ferrule.schema.prompts import GetPromptResult, ListPromptsResult
+from ferrule.schema.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
+from ferrule.schema.roots import ListRootsResult
+from ferrule.schema.sampling import CreateMessageResult
+from ferrule.schema.tools import CallToolResult, ListToolsResult
 
 ALWAYS_ALLOWED = frozenset({"initialize", "ping"})
 
@@ -38,116 +71,48 @@ SEED_CODES: dict[str, int] = {
     "CapabilityOff": -32004,
     "NotInitialized": -32005,
     "InvalidUri": -32022,
+    "UnsupportedVersion": -32062,
 }
 """The numbers of the `erlmcp` error profile, where they differ from the specification's."""
 
-
-def _without(*fields: str) -> Callable[[Any], Any]:
-    """Make a function that leaves members out, on a copy."""
-
-    def trim(value: Any) -> Any:
-        gone = {name: None for name in fields if getattr(value, name, None) is not None}
-        return structs.replace(value, **gone) if gone else value
-
-    return trim
-
-
-def _each(member: str, trim: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Make a function that trims every element of a list member."""
-
-    def trim_all(value: Any) -> Any:
-        return structs.replace(value, **{member: [trim(item) for item in getattr(value, member)]})
-
-    return trim_all
-
-
-def _object_rooted(tool: Tool) -> Tool:
-    """Before 2026-07-28 an output schema is an object at its root; a tool that has another shows none."""
-    schema = tool.output_schema
-    if schema is None or schema.get("type") == "object":
-        return tool
-    return structs.replace(tool, output_schema=None)
-
-
-def _object_content(result: CallToolResult) -> CallToolResult:
-    value = result.structured_content
-    if value is None or isinstance(value, dict):
-        return result
-    if isinstance(value, Raw) and bytes(value).lstrip()[:1] == b"{":
-        return result
-    return structs.replace(result, structured_content=None)
-
-
-def _old_block(block: Any, *, audio: bool, link: bool) -> Any:
-    """Say the same with the content types an older revision has."""
-    if not audio and isinstance(block, AudioContent):
-        contents = ResourceContents(uri=f"data:{block.mime_type}", mime_type=block.mime_type, blob=block.data)
-        return EmbeddedResource(contents)
-    if not link and isinstance(block, ResourceLink):
-        return TextContent(f"{block.title or block.name}: {block.uri}")
-    annotations = block.annotations
-    if not link and annotations is not None and annotations.last_modified is not None:
-        block = structs.replace(block, annotations=structs.replace(annotations, last_modified=None))
-    return block if link or block.meta is None else structs.replace(block, meta=None)
-
-
-def _old_result(*, audio: bool) -> Callable[[CallToolResult], CallToolResult]:
-    def trim(result: CallToolResult) -> CallToolResult:
-        content = [_old_block(block, audio=audio, link=False) for block in result.content]
-        return structs.replace(result, content=content, structured_content=None)
-
-    return trim
-
-
-def _old_prompt(*, audio: bool) -> Callable[[GetPromptResult], GetPromptResult]:
-    def trim(result: GetPromptResult) -> GetPromptResult:
-        messages = [
-            PromptMessage(role=m.role, content=_old_block(m.content, audio=audio, link=False)) for m in result.messages
-        ]
-        return structs.replace(result, messages=messages)
-
-    return trim
-
-
-def _old_prompt_item(prompt: Prompt) -> Prompt:
-    arguments = None if prompt.arguments is None else [structs.replace(a, title=None) for a in prompt.arguments]
-    return structs.replace(prompt, title=None, icons=None, meta=None, arguments=arguments)
-
-
-def _oldest_item(item: Any) -> Any:
-    item = _without("title", "icons", "meta")(item)
-    annotations: Annotations | None = item.annotations
-    if annotations is None or annotations.last_modified is None:
-        return item
-    return structs.replace(item, annotations=structs.replace(annotations, last_modified=None))
+KNOWN_CODES = (
+    STANDARD_CODES
+    | frozenset({-32000, -32002, -32012, -32020, -32021, -32022, -32031, -32032, -32042})
+    | frozenset(SEED_CODES.values())
+)
 
 
 NEWEST = Revision(
     "2025-11-25",
     nameless_id=UNSET,
     trims={
-        ListToolsResult: _each("tools", _object_rooted),
-        CallToolResult: _object_content,
-        ServerCapabilities: _without("extensions"),
-        ClientCapabilities: _without("extensions"),
+        type(None): empty,
+        ReadResourceResult: no_hints,
+        ListToolsResult: each("tools", object_rooted),
+        CallToolResult: object_content,
+        ServerCapabilities: without("extensions"),
+        ClientCapabilities: without("extensions"),
     },
 )
-
-_no_icons = _without("icons")
 
 BEFORE_ICONS = Revision(
     "2025-06-18",
     nameless_id=None,
     faults_in_results=False,
     trims={
-        ListToolsResult: _each("tools", lambda tool: _without("icons", "execution")(_object_rooted(tool))),
-        ListResourcesResult: _each("resources", _no_icons),
-        ListResourceTemplatesResult: _each("resource_templates", _no_icons),
-        ListPromptsResult: _each("prompts", _no_icons),
-        CallToolResult: _object_content,
-        Implementation: _without("description", "website_url", "icons"),
-        ServerCapabilities: _without("extensions", "tasks"),
-        ClientCapabilities: _without("extensions", "tasks"),
+        type(None): empty,
+        ReadResourceResult: no_hints,
+        ListToolsResult: each("tools", lambda tool: without("icons", "execution")(object_rooted(tool))),
+        ListResourcesResult: each("resources", no_icons),
+        ListResourceTemplatesResult: each("resource_templates", no_icons),
+        ListPromptsResult: each("prompts", no_icons),
+        CallToolResult: lambda result: object_content(each("content", no_icons)(result)),
+        GetPromptResult: each("messages", lambda m: structs.replace(m, content=no_icons(m.content))),
+        Implementation: without("description", "website_url", "icons"),
+        ServerCapabilities: without("extensions", "tasks"),
+        ClientCapabilities: old_client(),
+        CreateMessageResult: old_sampled,
+        UrlElicitationRequired: no_url_needed,
     },
 )
 
@@ -160,15 +125,23 @@ def _old(version: str, *, audio: bool, batches: bool, gone: tuple[str, ...], cap
         faults_in_results=False,
         absent=frozenset({"elicitation/create"}),
         trims={
-            ListToolsResult: _each("tools", _without(*gone)),
-            ListResourcesResult: _each("resources", _oldest_item),
-            ListResourceTemplatesResult: _each("resource_templates", _oldest_item),
-            ListPromptsResult: _each("prompts", _old_prompt_item),
-            CallToolResult: _old_result(audio=audio),
-            GetPromptResult: _old_prompt(audio=audio),
-            Implementation: _without("title", "description", "website_url", "icons"),
-            ServerCapabilities: _without(*capabilities),
-            ClientCapabilities: _without("extensions", "tasks", "elicitation"),
+            type(None): empty,
+            ReadResourceResult: lambda result: each("contents", no_meta)(no_hints(result)),
+            ListToolsResult: each("tools", without(*gone)),
+            ListResourcesResult: each("resources", oldest_item),
+            ListResourceTemplatesResult: each("resource_templates", oldest_item),
+            ListPromptsResult: each("prompts", old_prompt_item),
+            CallToolResult: old_result(audio=audio),
+            GetPromptResult: old_prompt(audio=audio),
+            Implementation: without("title", "description", "website_url", "icons"),
+            ServerCapabilities: without(*capabilities),
+            ClientCapabilities: old_client("elicitation"),
+            CreateMessageResult: oldest_sampled,
+            UrlElicitationRequired: no_url_needed,
+            ListRootsResult: each("roots", without("meta")),
+            PromptReference: without("title"),
+            CompletionContext: lambda _: None,
+            **({} if batches else {ProgressParams: without("message")}),
         },
     )
 
@@ -217,7 +190,10 @@ class Handshake:
 
     def open(self, session: Session, params: InitializeParams, declared: dict[str, Any]) -> Revision:
         """Make the handshake on the server's side."""
-        revision = self.offered(params.protocol_version)
+        asked = params.protocol_version
+        if asked not in self.versions and (self._codes or not self.versions):
+            raise UnsupportedVersion(asked, self.versions or session.eras.stateless.versions)
+        revision = self.offered(asked)
         session.agree(Peer(revision, params.capabilities, params.client_info, None, declared))
         return revision
 
@@ -261,9 +237,9 @@ class Handshake:
 
     def code(self, refusal: Refusal) -> int:
         """The specification's numbers, or those of the `erlmcp` profile."""
-        if self._codes:
-            return self._codes.get(type(refusal).__name__, refusal.own_code)
-        return refusal.own_code
+        if isinstance(refusal, HeaderMismatch | MissingCapability):
+            return InvalidRequest.code
+        return sendable(self._codes.get(type(refusal).__name__, refusal.own_code), KNOWN_CODES)
 
 
 STRANGER = Peer(OLDEST, ClientCapabilities())
@@ -276,39 +252,11 @@ def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
     if revision is NEWEST:
         return params
     if question.method == "elicitation/create":
-        return _plain_form(params)
+        return plain_form(params)
     if question.method == "sampling/createMessage":
-        return {**params, "messages": [_single_content(message) for message in params["messages"]]}
+        messages = [
+            old_message(single_content(message), before_metadata=revision is not BEFORE_ICONS)
+            for message in params["messages"]
+        ]
+        return {**params, "messages": messages}
     return params
-
-
-def _plain_form(params: dict[str, Any]) -> dict[str, Any]:
-    """2025-06-18 knows forms only, single choices as `enum` with `enumNames`, and defaults on booleans only."""
-    if params.get("mode") == "url":
-        raise CapabilityNotSupported("elicitation.url")
-    schema = params["requestedSchema"]
-    properties = {name: _plain_property(name, rules) for name, rules in schema["properties"].items()}
-    plain = {key: value for key, value in schema.items() if key != "$schema"}
-    return {"message": params["message"], "requestedSchema": {**plain, "properties": properties}}
-
-
-def _plain_property(name: str, rules: dict[str, Any]) -> dict[str, Any]:
-    if rules.get("type") == "array":
-        raise CapabilityNotSupported(
-            "elicitation", f"the field {name!r}: this client's revision has no lists of choices"
-        )
-    plain = {k: v for k, v in rules.items() if k != "oneOf" and (k != "default" or rules.get("type") == "boolean")}
-    if "oneOf" in rules:
-        plain["enum"] = [choice["const"] for choice in rules["oneOf"]]
-        plain["enumNames"] = [choice.get("title", choice["const"]) for choice in rules["oneOf"]]
-    return plain
-
-
-def _single_content(message: dict[str, Any]) -> dict[str, Any]:
-    """Before 2025-11-25 a sampling message holds one block, not a list."""
-    content = message["content"]
-    if not isinstance(content, list):
-        return message
-    if len(content) != 1:
-        raise CapabilityNotSupported("sampling", "this client's revision takes one content block per message")
-    return {**message, "content": content[0]}

@@ -250,6 +250,7 @@ class Session:
                 self.running[call.id] = running
             return None
         if isinstance(outcome, Refusal):
+            outcome = call.peer.revision.trim(outcome)
             return refused(call.id, outcome, call.era.code(outcome))
         return Success(call.id, outcome)
 

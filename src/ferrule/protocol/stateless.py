@@ -24,6 +24,7 @@ from ferrule.errors import (
 )
 from ferrule.protocol.call import Call, Peer, Revision
 from ferrule.protocol.capabilities import nested, require_client
+from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.needs import Answers, Journal, Need, Question
 from ferrule.protocol.sealing import Seal, SealTooLarge, request_binding
 from ferrule.protocol.session import Session
@@ -56,6 +57,8 @@ REVISIONS = {NEWEST.version: NEWEST}
 
 SEED_ONLY_CODES = {-32002: -32602, -32012: -32600, -32042: -32600, -32000: -32603}
 """Numbers this revision forbids or discourages, and what stands for them."""
+
+KNOWN_CODES = STANDARD_CODES | frozenset({-32020, -32021, -32022})
 
 _read_journal = msgspec.json.Decoder(Journal).decode
 _read_responses = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -102,13 +105,13 @@ class Stateless:
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
         """Tell who asks from the request alone."""
+        session.modern = True
         if meta is None or meta.version is UNSET or meta.client_capabilities is UNSET:
             missing = "protocolVersion" if meta is None or meta.version is UNSET else "clientCapabilities"
             raise InvalidParams(f"Missing _meta: io.modelcontextprotocol/{missing} is required on every request")
         revision = REVISIONS.get(meta.version)
         if revision is None:
             raise UnsupportedVersion(meta.version, self.supported)
-        session.modern = True
         if not row.stateless:
             raise MethodNotFound(f"Method not found: {row.name}", {"method": row.name})
         info = None if meta.client_info is UNSET else meta.client_info
@@ -155,7 +158,7 @@ class Stateless:
     def seal(self, call: Call, result: Any) -> Any:
         """Say that the result is complete, who made it, and how long it may be kept."""
         if not isinstance(result, Result):
-            return result
+            return self._completed(result)
         if result.result_type is None:
             result.result_type = COMPLETE
         if self._identity is not None:
@@ -163,6 +166,14 @@ class Stateless:
         if isinstance(result, CacheableResult):
             self._hint(result)
         return call.peer.revision.trim(result)
+
+    def _completed(self, result: Any) -> Any:
+        """What an extension gives need not be a Result; what is encoded already was sealed before."""
+        if result is not None and not isinstance(result, dict):
+            return result
+        given = result or {}
+        meta = {**(self._identity or {}), **(given.get("_meta") or {})}
+        return {"resultType": COMPLETE, **given, **({"_meta": meta} if meta else {})}
 
     def _hint(self, result: CacheableResult) -> None:
         if result.result_type != COMPLETE:
@@ -178,7 +189,7 @@ class Stateless:
 
     def code(self, refusal: Refusal) -> int:
         """This revision gives some refusals other numbers."""
-        return SEED_ONLY_CODES.get(refusal.own_code, refusal.own_code)
+        return sendable(SEED_ONLY_CODES.get(refusal.own_code, refusal.own_code), KNOWN_CODES)
 
 
 def _binding(call: Call) -> bytes:

@@ -10,16 +10,17 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ferrule.errors import ConnectionTimedOut, EncodeError, LinkLost, PeerError, TimedOut
+from ferrule.errors import CallFailed, ConnectionTimedOut, EncodeError, LinkLost, PeerError, SetupError, TimedOut
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.session import Session
 from ferrule.schema.notices import ProgressParams
 from ferrule.supervision.scope import Scope
 from ferrule.wire.channel import Channel
-from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.messages import Failure, Request, Success
 
 logger = logging.getLogger("ferrule.link")
+
+LEAST_SETTABLE_SIZE, MOST_SETTABLE_SIZE = 1024, 100 * 1024 * 1024
 
 _read_progress = msgspec.json.Decoder(ProgressParams).decode
 
@@ -29,13 +30,20 @@ class LinkOptions(Struct, frozen=True):
 
     max_running: int = 100
     max_waiting: int = 1024
-    max_message_size: int = MAX_MESSAGE_SIZE
+    max_message_size: int = MOST_SETTABLE_SIZE
+    """The outermost bound; a carrier refuses what is over its own, which is lower."""
     allow_batch: bool = False
     ping_timeout: float = 5.0
     probe_on_timeout: bool = True
     keepalive_interval: float | None = None
     pong_timeout: float = 10.0
     max_missed: int = 1
+    tell_unreadable: bool = True
+    """Whether a peer is told that what it sent has no readable id; a client skips such lines."""
+
+    def __post_init__(self) -> None:
+        if not LEAST_SETTABLE_SIZE <= self.max_message_size <= MOST_SETTABLE_SIZE:
+            raise SetupError(f"max_message_size must be from 1 KiB to 100 MiB, not {self.max_message_size} bytes")
 
 
 DEFAULTS = LinkOptions()
@@ -56,6 +64,7 @@ class Asking:
         self._timer_at = 0.0
         self._keepalive: asyncio.TimerHandle | None = None
         self._missed = 0
+        self._ready: list[asyncio.Future[None]] = []
 
     def close(self, error: Exception | None = None) -> None:
         """End the link."""
@@ -70,8 +79,28 @@ class Asking:
     # -- we ask
 
     def ask(self, method: str, params: Any, channel: Channel) -> Awaitable[Raw]:
-        """Send a request of ours now; what is returned waits for its result."""
-        return self._result(self.start(method, params, channel))
+        """Send a request of ours, now if the peer is ready for it; what is returned waits for its result."""
+        if self.session.peer_ready:
+            return self._result(self.start(method, params, channel))
+        return self._ask_when_ready(method, params, channel)
+
+    async def _ask_when_ready(self, method: str, params: Any, channel: Channel) -> Raw:
+        ready: asyncio.Future[None] = self.loop.create_future()
+        self._ready.append(ready)
+        await ready
+        return await self._result(self.start(method, params, channel))
+
+    def peer_is_ready(self) -> None:
+        """Learn that the peer takes requests of ours from now on."""
+        self.session.peer_ready = True
+        self.wake_askers()
+
+    def wake_askers(self) -> None:
+        """Let go on whoever waits for the peer to be ready."""
+        waiting, self._ready = self._ready, []
+        for ready in waiting:
+            if not ready.done():
+                ready.set_result(None)
 
     async def request(self, method: str, params: Any, **options: Any) -> Raw:
         """Send a request of ours on the link's own channel and wait for its result."""
@@ -96,11 +125,8 @@ class Asking:
         awaited = self.session.expect(method, self.loop.create_future(), now)
         if on_progress is not None:
             awaited.on_progress = on_progress
-        if timeout is not None:
-            awaited.timeout = timeout
-            awaited.deadline = deadline = now + timeout
-            if limit is not None:
-                awaited.limit = now + limit
+        if timeout is not None or limit is not None:
+            deadline = awaited.allow(now, timeout, limit)
             if self._timer is None or deadline < self._timer_at:
                 self.arm(deadline)
         try:
@@ -183,20 +209,23 @@ class Asking:
 
     def _may_probe(self, awaited: Awaited) -> bool:
         probing = self.options.probe_on_timeout and awaited.method not in {"ping", "initialize"}
-        return probing and self.session.peer is not None and not self.closed
+        has_ping = self.session.peer is not None and "ping" in self.session.methods
+        return probing and has_ping and not self.closed
 
     async def _probe(self, awaited: Awaited, waited: float) -> None:
         """Find out whether only the answer is missing or the peer is gone."""
         what = f"{awaited.method} got no answer within {waited:.3g} s"
-        error: Exception = TimedOut(f"{what}; the peer still answers pings")
+        error: TimedOut = ConnectionTimedOut(f"{what}, and the peer does not answer pings")
         try:
             await self.request("ping", {}, timeout=self.options.ping_timeout)
+            error = TimedOut(f"{what}; the peer still answers pings")
         except PeerError:
+            error = TimedOut(f"{what}; the peer still answers, though not to pings")
+        except CallFailed:
             pass
-        except (TimedOut, LinkLost):
-            error = ConnectionTimedOut(f"{what}, and the peer does not answer pings")
-        if not awaited.waiter.done():
-            awaited.waiter.set_exception(error)
+        finally:
+            if not awaited.waiter.done():
+                awaited.waiter.set_exception(error)
 
     def keep_alive(self) -> None:
         """Ping the peer from time to time, and close the link when it stays silent."""
@@ -216,6 +245,8 @@ class Asking:
 
     def ponged(self, alive: bool) -> None:
         """Learn whether the peer answered a keep-alive ping."""
+        if self.closed:
+            return
         if alive:
             self._missed = 0
         else:

@@ -18,6 +18,7 @@ from ferrule.errors import (
     Cancelled,
     EncodeError,
     Internal,
+    InvalidAnswer,
     InvalidRequest,
     MessageTooLarge,
     Refusal,
@@ -29,7 +30,7 @@ from ferrule.runtime.asking import DEFAULTS, Asking, LinkOptions, lost
 from ferrule.runtime.batch import BatchChannel
 from ferrule.runtime.dispatch import Dispatcher, unencodable
 from ferrule.schema.methods import Method
-from ferrule.schema.notices import PROGRESS
+from ferrule.schema.notices import INITIALIZED, PROGRESS
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.codec import Decoded, Unreadable, decode
 from ferrule.wire.messages import Message, Request, Success
@@ -60,6 +61,7 @@ class Link(Asking):
         self.draining = False
         self._on_closed = on_closed
         self._line: deque[Call] = deque()
+        self._standing = 0
         self._idle: list[asyncio.Future[None]] = []
 
     # -- what a carrier drives
@@ -74,7 +76,7 @@ class Link(Asking):
         try:
             message = decode(frame, self._max_size)
         except Unreadable as unreadable:
-            channel.send(self.session.refuse(unreadable.id, unreadable.refusal))
+            self._unreadable(unreadable, channel)
             return
         kind = type(message)
         if kind is Request:
@@ -86,6 +88,21 @@ class Link(Asking):
             self._batch(message, channel)  # type: ignore[arg-type]
         else:
             self._event(message, channel)  # type: ignore[arg-type]
+
+    def _unreadable(self, unreadable: Unreadable, channel: Channel) -> bool:
+        """Answer what cannot be read; a response is no question, its id is one of ours: whoever waits for it fails."""
+        response, why = unreadable.response, unreadable.refusal.message
+        awaited = self.session.awaited.pop(unreadable.id, None) if response else None  # type: ignore[arg-type]
+        if awaited is not None:
+            if not awaited.waiter.done():
+                awaited.waiter.set_exception(InvalidAnswer(f"the answer to {awaited.method} is malformed: {why}"))
+            return False
+        identity = UNSET if response else unreadable.id
+        if self.session.one_way or (identity is UNSET and not self.options.tell_unreadable):
+            logger.error("skipped a message that cannot be read: %s", why)
+            return False
+        channel.send(self.session.refuse(identity, unreadable.refusal))
+        return True
 
     def frame_refused(self, max_size: int, channel: Channel) -> None:
         """Answer a frame that was over the limit and never read."""
@@ -107,14 +124,30 @@ class Link(Asking):
         try:
             call = self.session.admit(request, channel)
         except Refusal as refusal:
-            channel.send(self.session.refuse(request.id, refusal))
+            self._refuse(request, refusal, channel)
             return
         if request.method in self._instant:
             self._finish(call, self.dispatcher.run_now(call, self._instant[request.method]))
-        elif len(self.session.running) > self._max_running and not call.row.standing:
+        elif len(self.session.running) > self._max_running and self._full(call):
             self._wait_in_line(call)
         else:
             call.task = self._begin(self._run(call, self._finish))
+            if call.row.standing:
+                self._standing += 1
+
+    def _refuse(self, request: Request, refusal: Refusal, channel: Channel) -> None:
+        if self.session.one_way:
+            logger.warning("ignored: the request %s, which this server may not send", request.method)
+        else:
+            channel.send(self.session.refuse(request.id, refusal))
+
+    @property
+    def _slots_taken(self) -> int:
+        """How many calls hold a slot; those that wait in line and those that stand for long hold none."""
+        return len(self.session.running) - len(self._line) - self._standing
+
+    def _full(self, call: Call) -> bool:
+        return not call.row.standing and self._slots_taken > self._max_running
 
     def _wait_in_line(self, call: Call) -> None:
         if len(self._line) >= self.options.max_waiting:
@@ -130,6 +163,8 @@ class Link(Asking):
             except EncodeError as error:
                 failure = unencodable(call, error)
                 call.channel.send(refused(call.id, failure, call.era.code(failure)))
+            if self._standing and call.row.standing:
+                self._standing -= 1
         call.task = None
         if self._line:
             self._start_waiting()
@@ -137,10 +172,9 @@ class Link(Asking):
             self._wake()
 
     def _start_waiting(self) -> None:
-        while self._line and len(self.session.running) - len(self._line) < self.options.max_running:
+        while self._line and self._slots_taken < self._max_running:
             call = self._line.popleft()
-            if not call.cancelled:
-                call.task = self._begin(self._run(call, self._finish))
+            call.task = self._begin(self._run(call, self._finish))
 
     def _event(self, message: Message, channel: Channel) -> None:
         event = self.session.receive(message, channel)
@@ -164,6 +198,10 @@ class Link(Asking):
             call.on_cancel()
         if call.task is not None:
             self.scope.cancel(call.task)
+        elif call in self._line:
+            self._line.remove(call)
+        if call.row.standing:
+            self._standing -= 1
         if self._line:
             self._start_waiting()
         if self._idle and not self.session.running:
@@ -172,8 +210,10 @@ class Link(Asking):
     def _note(self, note: Note) -> None:
         if note.method == PROGRESS:
             self.progress(note.params)
-        else:
-            self.dispatcher.note(note)
+            return
+        if note.method == INITIALIZED:
+            self.peer_is_ready()
+        self.dispatcher.note(note)
 
     def _batch(self, items: list[Decoded], channel: Channel) -> None:
         peer = self.session.peer
@@ -184,7 +224,8 @@ class Link(Asking):
         replies = BatchChannel(channel, expected)
         for item in items:
             if isinstance(item, Unreadable):
-                replies.send(self.session.refuse(item.id, item.refusal))
+                if not self._unreadable(item, replies):
+                    replies.dropped()
             elif isinstance(item, Request):
                 self._batched(item, replies)
             else:
@@ -245,6 +286,7 @@ class Link(Asking):
         for awaited in self.session.close(Phase.ERROR if error else Phase.CLOSED):
             if not awaited.waiter.done():
                 awaited.waiter.set_exception(lost(error))
+        self.wake_askers()
         self._wake()
         if self._on_closed is not None:
             self._on_closed(self, error)

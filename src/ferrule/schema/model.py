@@ -112,7 +112,7 @@ class Page(Params, kw_only=True):
 
 
 class Result(Model, kw_only=True):
-    """Any result; `result_type` and the cache hints exist from 2026-07-28 on."""
+    """Any result; its kind is named in the stateless era only."""
 
     result_type: str | None = None
     meta: dict[str, Any] | None = field(default=None, name="_meta")

@@ -15,6 +15,7 @@ from ferrule.schema.elicitation import ElicitResult
 from ferrule.schema.model import Model
 from ferrule.schema.sampling import SamplingMessage
 from ferrule.server.schemas import schema_of
+from ferrule.validation.checking import given_schema
 
 _read_answer = msgspec.json.Decoder(ElicitResult).decode
 
@@ -63,7 +64,23 @@ def _form(schema: Any) -> dict[str, Any]:
         return {"type": "object", "properties": {}}
     if isinstance(schema, Mapping):
         return _checked(dict(schema))
-    return _checked(_inlined(_single(schema) if is_primitive(schema) else schema_of(schema)))
+    form = _inlined(_single(schema) if is_primitive(schema) else schema_of(schema))
+    form["properties"] = {name: _with_text_choices(rules) for name, rules in form.get("properties", {}).items()}
+    return _checked(form)
+
+
+def _with_text_choices(rules: Any) -> Any:
+    """Write the choices of a form as text, which is all a form can offer; the answer is read back into the type."""
+    if isinstance(rules, list):
+        return [_with_text_choices(part) for part in rules]
+    if not isinstance(rules, dict):
+        return rules
+    rules = {key: _with_text_choices(part) if key in {"items", "anyOf"} else part for key, part in rules.items()}
+    if "enum" in rules:
+        rules |= {"type": "string", "enum": [str(choice) for choice in rules["enum"]]}
+        if rules.get("default") is not None:
+            rules["default"] = str(rules["default"])
+    return rules
 
 
 def is_primitive(schema: Any) -> bool:
@@ -114,6 +131,8 @@ def _field(name: str, rules: dict[str, Any]) -> dict[str, Any]:
     if "enum" in rules and "type" not in rules:
         rules = {"type": "string", **rules}
     kind = rules.get("type")
+    if not all(isinstance(choice, str) for choice in rules.get("enum", ())):
+        raise SetupError(f"elicitation field {name!r}: the choices of a form are text")
     if kind == "array":
         items = rules.get("items", {})
         if not ("enum" in items or "anyOf" in items):
@@ -146,14 +165,25 @@ def read_elicitation(raw: Raw, schema: Any) -> Elicitation:
     if answer.action != "accept":
         return Elicitation(answer.action)
     content: Any = answer.content or {}
-    if schema is None or isinstance(schema, Mapping):
+    if schema is None:
         return Elicitation(answer.action, content or None)
+    if isinstance(schema, Mapping):
+        return Elicitation(answer.action, _fitting(content, schema))
     try:
         if is_primitive(schema):
             return Elicitation(answer.action, msgspec.convert(content.get(SINGLE_FIELD), schema, strict=False))
         return Elicitation(answer.action, msgspec.convert(content, schema, strict=False))
     except msgspec.ValidationError as reason:
         raise InvalidParams(f"The answer to the elicitation does not fit its form: {reason}") from None
+
+
+def _fitting(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Hold an answer to the schema it was asked by: a client may not have."""
+    _, checker = given_schema(_form(schema), "the requested schema")
+    found = checker.violations(content, len(msgspec.json.encode(content)))
+    if found:
+        raise InvalidParams(f"The answer to the elicitation does not fit its form: {found[0].path} {found[0].message}")
+    return content
 
 
 def sample_question(messages: Any, max_tokens: int, key: str, options: Mapping[str, Any]) -> Question:

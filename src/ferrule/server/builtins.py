@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 from msgspec import Raw
 
-from ferrule.errors import CapabilityOff
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
 from ferrule.runtime.dispatch import Handler, Instant, NoteHandler
 from ferrule.schema.lifecycle import DiscoverResult, InitializeResult
+from ferrule.schema.methods import METHODS
 from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult
 from ferrule.schema.notices import (
     ACKNOWLEDGED,
@@ -23,7 +23,7 @@ from ferrule.schema.notices import (
     TOOLS_CHANGED,
     ListenFilter,
 )
-from ferrule.server.catalogue import Catalogue
+from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
 from ferrule.server.subscriptions import Listener, to_channel
 from ferrule.wire.messages import Notification
@@ -65,12 +65,20 @@ class Builtins:
     def handlers(self) -> dict[str, Handler]:
         """What runs somebody's code, or waits."""
         server = self._server
-        return {
+        handlers: dict[str, Handler] = {
             "tools/call": server.tools.call,
             "resources/read": server.resources.read,
             "prompts/get": server.prompts.fill,
             "completion/complete": server.completions.complete,
             "subscriptions/listen": self.listen,
+        }
+        declared = server.settings.capabilities
+        if declared is None:
+            return handlers
+        needed = {name: METHODS[name].capability for name in handlers}
+        return {
+            name: handler if server_offers(declared, needed[name]) else _refusing(needed[name])
+            for name, handler in handlers.items()
         }
 
     def notes(self) -> dict[str, NoteHandler]:
@@ -141,20 +149,25 @@ class Builtins:
         tag = {SUBSCRIPTION_KEY: call.id}
         listener = Listener(to_channel(call.channel), kinds, honoured.resource_subscriptions or (), call.id)
         call.channel.send(Notification(ACKNOWLEDGED, {"_meta": tag, "notifications": honoured}))
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        call.on_cancel = lambda: None if ended.done() else ended.set_result(None)
+        ended = asyncio.Event()
+
+        def end() -> None:
+            self._server.subscriptions.remove(listener)
+            ended.set()
+
+        call.on_cancel = end
         self._server.subscriptions.add(listener)
         try:
-            await ended
+            await ended.wait()
         finally:
-            self._server.subscriptions.remove(listener)
+            end()
         return EmptyResult(meta=tag)
 
     def _honoured(self, wanted: ListenFilter) -> tuple[ListenFilter, list[str]]:
         """Choose of what is wanted what this server offers."""
         kinds = [kind for kind, flag in FLAGS.items() if getattr(wanted, flag) and self._tells(flag)]
         uris = wanted.resource_subscriptions if self._offers("resources.subscribe") else None
-        granted = {FLAGS[kind]: True for kind in kinds}
+        granted: dict[str, Any] = {FLAGS[kind]: True for kind in kinds}
         return ListenFilter(resource_subscriptions=list(uris) if uris else None, **granted), kinds
 
     def _tells(self, flag: str) -> bool:
@@ -168,6 +181,8 @@ class Builtins:
             raise off(capability)
 
 
-def off(capability: str) -> CapabilityOff:
-    """Make the refusal of a request for something the server does not declare."""
-    return CapabilityOff(f"Method not found: this server offers no {capability}", {"capability": capability})
+def _refusing(capability: str) -> Handler:
+    async def refuse(call: Call) -> NoReturn:
+        raise off(capability)
+
+    return refuse

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from ferrule.errors import InvalidParams, SetupError
+from ferrule.errors import CapabilityOff, InvalidParams, SetupError
 from ferrule.protocol.call import Call
 from ferrule.schema.model import PagedResult
 
@@ -20,6 +20,12 @@ Entry = TypeVar("Entry")
 _write = msgspec.json.Encoder().encode
 
 CURSOR_MARK = b"after:"
+MAX_DIGITS = 20
+
+
+def off(capability: str) -> CapabilityOff:
+    """Make the refusal of a request for something the server does not offer."""
+    return CapabilityOff(f"Method not found: this server offers no {capability}", {"capability": capability})
 
 
 class Catalogue(Generic[Entry]):
@@ -90,7 +96,7 @@ class Catalogue(Generic[Entry]):
         end = start + len(listed)
         result = self._result(listed)
         if end < len(self._entries):
-            result.next_cursor = base64.urlsafe_b64encode(CURSOR_MARK + str(end).encode()).decode()
+            result.next_cursor = _cursor(end)
         return result
 
     def _position(self, cursor: str | None) -> int:
@@ -101,6 +107,12 @@ class Catalogue(Generic[Entry]):
         except (binascii.Error, ValueError):
             mark = b""
         digits = mark.removeprefix(CURSOR_MARK)
-        if digits == mark or not digits.isdigit() or not 0 < int(digits) < len(self._entries):
+        # Only what `_make` writes is taken, so that nobody can make us keep the same entries under many cursors.
+        start = int(digits) if digits.isdigit() and len(digits) < MAX_DIGITS else 0
+        if not 0 < start < len(self._entries) or start % self.page_size or cursor != _cursor(start):
             raise InvalidParams("Invalid cursor: it is not one this server gave for the list as it is now")
-        return int(digits)
+        return start
+
+
+def _cursor(start: int) -> str:
+    return base64.urlsafe_b64encode(CURSOR_MARK + str(start).encode()).decode()

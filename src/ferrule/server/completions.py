@@ -6,10 +6,11 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import CapabilityOff, InvalidParams
+from ferrule.errors import InvalidParams
 from ferrule.protocol.call import Call
 from ferrule.schema.completion import CompleteResult, Completion, PromptReference
 from ferrule.server.binding import Binding
+from ferrule.server.catalogue import off
 from ferrule.server.context import Context
 from ferrule.server.threads import Bulkhead
 
@@ -68,8 +69,8 @@ class Completions:
 
     async def complete(self, call: Call) -> CompleteResult:
         """Answer `completion/complete`."""
-        if not self.offered:
-            raise CapabilityOff("Method not found: this server completes nothing", {"capability": "completions"})
+        if self._server.capabilities.completions is None:
+            raise off("completions")
         target, binding = self._find(call)
         name = call.params.argument.name
         completer = next(
@@ -96,12 +97,14 @@ class Completions:
 
 
 def _choices(binding: Binding) -> dict[str, list[str]]:
-    properties = binding.input_schema.get("properties", {})
-    return {
-        name: [str(value) for value in rules["enum"]]
-        for name, rules in properties.items()
-        if isinstance(rules, dict) and "enum" in rules
-    }
+    """Give the values each parameter may have, where its type lists them; an optional one counts as well."""
+    choices = {}
+    for name, rules in binding.input_schema.get("properties", {}).items():
+        kinds = rules.get("anyOf", [rules]) if isinstance(rules, dict) else []
+        values = [str(value) for kind in kinds for value in kind.get("enum", ())]
+        if values:
+            choices[name] = values
+    return choices
 
 
 def _ranked(values: Any) -> Completion:

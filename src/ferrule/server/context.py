@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from ferrule.errors import Declined, SetupError, ToolError
+from ferrule.errors import Cancelled, Declined, SetupError, ToolError
 from ferrule.protocol.call import Call, Peer
 from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.model import Implementation, LogLevel
-from ferrule.schema.notices import LOG_MESSAGE, PROGRESS
+from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, ProgressParams
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.server.asking import Elicitation, elicit_question, read_elicitation, sample_question, url_question
@@ -104,7 +104,7 @@ class Context:
         """Tell the client how far the work is; does nothing when it did not ask to know."""
         call = self._call
         token = None if call.meta is None else call.meta.progress_token
-        if token is None or call.cancelled:
+        if token is None or not self.server.links.running(call):
             return
         if call.progressed is not None and progress <= call.progressed:
             logger.warning(
@@ -114,12 +114,8 @@ class Context:
         call.progressed = progress
         if not self.server.links.may_tell_progress(call):
             return
-        params: dict[str, Any] = {"progressToken": token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        call.channel.send(Notification(PROGRESS, params))
+        params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
+        call.channel.send(Notification(PROGRESS, call.peer.revision.trim(params)))
         await call.channel.wait_writable()
 
     progress = report_progress
@@ -200,7 +196,10 @@ class Context:
             raise ToolError(f"the client gave no usable roots: {reason}") from None
 
     async def step(self, name: str, deed: Callable[[], Any] | Awaitable[Any]) -> Any:
-        """Do something that must not happen twice: what it gives is remembered over the rounds of this call."""
+        """Do something that must not happen twice: what it gives is remembered over the rounds of this call.
+
+        It is remembered as JSON and given so in every round, also in the one that does it.
+        """
         answers = self._answers()
         place = answers.place_step(name)
         known = answers.find_step(place)
@@ -211,8 +210,9 @@ class Context:
         value = deed() if callable(deed) else deed
         if inspect.isawaitable(value):
             value = await value
-        answers.keep_step(place, Raw(_write(value)))
-        return value
+        written = Raw(_write(value))
+        answers.keep_step(place, written)
+        return _read_any(written)
 
     def _answers(self) -> Answers:
         call = self._call
@@ -227,6 +227,8 @@ class Context:
         known = [answers.find(place, question) for place, question in zip(places, questions, strict=True)]
         missing = [(p, q) for p, q, answer in zip(places, questions, known, strict=True) if answer is None]
         if missing:
+            if not self.server.links.running(self._call):
+                raise Cancelled("the call has ended")
             fresh = iter(await _all(self._call.era.ask(self._call, missing)))
             return [next(fresh) if answer is None else answer for answer in known]
         return [answer for answer in known if answer is not None]
@@ -264,12 +266,12 @@ class SyncContext:
         attribute = getattr(self._context, name)
         if not inspect.iscoroutinefunction(attribute):
             return attribute
-        loop = self._context.server.loop
+        loop, call = self._context.server.loop, self._context.call
 
         def wait(*args: Any, **kwargs: Any) -> Any:
             if loop is None or _running_loop() is loop:
                 raise SetupError(f"ctx.sync.{name} would block the event loop: use `await ctx.{name}` in async code")
-            return _run_in(loop, attribute(*args, **kwargs))
+            return _run_in(loop, call, attribute(*args, **kwargs))
 
         return wait
 
@@ -281,16 +283,26 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in the loop from a thread; a BaseException such as Need comes back as itself."""
+def _run_in(loop: asyncio.AbstractEventLoop, call: Call, work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in the loop from a thread, no longer than the call itself runs."""
 
     async def contained() -> tuple[Any, BaseException | None]:
+        """Give what the work raises, for the thread to raise: also a BaseException such as Need."""
+        waiting, owner = asyncio.current_task(), call.task
+
+        def give_up(_: Any) -> None:
+            if waiting is not None:
+                waiting.cancel()
+
+        if owner is not None:
+            owner.add_done_callback(give_up)
         try:
             return await work, None
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # handed to the thread, which raises it where it belongs
-            return None, error
+        except BaseException as error:
+            return None, Cancelled("the call has ended") if isinstance(error, asyncio.CancelledError) else error
+        finally:
+            if owner is not None:
+                owner.remove_done_callback(give_up)
 
     value, error = asyncio.run_coroutine_threadsafe(contained(), loop).result()
     if error is not None:

@@ -76,11 +76,15 @@ class Links:
 
     def ready(self, channel: Channel) -> None:
         """A client is ready to hear from us: of changed lists, and whether it still lives."""
-        for link, state in self._states.items():
-            if link.channel is channel:
-                link.session.peer_ready = True
-                self._subscriptions.add(state.listener)
-                link.keep_alive()
+        link = self.at(channel)
+        if link is not None:
+            link.session.peer_ready = True
+            self._subscriptions.add(self._states[link].listener)
+            link.keep_alive()
+
+    def at(self, channel: Channel) -> Link | None:
+        """Give the link whose own channel this is."""
+        return next((link for link in self._states if link.channel is channel), None)
 
     def _silent(self, link: Link) -> None:
         if link.session.peer is None and not link.session.modern and link.channel is not None:
@@ -111,7 +115,11 @@ class Links:
             state = self._states.get(self.of(call))
             return state is not None and rank >= state.log_level
         level = call.peer.log_level
-        return level is not None and rank >= LEVELS[level]
+        return level is not None and rank >= LEVELS[level] and self.running(call)
+
+    def running(self, call: Call) -> bool:
+        """Tell whether a call is neither answered nor cancelled yet."""
+        return self.of(call).session.running.get(call.id) is call
 
     def may_tell_progress(self, call: Call) -> bool:
         """Tell whether one more progress notice may go out on this call's link now."""

@@ -71,13 +71,16 @@ class LocalCalls:
 
 def _local(server: Server, name: str, params: Any = None) -> Call:
     """Make a call that nobody sent."""
-    server.changes.loop = server.changes.loop or asyncio.get_running_loop()
+    if server.loop is None or server.loop.is_closed():
+        server.changes.begin(asyncio.get_running_loop())
     link = server.link(Origin(carrier="memory"))
     server.links.forget(link, None)
     peer = Peer(NEWEST, ClientCapabilities())
-    return Call(
+    call = Call(
         0, METHODS[name], params, Raw(b"{}"), None, server.handshake, peer, Nowhere(), link.session.origin, link
     )
+    link.session.running[call.id] = call
+    return call
 
 
 class Nowhere:

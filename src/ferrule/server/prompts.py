@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ferrule.errors import CapabilityOff, InvalidParams, PromptNotFound, Refusal
+from ferrule.errors import InvalidParams, PromptNotFound, Refusal
 from ferrule.protocol.call import Call
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.prompts import GetPromptResult, ListPromptsResult, Prompt, PromptArgument, PromptMessage
 from ferrule.server.binding import Binding, InvalidArguments, bind
-from ferrule.server.catalogue import Catalogue
+from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
 from ferrule.server.results import prompt_of
 from ferrule.server.threads import Bulkhead
@@ -113,8 +113,8 @@ class Prompts:
             raise InvalidParams(f"Invalid arguments for the prompt {call.params.name!r}: {error}") from None
 
     def _missing(self, name: str) -> Refusal:
-        if not len(self.catalogue):
-            return CapabilityOff("Method not found: this server offers no prompts", {"capability": "prompts"})
+        if self._server.capabilities.prompts is None:
+            return off("prompts")
         return PromptNotFound(name, self.catalogue.hint(name))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ferrule.errors import CapabilityOff, InvalidUri, ResourceNotFound, SetupError
+from ferrule.errors import InvalidUri, ResourceNotFound, SetupError
 from ferrule.protocol.call import Call
 from ferrule.schema.content import ResourceContents
 from ferrule.schema.model import Annotations, Icon
@@ -21,7 +21,7 @@ from ferrule.schema.resources import (
     ResourceTemplate,
 )
 from ferrule.server.binding import Binding, InvalidArguments, bind
-from ferrule.server.catalogue import Catalogue
+from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
 from ferrule.server.results import contents_of
 from ferrule.server.threads import Bulkhead
@@ -121,8 +121,8 @@ class Resources:
 
     async def read(self, call: Call) -> ReadResourceResult:
         """Answer `resources/read`."""
-        if not self.offered:
-            raise CapabilityOff("Method not found: this server offers no resources", {"capability": "resources"})
+        if self._server.capabilities.resources is None:
+            raise off("resources")
         return await self.read_uri(call.params.uri, lambda: Context(call, self._server))
 
     async def read_uri(self, uri: str, context: Callable[[], Context | None]) -> ReadResourceResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +19,8 @@ from ferrule.schema.prompts import GetPromptResult, PromptMessage
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.schemas import encode_hook
+
+logger = logging.getLogger("ferrule.results")
 
 _encode = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
 
@@ -156,20 +159,31 @@ def prompt_of(value: Any, description: str | None) -> GetPromptResult:
     if isinstance(value, GetPromptResult):
         return copy.copy(value)
     parts = value if isinstance(value, list | tuple) else [value]
-    return GetPromptResult(description=description, messages=[_message(part) for part in parts])
+    return GetPromptResult(description=description, messages=[message for part in parts for message in _messages(part)])
 
 
-def _message(part: Any) -> PromptMessage:
+def _messages(part: Any) -> list[PromptMessage]:
+    """Make messages of one part: of several blocks under one role, as many messages."""
+    role, content = "user", part
     if isinstance(part, PromptMessage):
-        return part
-    if isinstance(part, Mapping) and part.keys() >= {"role", "content"}:
-        role: Role = "assistant" if part["role"] == "assistant" else "user"
-        return PromptMessage(role=role, content=_block(part["content"]))
-    return PromptMessage(role="user", content=_block(part))
+        role, content = part.role, part.content
+    elif isinstance(part, Mapping) and part.keys() >= {"role", "content"}:
+        role, content = part["role"], part["content"]
+    return [PromptMessage(role=_role(role), content=block) for block in _prompt_blocks(content)]
 
 
-def _block(value: Any) -> ContentBlock:
-    if isinstance(value, Mapping) and "type" in value:
-        block: ContentBlock = msgspec.convert(value, ContentBlock)
-        return block
-    return blocks(value)[0]
+def _role(given: str) -> Role:
+    if given == "assistant":
+        return "assistant"
+    if given != "user":
+        logger.warning("a prompt message has the role %r, which MCP does not have: sent as 'user'", given)
+    return "user"
+
+
+def _prompt_blocks(content: Any) -> list[ContentBlock]:
+    if isinstance(content, Mapping) and "type" in content:
+        block: ContentBlock = msgspec.convert(content, ContentBlock)
+        return [block]
+    if isinstance(content, list | tuple):
+        return [block for item in content for block in _prompt_blocks(item)]
+    return blocks(content)

@@ -25,7 +25,7 @@ from ferrule.runtime.dispatch import Dispatcher, Handler, Middleware
 from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
-from ferrule.schema.model import Implementation, MetaOnly, Params, Result
+from ferrule.schema.model import EmptyResult, Implementation, MetaOnly, Params, Result
 from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
 from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
@@ -40,7 +40,7 @@ from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Listener, Subscriptions
-from ferrule.server.threads import Threads
+from ferrule.server.threads import Bulkhead, Threads
 from ferrule.server.tools import ToolOptions, Tools
 from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
@@ -69,7 +69,7 @@ class Server(LocalCalls):
     ) -> None:
         try:
             self.settings = ServerSettings(**options)
-        except TypeError as reason:
+        except (TypeError, SetupError) as reason:
             raise SetupError(f"Server: {reason}") from None
         settings = self.settings
         self.name = name
@@ -92,12 +92,13 @@ class Server(LocalCalls):
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
         self.subscriptions = Subscriptions()
-        self.changes = Changes(self.subscriptions, settings.list_changed_interval)
+        self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
         self.lifespan_value: Any = None
         self._lifespan = lifespan
         self._lifespan_exit: contextlib.AsyncExitStack | None = None
         self._users = 0
         self._lock: asyncio.Lock | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
         self._listeners: list[TransportListener] = []
         self._middleware: list[Middleware] = []
         self._methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
@@ -267,7 +268,14 @@ class Server(LocalCalls):
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Listener:
         """Let a function of this process hear of a resource; gives what `unsubscribe` takes."""
-        listener = Listener(lambda _, params: callback(params["uri"]), uris=(uri,))
+
+        def tell(method: str, params: dict[str, Any]) -> None:
+            try:
+                callback(params["uri"])
+            except Exception:
+                logger.exception("a subscriber of %s failed", uri)
+
+        listener = Listener(tell, uris=(uri,))
         self.subscriptions.add(listener)
         return listener
 
@@ -313,8 +321,15 @@ class Server(LocalCalls):
 
     def roots_changed(self, note: Note) -> None:
         """Learn that a client's roots changed."""
+        link = self.links.at(note.channel)
         for handler in self._roots_handlers:
-            handler()
+            try:
+                value = handler()
+            except Exception:
+                logger.exception("a handler of changed roots failed")
+            else:
+                if inspect.iscoroutine(value) and link is not None:
+                    link.scope.spawn(value)
 
     def wants_log(self, call: Call, rank: int) -> bool:
         """Tell whether the caller wants a log message of this rank."""
@@ -324,13 +339,14 @@ class Server(LocalCalls):
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
-        if self._lock is None:
-            self._lock = asyncio.Lock()
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._home is not loop:
+            self._lock, self._home = asyncio.Lock(), loop
         async with self._lock:
             self._users += 1
             if self._users > 1:
                 return
-            self.changes.loop = asyncio.get_running_loop()
+            self.changes.begin(loop)
             try:
                 await self._enter_lifespan()
             except BaseException:
@@ -354,8 +370,10 @@ class Server(LocalCalls):
             if self._users == 0 and self._lifespan_exit is not None:
                 stack, self._lifespan_exit = self._lifespan_exit, None
                 self.lifespan_value = None
-                await stack.aclose()
-                self.changes.loop = None
+                try:
+                    await stack.aclose()
+                finally:
+                    self.changes.loop = None
 
     async def serve(self, *listeners: TransportListener) -> None:
         """Serve one or several transports until they end or `stop` is called."""
@@ -419,10 +437,12 @@ def _options(kind: type[Any], options: Mapping[str, Any], what: str) -> Any:
 
 def _extension(server: Server, fn: Callable[..., Any]) -> Handler:
     takes_context = len(inspect.signature(fn).parameters) > 1
+    bulkhead = Bulkhead(server.threads)
 
     async def handle(call: Call) -> Any:
-        value = fn(call.params, Context(call, server)) if takes_context else fn(call.params)
-        return await value if inspect.isawaitable(value) else value
+        given = (call.params, Context(call, server)) if takes_context else (call.params,)
+        value = await (fn(*given) if inspect.iscoroutinefunction(fn) else bulkhead.run(lambda: fn(*given)))
+        return EmptyResult() if value is None else value
 
     return handle
 

@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from msgspec import Struct
 
+from ferrule.errors import SetupError
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import Icon
@@ -28,6 +29,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     max_concurrent_per_session: int = 100
     max_waiting_per_session: int = 1024
     list_changed_interval: float = 0.1
+    update_interval: float = 0.0
     allow_batch: bool = False
     error_profile: str = "spec"
     versions: tuple[str, ...] = tuple(REVISIONS)
@@ -37,6 +39,37 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     request_state_lifetime: float = 600.0
     progress_rate: float = 1000.0
     shutdown_grace: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and value >= least):
+                raise SetupError(f"{name} must be a number of at least {least}, not {value!r}")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise SetupError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        unknown = [version for version in self.versions if version not in REVISIONS]
+        if unknown:
+            raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {', '.join(unknown)}")
+
+
+LEAST = {
+    "page_size": 1,
+    "tool_timeout": 0,
+    "init_timeout": 0,
+    "keepalive_interval": 0,
+    "pong_timeout": 0,
+    "max_missed": 1,
+    "max_concurrent_per_session": 1,
+    "max_waiting_per_session": 0,
+    "list_changed_interval": 0,
+    "update_interval": 0,
+    "cache_ttl": 0,
+    "request_state_lifetime": 0,
+    "progress_rate": 1,
+    "shutdown_grace": 0,
+}
+CHOICES = {"error_profile": ("spec", "erlmcp"), "cache_scope": ("private", "public")}
 
 
 class ServerOptions(TypedDict, total=False):
@@ -56,6 +89,7 @@ class ServerOptions(TypedDict, total=False):
     max_concurrent_per_session: int
     max_waiting_per_session: int
     list_changed_interval: float
+    update_interval: float
     allow_batch: bool
     error_profile: str
     versions: tuple[str, ...]

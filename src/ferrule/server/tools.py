@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ferrule.errors import (
     CapabilityNotSupported,
-    CapabilityOff,
     Declined,
     InvalidParams,
     Refusal,
@@ -27,8 +27,9 @@ from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
-from ferrule.server.catalogue import Catalogue
+from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.refusals import Refused
 from ferrule.server.results import UnwritableResult, Wrap, failed, wrapper_for
 from ferrule.server.threads import Bulkhead
 
@@ -40,6 +41,9 @@ logger = logging.getLogger("ferrule.tools")
 GOOD_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 MAX_DESCRIPTION = 10_000
 EXACT = (int, str, bool)
+ABANDONED_AFTER = 5.0
+SEED_FAILURE, SEED_TIMEOUT = -32031, -32032
+"""The numbers of the `erlmcp` error profile."""
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
@@ -102,9 +106,20 @@ class RegisteredTool:
 
     def finished(self, value: Any) -> CallToolResult:
         """Check and wrap what the tool gave; a value of just the declared plain type needs no check."""
-        if type(value) is not self.exact:
+        if isinstance(value, CallToolResult):
+            self._check_whole(value)
+        elif type(value) is not self.exact:
             self.binding.check_output(value)
         return self.wrap(value)
+
+    def _check_whole(self, result: CallToolResult) -> None:
+        """A result the tool made itself keeps the promise of its output schema too, unless it tells of a failure."""
+        if result.is_error or not self.binding.checks_output:
+            return
+        content = result.structured_content
+        if self.binding.wraps_output and isinstance(content, dict):
+            content = content.get("result")
+        self.binding.check_output(content)
 
 
 class Tools:
@@ -146,43 +161,89 @@ class Tools:
         context = Context(call, self._server) if entry.wants_context else None
         try:
             if entry.timeout is not None:
-                async with asyncio.timeout(entry.timeout):
-                    return await entry.run(call, context)
+                return await self._within(entry.timeout, call, entry, context)
             if entry.is_async:
                 value = await entry.invoke(call.params.arguments, context)
                 return entry.wrap(value) if type(value) is entry.exact else entry.finished(value)
             return await entry.run(call, context)
         except ToolError as error:
-            return error.result if isinstance(error.result, CallToolResult) else failed(error.message)
+            return self._told(call, error)
         except BaseException as error:
             return self._failure(call, entry, error)
+
+    async def _within(self, limit: float, call: Call, entry: RegisteredTool, context: Context | None) -> CallToolResult:
+        """Run a tool no longer than it may, also one that does not heed being cancelled."""
+        scope = self._server.links.of(call).scope
+        running = scope.spawn(_contained(entry.run(call, context)))
+        try:
+            await asyncio.wait({running}, timeout=limit)
+        finally:
+            if not running.done():
+                scope.cancel(running)
+        if running.done():
+            result, error = running.result()
+            if error is not None:
+                raise error
+            return result  # type: ignore[no-any-return]
+        asyncio.get_running_loop().call_later(ABANDONED_AFTER, _tell_abandoned, entry.name, running)
+        return self._failed(call, f"The tool {entry.name} did not finish within {limit:g} seconds", SEED_TIMEOUT)
+
+    def _failed(self, call: Call, message: str, seed_code: int) -> CallToolResult:
+        """Tell of a failure in the result; in the `erlmcp` profile, by its number."""
+        if self._by_number(call):
+            raise Refusal(message, code=seed_code)
+        return failed(message)
+
+    def _by_number(self, call: Call) -> bool:
+        return self._server.settings.error_profile == "erlmcp" and call.era is self._server.handshake
+
+    def _told(self, call: Call, error: ToolError) -> CallToolResult:
+        """Tell the model what the tool wants it to read."""
+        if isinstance(error, Refused) and self._by_number(call):
+            raise Refusal(error.message, error.data, code=error.code)
+        if isinstance(error.result, CallToolResult):
+            return copy.copy(error.result)
+        return self._failed(call, error.message, SEED_FAILURE)
 
     def _failure(self, call: Call, entry: RegisteredTool, error: BaseException) -> CallToolResult:
         """Tell the model what it can use; hide what it must not know."""
         if isinstance(error, InvalidArguments):
-            return _bad_arguments(call, entry, error)
-        if isinstance(error, TimeoutError) and entry.timeout is not None:
-            return failed(f"The tool {entry.name} did not finish within {entry.timeout:g} seconds")
+            return _bad_arguments(call, entry, error, in_result=not self._by_number(call))
         if isinstance(error, Declined | UnwritableResult | InvalidOutput):
             logger.error("the tool %s failed: %s", entry.name, error)
-            return failed(f"The tool {entry.name} failed: {error}")
+            return self._failed(call, f"The tool {entry.name} failed: {error}", SEED_FAILURE)
         if isinstance(error, CapabilityNotSupported) and not call.row.name.startswith("tasks/"):
             raise error
         if isinstance(error, Refusal | Need | asyncio.CancelledError) or need_within(error) is not None:
             raise error
-        return failed(f"The tool {entry.name} failed: {internal(f'the tool {entry.name}', error).message}")
+        masked = internal(f"the tool {entry.name}", error).message
+        return self._failed(call, f"The tool {entry.name} failed: {masked}", SEED_FAILURE)
 
     def _missing(self, name: str) -> Refusal:
-        if not len(self.catalogue):
-            return CapabilityOff("Method not found: this server offers no tools", {"capability": "tools"})
+        if self._server.capabilities.tools is None:
+            return off("tools")
         return ToolNotFound(name, self.catalogue.hint(name))
 
 
-def _bad_arguments(call: Call, entry: RegisteredTool, error: InvalidArguments) -> CallToolResult:
-    if call.peer.revision.faults_in_results:
+async def _contained(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """Wait for work; give what it raises instead of raising it, so that no SystemExit ends the loop."""
+    try:
+        return await work, None
+    except BaseException as error:
+        return None, error
+
+
+def _tell_abandoned(name: str, running: asyncio.Task[Any]) -> None:
+    if not running.done():
+        logger.error("the tool %s goes on %g seconds after it was cancelled: abandoned", name, ABANDONED_AFTER)
+
+
+def _bad_arguments(call: Call, entry: RegisteredTool, error: InvalidArguments, *, in_result: bool) -> CallToolResult:
+    if in_result and call.peer.revision.faults_in_results:
         return failed(f"Invalid arguments for the tool {entry.name}:\n{error}")
     violations = [{"path": v.path, "value": v.value, "rule": v.rule, "message": v.message} for v in error.violations]
-    raise InvalidParams(f"Invalid arguments for the tool {entry.name}: {error}", {"violations": violations})
+    told = "; ".join(str(error).splitlines())
+    raise InvalidParams(f"Invalid arguments for the tool {entry.name}: {told}", {"violations": violations})
 
 
 def _described(binding: Binding, options: ToolOptions) -> Tool:

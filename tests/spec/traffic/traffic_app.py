@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -145,14 +144,20 @@ def make_app(**options: Any) -> Server:
         "website_url": "https://example.com",
         "icons": ICONS,
         "capabilities": CAPABILITIES,
-        "page_size": 5,
+        "page_size": 2,
         "keepalive_interval": 0.2,
         "list_changed_interval": 0.02,
         "cache_ttl": 0.001,
         **options,
     }
     app = Server("traffic", version="1.2.3", instructions="Ask for anything.", **settings)
-    for offer in (offer_plain_tools, offer_failing_tools, offer_talking_tools, offer_asking_tools, offer_changing_tools):
+    for offer in (
+        offer_plain_tools,
+        offer_failing_tools,
+        offer_talking_tools,
+        offer_asking_tools,
+        offer_changing_tools,
+    ):
         offer(app)
     offer_resources(app)
     offer_prompts(app)
@@ -204,11 +209,9 @@ def offer_plain_tools(app: Server) -> None:
     async def numbers() -> CallToolResult:
         return CallToolResult(content=[TextContent("[1,2]")], structured_content=[1, 2])
 
-    app.add_tool(
-        "given",
-        lambda arguments: json.dumps(arguments),
-        schema={"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"},
-    )
+    @app.tool(schema={"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"})
+    async def given(arguments: Any) -> str:
+        return str(arguments)
 
 
 def offer_failing_tools(app: Server) -> None:
@@ -287,7 +290,7 @@ def offer_asking_tools(app: Server) -> None:
 
     @app.tool
     async def ask_forever(ctx: Context) -> str:
-        return (await ctx.elicit("wait for ever")).action
+        return (await ctx.sample("wait for ever")).text
 
     @app.tool
     async def ask_model(ctx: Context) -> str:
@@ -414,6 +417,10 @@ def offer_resources(app: Server) -> None:
 
     @app.resource("traffic://notes/{name}")
     async def note(name: str) -> str:
+        return name
+
+    @app.resource("traffic://pages/{name}")
+    async def page(name: str) -> str:
         return name
 
 

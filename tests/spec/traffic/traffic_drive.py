@@ -64,6 +64,8 @@ class Stage:
 
 async def sampling(params: Any) -> Any:
     """Answer as a model would."""
+    if "wait for ever" in str(params.messages):
+        await asyncio.sleep(60)
     if "refuse this" in str(params.messages):
         raise Refusal("User rejected sampling request", code=-1)
     if params.tools:
@@ -71,15 +73,15 @@ async def sampling(params: Any) -> Any:
         return CreateMessageResult(
             role="assistant", content=[use], model="m-1", stop_reason="toolUse", meta=traffic_app.META
         )
+    said = TextContent("said", annotations=traffic_app.HINTS, meta=traffic_app.META)
+    content = [said] if params.include_context == "thisServer" else said
     return CreateMessageResult(
-        role="assistant", content=TextContent("said"), model="m-1", stop_reason="endTurn", meta=traffic_app.META
+        role="assistant", content=content, model="m-1", stop_reason="endTurn", meta=traffic_app.META
     )
 
 
 async def elicitation(params: Any) -> Any:
     """Answer as a person would."""
-    if params.message == "wait for ever":
-        await asyncio.sleep(60)
     return FORM_ANSWERS.get(params.message, "decline")
 
 
@@ -176,7 +178,12 @@ async def prompt_and_complete(stage: Stage) -> None:
     client = stage.client
     await client.get_prompt("show", {"style": "plain"})
     await client.get_prompt("greet", {"name": "Ada", "tone": "casual"})
-    for name, arguments in (("greet", {}), ("greet", {"name": "A", "tone": "rude"}), ("gone", {}), ("broken_prompt", {})):
+    for name, arguments in (
+        ("greet", {}),
+        ("greet", {"name": "A", "tone": "rude"}),
+        ("gone", {}),
+        ("broken_prompt", {}),
+    ):
         await tried(client.get_prompt(name, arguments))
     typed = {"name": "style", "value": "s"}
     await tried(client.complete("show", typed))
@@ -232,10 +239,10 @@ async def stop(call: asyncio.Task[Any]) -> None:
 
 async def give_up_while_asked(stage: Stage) -> None:
     """Cancel a call whose server waits for an answer: the server then cancels its own question."""
-    question = "elicitation/create"
-    before = len(stage.recorder.sent("server", question))
-    if stage.stateless or not any(stage.recorder.sent("server", question)):
+    if stage.stateless:
         return
+    question = "sampling/createMessage"
+    before = len(stage.recorder.sent("server", question))
     waiting = asyncio.create_task(stage.client.call_tool("ask_forever"))
     await stage.until_heard(question, before + 1)
     waiting.cancel()

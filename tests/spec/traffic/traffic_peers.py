@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import traffic_app
 import traffic_drive
-from traffic_record import R2, R3, R4, R5, Said, Traffic
+from traffic_record import R2, R4, R5, Said, Traffic, traffic_of
 
 from ferrule import Client, Server
-from ferrule.errors import FerruleError, ToolError
 from ferrule.testing import Recorder
 from ferrule.transports.memory import Memory
 from ferrule.wire.channel import Origin, Receiver
@@ -61,28 +60,28 @@ REFUSED: Sequence[tuple[str, Any]] = (
 """Requests that most revisions refuse."""
 
 
-class Badly:
-    """The far end of our server: says anything, and notes what it hears."""
+class FarEnd:
+    """The channel of a peer that notes what it hears."""
 
-    def __init__(self, server: Server, revision: str) -> None:
-        """Link up with the server."""
+    def __init__(self, revision: str, sender: str) -> None:
+        """Begin before anything is agreed on."""
         self.traffic = Traffic(revision, [], [])
         self.early = True
-        self._methods: dict[Any, str] = {}
-        self._next = 100
-        self.link: Receiver = server.link(Origin(carrier="memory"))
-        self.link.channel_opened(self)
-
-    # -- what the server sends
+        self.methods: dict[Any, str] = {}
+        self._sender = sender
 
     def send(self, message: Message | Sequence[Message]) -> None:
-        """Note a message of the server's."""
+        """Note a message of ours."""
         heard = msgspec.json.decode(encode(message))
         if isinstance(heard, list):
-            self.traffic.arrays.append(("server", heard))
+            self.traffic.arrays.append((self._sender, heard))
         for part in heard if isinstance(heard, list) else [heard]:
-            answers = None if "method" in part else self._methods.get(part.get("id"))
-            self.traffic.said.append(Said("server", part, answers, self.early))
+            answers = None if "method" in part else self.methods.get(part.get("id"))
+            self.traffic.said.append(Said(self._sender, part, answers, self.early))
+            self.heard(part)
+
+    def heard(self, message: dict[str, Any]) -> None:
+        """Do something about a message of ours."""
 
     async def wait_writable(self) -> None:
         """Never be slow."""
@@ -90,20 +89,33 @@ class Badly:
     def close(self, reason: str = "") -> None:
         """Be closed without a word."""
 
-    # -- what it hears
+    async def until_more_than(self, before: int) -> None:
+        """Wait until something more was heard."""
+        async with asyncio.timeout(traffic_drive.PATIENCE):
+            while len(self.traffic.said) <= before:
+                await asyncio.sleep(0)
+
+
+class BadClient(FarEnd):
+    """Asks our server anything."""
+
+    def __init__(self, server: Server, revision: str) -> None:
+        """Link up with the server."""
+        super().__init__(revision, "server")
+        self._next = 100
+        self.link: Receiver = server.link(Origin(carrier="memory"))
+        self.link.channel_opened(self)
 
     async def say(self, frame: bytes) -> None:
         """Send a frame and wait until something comes back."""
         before = len(self.traffic.said)
         self.link.frame_received(frame, self)
-        async with asyncio.timeout(traffic_drive.PATIENCE):
-            while len(self.traffic.said) == before:
-                await asyncio.sleep(0)
+        await self.until_more_than(before)
 
     def request(self, method: str, params: Any) -> dict[str, Any]:
         """Make a request with a new id."""
         self._next += 1
-        self._methods[self._next] = method
+        self.methods[self._next] = method
         return {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
 
     async def ask(self, method: str, params: Any) -> None:
@@ -121,11 +133,11 @@ class Badly:
         self.early = False
 
 
-async def ask_badly(revision: str) -> Traffic:
+async def ask_server_badly(revision: str) -> Traffic:
     """Ask our server everything wrongly, before and after a revision is agreed on."""
     server = traffic_app.make_app(keepalive_interval=None)
     await server.enter()
-    peer = Badly(server, revision)
+    peer = BadClient(server, revision)
     for frame in UNREADABLE:
         await peer.say(frame)
     await peer.ask("initialize", {"protocolVersion": revision})
@@ -138,7 +150,8 @@ async def ask_badly(revision: str) -> Traffic:
     for method, params in REFUSED:
         stamped = {**params, "_meta": STATELESS_META} if revision == R5 and isinstance(params, dict) else params
         await peer.ask(method, stamped)
-    await ask_stamped_badly(peer)
+    if revision == R5:
+        await ask_stamped_badly(peer)
     await ask_in_arrays(peer)
     peer.link.frame_refused(SMALL_LIMIT, peer)
     peer.link.channel_lost(peer, None)
@@ -146,75 +159,151 @@ async def ask_badly(revision: str) -> Traffic:
     return peer.traffic
 
 
-async def ask_stamped_badly(peer: Badly) -> None:
+async def ask_stamped_badly(peer: BadClient) -> None:
     """Ask in the stateless era with metadata that is missing, wrong or too little."""
-    if peer.traffic.revision != R5:
-        return
     version, capabilities = STATELESS_META
     for meta in ({version: R5}, {version: "1900-01-01", capabilities: {}}, {version: R5, capabilities: 5}):
         await peer.ask("tools/list", {"_meta": meta})
     for tool in ("ask_form", "ask_url", "ask_model", "ask_model_with_tools", "ask_roots"):
         await peer.ask("tools/call", {"name": tool, "_meta": STATELESS_META})
-    spoilt = {"name": "ask_form", "requestState": "spoilt", "_meta": STATELESS_META}
-    await peer.ask("tools/call", spoilt)
-    await peer.ask("tools/call", {**spoilt, "requestState": None, "inputResponses": [1]})
+    for spoilt in ({"requestState": "spoilt"}, {"inputResponses": [1]}):
+        await peer.ask("tools/call", {"name": "ask_form", "_meta": STATELESS_META, **spoilt})
 
 
-async def ask_in_arrays(peer: Badly) -> None:
+async def ask_in_arrays(peer: BadClient) -> None:
     """Send arrays, which one revision answers and the others refuse."""
     parts = [peer.request("ping", {}), peer.request("no/such", {}), {"jsonrpc": "2.0", "id": 9}, [1]]
     parts.append(peer.request("initialize", {"protocolVersion": R2}))
     await peer.say(msgspec.json.encode(parts))
 
 
-async def crowd(revision: str) -> Traffic:
-    """Ask more at once than the server takes, and more in one message."""
+async def crowd_server(revision: str) -> Traffic:
+    """Ask more at once than the server takes."""
     server = traffic_app.make_app(max_concurrent_per_session=1, max_waiting_per_session=0, keepalive_interval=None)
-    recorder = Recorder(Memory(server, max_message_size=SMALL_LIMIT))
+    recorder = Recorder(Memory(server))
     async with traffic_drive.opened(recorder, revision) as stage:
-        calls = [asyncio.create_task(stage.client.call_tool("wait", timeout=0.2)) for _ in range(3)]
+        calls = [asyncio.create_task(stage.client.call_tool("wait", timeout=0.1)) for _ in range(3)]
         await asyncio.gather(*calls, return_exceptions=True)
-    return traffic_drive.traffic_of(revision, recorder.messages)
+    return traffic_of(revision, recorder.messages)
 
 
-class AskingBadly:
-    """The far end of our client: a server of one revision that asks anything."""
+class BadServer(FarEnd):
+    """Asks our client anything, once the conversation is open."""
 
     def __init__(self, revision: str) -> None:
-        """Be ready to be connected to."""
-        self.traffic = Traffic(revision, [], [])
-        self._receiver: Receiver | None = None
-        self._asked: dict[Any, str] = {}
-        self._client_asked: dict[Any, str] = {}
+        """Be ready to be reached."""
+        super().__init__(revision, "client")
+        self.early = False
+        self.receiver: Receiver | None = None
 
-    async def connect(self, receiver: Receiver) -> AskingBadly:
-        """Take the client's link."""
-        self._receiver = receiver
-        receiver.channel_opened(self)
-        return self
-
-    def send(self, message: Message | Sequence[Message]) -> None:
-        """Note a message of the client's, and answer its opening."""
-        heard = msgspec.json.decode(encode(message))
-        answers = None if "method" in heard else self._asked.get(heard.get("id"))
-        self.traffic.said.append(Said("client", heard, answers))
-        if heard.get("method") in OPENINGS:
-            reply = {"jsonrpc": "2.0", "id": heard["id"], "result": OPENINGS[heard["method"]](self.traffic.revision)}
+    def heard(self, message: dict[str, Any]) -> None:
+        """Answer the opening."""
+        opening = OPENINGS.get(message.get("method", ""))
+        if opening is not None:
+            reply = {"jsonrpc": "2.0", "id": message["id"], "result": opening(self.traffic.revision)}
             asyncio.get_running_loop().call_soon(self.say, msgspec.json.encode(reply))
-
-    async def wait_writable(self) -> None:
-        """Never be slow."""
-
-    def close(self, reason: str = "") -> None:  # type: ignore[override]
-        """Be closed without a word; also the transport's end."""
-        return NOTHING
 
     def say(self, frame: bytes) -> None:
         """Send a frame to the client."""
-        assert self._receiver is not None
-        self._receiver.frame_received(frame, self)
+        assert self.receiver is not None
+        self.receiver.frame_received(frame, self)
 
     def ask(self, identity: int, method: str, params: Any) -> None:
         """Send the client a request."""
-        self._asked[identity] = method
+        self.methods[identity] = method
         self.say(msgspec.json.encode({"jsonrpc": "2.0", "id": identity, "method": method, "params": params}))
+
+
+class ToBadServer:
+    """The transport that reaches it."""
+
+    def __init__(self, server: BadServer) -> None:
+        """Know the server."""
+        self._server = server
+
+    async def connect(self, receiver: Receiver) -> BadServer:
+        """Connect the two."""
+        self._server.receiver = receiver
+        receiver.channel_opened(self._server)
+        return self._server
+
+    async def close(self, grace: float = 2.0) -> None:
+        """Have nothing to release."""
+
+
+OPENINGS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "initialize": lambda revision: {
+        "protocolVersion": revision,
+        "capabilities": {},
+        "serverInfo": {"name": "badly", "version": "1"},
+    },
+    "server/discover": lambda revision: {
+        "resultType": "complete",
+        "supportedVersions": [revision],
+        "capabilities": {},
+        "ttlMs": 0,
+        "cacheScope": "private",
+    },
+}
+
+LOOSE_END = {"type": "tool_use", "id": "u", "name": "t", "input": {}}
+SAY_FAIL = {"role": "user", "content": {"type": "text", "text": "fail"}}
+NUMBER_WANTED = {"type": "object", "properties": {"n": {"type": "integer"}}}
+
+ASKED_BADLY: Sequence[tuple[str, Any]] = (
+    ("no/such/method", {}),
+    ("tools/list", {}),
+    ("ping", {}),
+    ("sampling/createMessage", {"messages": []}),
+    ("sampling/createMessage", {"messages": [{"role": "user", "content": LOOSE_END}], "maxTokens": 1}),
+    ("sampling/createMessage", {"messages": [SAY_FAIL], "maxTokens": 1, "tools": []}),
+    ("sampling/createMessage", {"messages": [SAY_FAIL], "maxTokens": 1}),
+    ("elicitation/create", {}),
+    ("elicitation/create", {"message": "Sign in", "mode": "url", "url": "https://example.com", "elicitationId": "e"}),
+    ("elicitation/create", {"message": "unfit", "requestedSchema": NUMBER_WANTED}),
+    ("roots/list", {}),
+)
+"""Questions a client refuses, all or some."""
+
+
+def failing(_: Any) -> Any:
+    """Fail as somebody's own handler might."""
+    raise RuntimeError("the server must not read this")
+
+
+async def unfit(_: Any) -> Any:
+    """Give an answer that does not fit its form."""
+    return {"n": "no number"}
+
+
+CLIENTS: Sequence[dict[str, Any]] = (
+    {},
+    {"sampling": failing, "elicitation": unfit, "roots": failing},
+    {"url_elicitation": unfit, "roots": lambda: [5]},
+)
+"""What the asked clients can answer: nothing, all but badly, the rest."""
+
+
+async def ask_client_badly(revision: str) -> Traffic:
+    """Ask our client everything wrongly, with handlers, without, and with failing ones."""
+    traffic = Traffic(revision, [], [])
+    for options in CLIENTS:
+        server = BadServer(revision)
+        mode = "stateless" if revision == R5 else "handshake"
+        async with Client(ToBadServer(server), mode=mode, protocol_version=revision, **options):
+            for frame in UNREADABLE:
+                server.say(frame)
+            for identity, (method, params) in enumerate(ASKED_BADLY, start=500):
+                server.ask(identity, method, params)
+            await settled(server)
+        traffic.add(server.traffic)
+    return traffic
+
+
+async def settled(server: BadServer) -> None:
+    """Wait until the client has nothing more to say."""
+    quiet = 0
+    while quiet < 20:
+        before = len(server.traffic.said)
+        await asyncio.sleep(0.002)
+        quiet = quiet + 1 if len(server.traffic.said) == before else 0

@@ -41,7 +41,7 @@ class Said:
         return f"{self.sender} {self.kind} {self.name}"
 
 
-@dataclass
+@dataclass(repr=False)
 class Traffic:
     """The messages of some conversations in one revision, and the arrays among them."""
 
@@ -49,9 +49,18 @@ class Traffic:
     said: list[Said]
     arrays: list[tuple[str, list[Any]]]
 
+    def __repr__(self) -> str:
+        """Name the traffic in a line."""
+        return f"{len(self.said)} messages of {self.revision}"
+
     def of(self, sender: str, kind: str) -> list[Said]:
         """Give what one side said of one kind."""
         return [said for said in self.said if (said.sender, said.kind) == (sender, kind)]
+
+    @property
+    def sayings(self) -> set[tuple[str, str, str]]:
+        """Give who said what, as sender, kind and method or code."""
+        return {(said.sender, said.kind, said.name) for said in self.said}
 
     def names(self, sender: str, kind: str) -> set[str]:
         """Give the methods or codes one side used in one kind of message."""

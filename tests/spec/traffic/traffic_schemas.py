@@ -39,13 +39,13 @@ def path(revision: str) -> Path:
 @cache
 def document(revision: str) -> dict[str, Any]:
     """Read the schema of a revision."""
-    return json.loads(path(revision).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return json.loads(path(revision).read_text(encoding="utf-8"))
 
 
 def definitions(revision: str) -> dict[str, Any]:
     """Give the definitions of a revision, under whichever name they stand."""
     schema = document(revision)
-    return schema.get("$defs") or schema["definitions"]  # type: ignore[no-any-return]
+    return schema.get("$defs") or schema["definitions"]
 
 
 class SchemaJudge:
@@ -70,7 +70,8 @@ class SchemaJudge:
         name = "JSONRPCBatchRequest" if any("method" in message for message in messages) else "JSONRPCBatchResponse"
         if name not in definitions(self.revision):
             return [f"{sender}: an array in {self.revision}"]
-        return list(self._by(name, messages))
+        named = [{**m, "id": 0} if m.get("id", 0) is None else m for m in messages]  # trap T-3, as for single errors
+        return list(self._by(name, named))
 
     def _complaints(self, said: Said) -> Iterator[str]:
         if said.kind == "error":
@@ -147,7 +148,7 @@ def method_names(defined: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def unframed(message: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what the definitions before 2025-11-25 leave out: the frame, and the metadata every request may have."""
+    """Leave out what the definitions of the older revisions leave out: the frame, and the metadata of requests."""
     body = {"method": message["method"]}
     if "params" in message:
         body["params"] = {name: value for name, value in message["params"].items() if name != "_meta"}

@@ -136,9 +136,9 @@ class TypesJudge:
 
     def _special(self, kind: str, data: dict[str, Any], path: str) -> Iterator[str]:
         """Rules of the matrix that no single member shows."""
-        if kind in ("SamplingMessage", "CreateMessageResult") and isinstance(data["content"], list):
-            if self.revision < matrix.LISTS_OF_BLOCKS_SINCE:
-                yield f"{path}.content: a list in {self.revision}"
+        sampled = kind in ("SamplingMessage", "CreateMessageResult")
+        if sampled and isinstance(data["content"], list) and self.revision < matrix.LISTS_OF_BLOCKS_SINCE:
+            yield f"{path}.content: a list in {self.revision}"
         if kind == "RequestedSchema":
             yield from self._form(data, path)
         if kind == "ClientCapabilities" and self.revision == R5 and data.get("roots"):

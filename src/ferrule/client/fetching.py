@@ -1,0 +1,118 @@
+"""Asking for results that may come in pages and may be kept, and reading them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from ferrule.client.cache import without_hints
+from ferrule.client.conversation import Asking, Progress
+from ferrule.client.hearing import Hearing
+from ferrule.client.settings import ClientSettings
+from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
+from ferrule.schema.methods import METHODS, Method
+from ferrule.schema.rounds import COMPLETE
+
+T = TypeVar("T")
+
+MAX_PAGES = 10_000
+
+
+class Fetching(Hearing):
+    """The reading half of a client."""
+
+    settings: ClientSettings
+
+    def _how(
+        self, timeout: float | None, on_progress: Progress | None = None, meta: dict[str, Any] | None = None
+    ) -> Asking:
+        limit = self.settings.max_request_time
+        if limit is not None:
+            timeout = limit if timeout is None else min(timeout, limit)
+        return Asking(timeout, limit, on_progress, meta)
+
+    def _plain(self, timeout: float | None) -> Asking:
+        return self._how(given(timeout, self.settings.request_timeout))
+
+    async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
+        """Ask for something that may be kept, unless it is kept already."""
+        conversation = self._talk()
+        clock = conversation.live().loop.time
+        keeps = self.settings.cache and conversation.stateless
+        if keeps:
+            kept = self.cache.find(method, params, clock())
+            if kept is not None:
+                return self._read(method, kept)
+        changes = self.cache.changes
+        raw, simple = await conversation.ask_simply(method, params, self._plain(timeout))
+        result = self._read(method, raw)
+        if keeps and simple and self.cache.changes == changes:
+            self.cache.keep(method, params, raw, clock())
+        return result
+
+    async def _listed(self, each: Callable[[], AsyncIterator[T]]) -> list[T]:
+        """Gather all pages; a cursor that has gone stale in the cache means to start over."""
+        hits = self.cache.hits
+        try:
+            return [item async for item in each()]
+        except PeerError as error:
+            if error.code != InvalidParams.code or self.cache.hits == hits:
+                raise
+        return [item async for item in each()]
+
+    async def _pages(self, method: str, member: str, timeout: float | None) -> AsyncIterator[Any]:
+        cursor: str | None = None
+        seen: set[str] = set()
+        for _ in range(MAX_PAGES):
+            params = {} if cursor is None else {"cursor": cursor}
+            try:
+                page = await self._fetch(method, params, timeout)
+            except PeerError:
+                self.cache.drop_pages(method)
+                raise
+            for item in getattr(page, member):
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+            if cursor in seen:
+                raise InvalidAnswer(f"{method}: the server gave the same cursor again")
+            seen.add(cursor)
+        raise InvalidAnswer(f"{method}: more than {MAX_PAGES} pages")
+
+    def _read(self, method: str, raw: Raw) -> Any:
+        row = METHODS[method]
+        try:
+            result = row.decode_result(raw)
+        except (msgspec.DecodeError, RecursionError) as reason:
+            if not row.cacheable:
+                raise malformed(method, reason) from None
+            result = _read_without_hints(row, raw)
+        self._require_complete(method, result.result_type)
+        return result
+
+    def _require_complete(self, method: str, kind: str | None) -> None:
+        """A kind of result nobody here has declared is no answer; the handshake era has no kinds."""
+        if kind not in (None, COMPLETE) and self._talk().stateless:
+            raise InvalidAnswer(f"{method}: the server answered with an unknown kind of result: {kind!r}")
+
+
+def _read_without_hints(row: Method, raw: Raw) -> Any:
+    """Hints on caching that make no sense do not spoil the result they come with."""
+    try:
+        return row.decode_result(without_hints(raw))
+    except (msgspec.DecodeError, RecursionError) as reason:
+        raise malformed(row.name, reason) from None
+
+
+def malformed(method: str, reason: Exception) -> InvalidAnswer:
+    """Make the exception for an answer that cannot be read."""
+    return InvalidAnswer(f"the server's answer to {method} is malformed: {reason}")
+
+
+def given(value: float | None, otherwise: Any) -> Any:
+    """Give a value, or what stands for it when there is none; zero is a value."""
+    return otherwise if value is None else value

@@ -1,0 +1,107 @@
+"""What a client hears of by itself: notifications, log messages, changes of lists and of its own phase."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ferrule.client.cache import Cache
+from ferrule.client.conversation import Conversation
+from ferrule.client.facts import Facts
+from ferrule.client.phases import PhaseHandler, Phases
+from ferrule.client.subscription import FLAGS, list_kind
+from ferrule.errors import CallFailed, PeerError
+from ferrule.protocol.call import Note
+from ferrule.protocol.session import Phase
+from ferrule.schema.lifecycle import ServerCapabilities
+from ferrule.schema.notices import LOG_MESSAGE, OLD_NAMES, TOOLS_CHANGED
+
+logger = logging.getLogger("ferrule.client")
+
+
+class Hearing(Facts):
+    """The listening half of a client."""
+
+    cache: Cache
+    _phases: Phases
+    _output_checks: dict[str, Any]
+
+    def _talk(self) -> Conversation:
+        raise NotImplementedError
+
+    def on_notification(self, method: str, handler: Any = None) -> Any:
+        """Handle a notification by `f(params)`, `f(method, params)`, a queue or "module:function"; also a decorator."""
+        if handler is None:
+            return lambda fn: self.on_notification(method, fn)
+        self.notices.on(method, handler)
+        conversation = self._conversation
+        if OLD_NAMES.get(method, method) in FLAGS and conversation is not None and conversation.stateless:
+            conversation.scope.spawn(self._listen_for_lists())
+        return handler
+
+    def remove_notification_handler(self, method: str) -> None:
+        """Handle a notification no more."""
+        self.notices.off(method)
+
+    def on_log(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """Call `handler(level, data, logger)` for the server's log messages."""
+        self.notices.on(LOG_MESSAGE, lambda p: handler(p.get("level"), p.get("data"), p.get("logger")))
+        return handler
+
+    def on_phase_change(self, handler: PhaseHandler) -> PhaseHandler:
+        """Call `handler(old, new)` when the phase changes."""
+        self._phases.on_change(handler)
+        return handler
+
+    def on_connected(self, handler: Callable[[], Any]) -> Callable[[], Any]:
+        """Call `handler()` when the conversation is open."""
+        self._phases.on_change(lambda _, new: handler() if new is Phase.INITIALIZED else None)
+        return handler
+
+    def on_disconnected(self, handler: Callable[[], Any]) -> Callable[[], Any]:
+        """Call `handler()` when an open conversation ends, by our will or not."""
+        self._phases.on_change(lambda old, _: handler() if old is Phase.INITIALIZED else None)
+        return handler
+
+    def on_error(self, handler: Callable[[str, str], Any]) -> Callable[[str, str], Any]:
+        """Call `handler(kind, reason)` when the conversation fails: the exception's name and its sentence."""
+
+        def failed(_: Phase, new: Phase) -> None:
+            if new is Phase.ERROR:
+                error = self._talk().failure
+                handler(type(error).__name__, str(error))
+
+        self._phases.on_change(failed)
+        return handler
+
+    async def watch_lists(self, *kinds: str) -> None:
+        """Hear of changes of lists, `"tools"`, `"prompts"`, `"resources"`; the handshake era tells unasked."""
+        await self._listening.want_kinds([list_kind(kind) for kind in kinds])
+
+    async def _listen_for_lists(self) -> None:
+        """Hear of the lists someone here handles changes of, as far as the server tells of them."""
+        offered = self.server_capabilities
+        told = [kind for kind in FLAGS if offered is not None and _tells_of(kind, offered)]
+        kinds = [kind for kind in told if kind in self.notices.methods]
+        try:
+            await self._listening.want_kinds(kinds)
+        except (PeerError, CallFailed) as error:
+            logger.warning("the server declares %s but refuses to tell of changes: %s", ", ".join(kinds), error)
+
+    def _heard(self, note: Note) -> None:
+        conversation = self._talk()
+        if self._listening.stale(note):
+            return
+        uri = self._listening.hear(note)
+        self.cache.drop(note.method, uri)
+        if note.method == TOOLS_CHANGED:
+            self._output_checks.clear()
+        link = conversation.link
+        if link is not None:
+            self.notices.receive(note, link.scope)
+
+
+def _tells_of(kind: str, offered: ServerCapabilities) -> bool:
+    declared = getattr(offered, kind.split("/")[1], None)
+    return declared is not None and bool(declared.list_changed)

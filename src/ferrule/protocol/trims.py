@@ -1,0 +1,189 @@
+"""Saying the same with an older vocabulary: what newer revisions added is left out or put in older words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Raw, structs
+
+from ferrule.errors import CapabilityNotSupported, InvalidRequest, UrlElicitationRequired
+from ferrule.schema.content import AudioContent, EmbeddedResource, ResourceContents, ResourceLink, TextContent
+from ferrule.schema.model import (
+    Annotations,
+    ClientCapabilities,
+    ElicitationCapability,
+    EmptyResult,
+    SamplingCapability,
+)
+from ferrule.schema.prompts import GetPromptResult, Prompt, PromptMessage
+from ferrule.schema.sampling import CreateMessageResult
+from ferrule.schema.tools import CallToolResult, Tool
+
+
+def without(*fields: str) -> Callable[[Any], Any]:
+    """Make a function that leaves members out, on a copy."""
+
+    def trim(value: Any) -> Any:
+        gone = {name: None for name in fields if getattr(value, name, None) is not None}
+        return structs.replace(value, **gone) if gone else value
+
+    return trim
+
+
+def each(member: str, trim: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make a function that trims every element of a list member."""
+
+    def trim_all(value: Any) -> Any:
+        return structs.replace(value, **{member: [trim(item) for item in getattr(value, member)]})
+
+    return trim_all
+
+
+def empty(_: None) -> EmptyResult:
+    """A method with nothing to return answers with an empty object."""
+    return EmptyResult()
+
+
+def object_rooted(tool: Tool) -> Tool:
+    """Where an output schema must be an object at its root, a tool that has another shows none."""
+    schema = tool.output_schema
+    if schema is None or schema.get("type") == "object":
+        return tool
+    return structs.replace(tool, output_schema=None)
+
+
+def object_content(result: CallToolResult) -> CallToolResult:
+    value = result.structured_content
+    if value is None or isinstance(value, dict):
+        return result
+    if isinstance(value, Raw) and bytes(value).lstrip()[:1] == b"{":
+        return result
+    return structs.replace(result, structured_content=None)
+
+
+no_icons = without("icons")
+no_meta = without("meta")
+no_hints = without("ttl_ms", "cache_scope")
+
+
+def undated(item: Any) -> Any:
+    """Leave out when the item was last modified."""
+    annotations: Annotations | None = item.annotations
+    if annotations is None or annotations.last_modified is None:
+        return item
+    return structs.replace(item, annotations=structs.replace(annotations, last_modified=None))
+
+
+def old_block(block: Any, *, audio: bool) -> Any:
+    """Say the same with the content types an older revision has."""
+    if not audio and isinstance(block, AudioContent):
+        contents = ResourceContents(uri=f"data:{block.mime_type}", mime_type=block.mime_type, blob=block.data)
+        block = EmbeddedResource(contents, annotations=block.annotations)
+    if isinstance(block, ResourceLink):
+        return TextContent(f"{block.title or block.name}: {block.uri}")
+    if isinstance(block, EmbeddedResource):
+        block = structs.replace(block, resource=no_meta(block.resource))
+    return no_meta(undated(block))
+
+
+def old_result(*, audio: bool) -> Callable[[CallToolResult], CallToolResult]:
+    def trim(result: CallToolResult) -> CallToolResult:
+        content = [old_block(block, audio=audio) for block in result.content]
+        return structs.replace(result, content=content, structured_content=None)
+
+    return trim
+
+
+def old_prompt(*, audio: bool) -> Callable[[GetPromptResult], GetPromptResult]:
+    def trim(result: GetPromptResult) -> GetPromptResult:
+        messages = [PromptMessage(role=m.role, content=old_block(m.content, audio=audio)) for m in result.messages]
+        return structs.replace(result, messages=messages)
+
+    return trim
+
+
+def old_prompt_item(prompt: Prompt) -> Prompt:
+    arguments = None if prompt.arguments is None else [structs.replace(a, title=None) for a in prompt.arguments]
+    return structs.replace(prompt, title=None, icons=None, meta=None, arguments=arguments)
+
+
+def oldest_item(item: Any) -> Any:
+    return undated(without("title", "icons", "meta")(item))
+
+
+def old_client(*gone: str) -> Callable[[ClientCapabilities], ClientCapabilities]:
+    """Sampling and elicitation had no kinds at first: there was text from a model, and there were forms."""
+
+    def trim(declared: ClientCapabilities) -> ClientCapabilities:
+        elicitation, sampling = declared.elicitation, declared.sampling
+        if sampling is not None:
+            sampling = SamplingCapability()
+        if elicitation is not None:
+            forms = elicitation.form is not None or elicitation.url is None
+            elicitation = ElicitationCapability() if forms else None
+        declared = structs.replace(declared, sampling=sampling, elicitation=elicitation)
+        return without("extensions", "tasks", *gone)(declared)  # type: ignore[no-any-return]
+
+    return trim
+
+
+def old_message(message: dict[str, Any], *, before_metadata: bool) -> dict[str, Any]:
+    """Leave out what sampling messages got later."""
+    content = message["content"]
+    if before_metadata and isinstance(content, dict):
+        annotations = content.get("annotations")
+        content = {key: value for key, value in content.items() if key not in {"_meta", "annotations"}}
+        if annotations:
+            content["annotations"] = {key: value for key, value in annotations.items() if key != "lastModified"}
+    return {"role": message["role"], "content": content}
+
+
+def old_sampled(result: CreateMessageResult) -> CreateMessageResult:
+    """Before lists of blocks a model's answer was one block: all its text, or the first block."""
+    blocks = result.content if isinstance(result.content, list) else [result.content]
+    texts = [block.text for block in blocks if isinstance(block, TextContent)]
+    first = TextContent("\n".join(texts)) if len(texts) > 1 else next(iter(blocks), TextContent(""))
+    return structs.replace(result, content=first)
+
+
+def oldest_sampled(result: CreateMessageResult) -> CreateMessageResult:
+    single = old_sampled(result)
+    return structs.replace(single, content=old_block(single.content, audio=True))
+
+
+def plain_form(params: dict[str, Any]) -> dict[str, Any]:
+    """The first forms had single choices as `enum` with `enumNames`, defaults on booleans only, and no URLs."""
+    if params.get("mode") == "url":
+        raise CapabilityNotSupported("elicitation.url")
+    schema = params["requestedSchema"]
+    properties = {name: plain_property(name, rules) for name, rules in schema["properties"].items()}
+    plain = {key: value for key, value in schema.items() if key != "$schema"}
+    return {"message": params["message"], "requestedSchema": {**plain, "properties": properties}}
+
+
+def plain_property(name: str, rules: dict[str, Any]) -> dict[str, Any]:
+    if rules.get("type") == "array":
+        raise CapabilityNotSupported(
+            "elicitation", f"the field {name!r}: this client's revision has no lists of choices"
+        )
+    plain = {k: v for k, v in rules.items() if k != "oneOf" and (k != "default" or rules.get("type") == "boolean")}
+    if "oneOf" in rules:
+        plain["enum"] = [choice["const"] for choice in rules["oneOf"]]
+        plain["enumNames"] = [choice.get("title", choice["const"]) for choice in rules["oneOf"]]
+    return plain
+
+
+def single_content(message: dict[str, Any]) -> dict[str, Any]:
+    """A sampling message held one block at first, not a list."""
+    content = message["content"]
+    if not isinstance(content, list):
+        return message
+    if len(content) != 1:
+        raise CapabilityNotSupported("sampling", "this client's revision takes one content block per message")
+    return {**message, "content": content[0]}
+
+
+def no_url_needed(refusal: UrlElicitationRequired) -> InvalidRequest:
+    """Where there is no elicitation by URL, the request simply cannot be served."""
+    return InvalidRequest(refusal.message, refusal.data)

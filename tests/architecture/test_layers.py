@@ -1,0 +1,144 @@
+"""Who may import whom: the table of the design, read from the imports of every module."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Iterator
+
+import pytest
+from source_tree import PACKAGE, Import, Module, is_module, modules
+
+LAYERS = {
+    "errors": 0,
+    "wire": 1,
+    "schema": 1,
+    "protocol": 2,
+    "runtime": 3,
+    "transports": 3,
+    "server": 4,
+    "client": 4,
+    "routing": 5,
+    "gateway": 6,
+    "cli": 7,
+}
+STRANGERS = {frozenset({"wire", "schema"}), frozenset({"runtime", "transports"}), frozenset({"server", "client"})}
+LEAVES = {"supervision", "stores", "telemetry", "auth", "validation"}
+LEAVES_USED_FROM = 3
+LEAVES_MAY_USE = 1
+FREE = {"testing", "__init__", "__main__"}
+"""The testing kit, and the two doors of the package."""
+
+LATE_IMPORTS = {
+    ("protocol/sealing.py", "cryptography"): "only a server that asks in the stateless era needs a cipher",
+    ("validation/checking.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
+    ("server/server.py", "uvloop"): "optional: there is none on Windows",
+    ("transports/stdio.py", "ctypes"): "only Python on a C library whose streams must be flushed has it",
+    ("cli/main.py", "ferrule.transports.stdio"): "the wire is claimed when it is known that this process serves it",
+    ("cli/main.py", "ferrule.cli.loading"): "what a user's module prints at import must not reach the wire",
+}
+
+LOADERS = {
+    "__init__.py": "each public name is imported when it is first used",
+    "server/server.py": "the table of transports by name",
+    "client/notices.py": "a handler may be named as text",
+    "cli/loading.py": "the user's file",
+}
+
+
+def imports_of_ours() -> Iterator[tuple[Module, Import, str]]:
+    """Give every import of one of our modules by another, with the part of the package it belongs to."""
+    for module in modules():
+        for found in module.imports():
+            name, _, rest = found.module.partition(".")
+            if name == PACKAGE:
+                yield module, found, rest.partition(".")[0] or "__init__"
+
+
+def may_import(importer: str, imported: str) -> bool:
+    """Tell whether the table lets one part import another."""
+    if importer in FREE or importer == imported:
+        return True
+    if imported in FREE or frozenset({importer, imported}) in STRANGERS:
+        return False
+    if importer in LEAVES:
+        return LAYERS.get(imported, 99) <= LEAVES_MAY_USE
+    if imported in LEAVES:
+        return LAYERS[importer] >= LEAVES_USED_FROM
+    return LAYERS[imported] < LAYERS[importer]
+
+
+def test_every_part_of_the_package_has_its_place_in_the_table() -> None:
+    parts = {module.part for module in modules()}
+    assert sorted(parts - LAYERS.keys() - LEAVES - FREE) == []
+
+
+def test_every_module_imports_lower_layers_only() -> None:
+    wrong = [
+        f"{module.place}:{found.line} imports {found.module}"
+        for module, found, part in imports_of_ours()
+        if not may_import(module.part, part)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("runtime", "transports"),
+        ("transports", "runtime"),
+        ("server", "client"),
+        ("client", "server"),
+        ("wire", "schema"),
+        ("protocol", "runtime"),
+        ("protocol", "supervision"),
+        ("supervision", "protocol"),
+        ("supervision", "stores"),
+        ("server", "testing"),
+        ("gateway", "cli"),
+        ("errors", "wire"),
+    ],
+)
+def test_the_table_forbids(importer: str, imported: str) -> None:
+    assert not may_import(importer, imported)
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("protocol", "wire"),
+        ("runtime", "supervision"),
+        ("client", "validation"),
+        ("auth", "schema"),
+        ("cli", "gateway"),
+        ("testing", "server"),
+    ],
+)
+def test_the_table_allows(importer: str, imported: str) -> None:
+    assert may_import(importer, imported)
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph = {
+        module.name: {
+            found.module
+            for found in module.imports()
+            if is_module(found.module) and not found.late and not found.typing_only and found.module != module.name
+        }
+        for module in modules()
+    }
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_an_import_inside_a_function_has_a_reason() -> None:
+    late = {
+        (module.place, found.module if found.module.startswith(PACKAGE) else found.module.partition(".")[0])
+        for module in modules()
+        for found in module.imports()
+        if found.late and not found.typing_only
+    }
+    assert sorted(late ^ LATE_IMPORTS.keys()) == []
+
+
+def test_a_module_loaded_by_its_name_has_a_reason() -> None:
+    loading = {module.place for module in modules() if any(i.module.startswith("importlib") for i in module.imports())}
+    assert sorted(loading ^ LOADERS.keys()) == []
