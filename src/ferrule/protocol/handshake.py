@@ -27,12 +27,12 @@ from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.needs import Answers, Need, Question
 from ferrule.protocol.session import Phase, Session
 from ferrule.protocol.trims import (
+    as_invalid_request,
     each,
     empty,
     no_hints,
     no_icons,
     no_meta,
-    no_url_needed,
     object_content,
     object_rooted,
     old_client,
@@ -82,10 +82,14 @@ KNOWN_CODES = (
 )
 
 
+LATER_REFUSALS = dict.fromkeys((HeaderMismatch, MissingCapability, UnsupportedVersion), as_invalid_request)
+"""What only the next era has a number for, when a handler raises it in this one."""
+
 NEWEST = Revision(
     "2025-11-25",
     nameless_id=UNSET,
     trims={
+        **LATER_REFUSALS,
         type(None): empty,
         ReadResourceResult: no_hints,
         ListToolsResult: each("tools", object_rooted),
@@ -100,6 +104,7 @@ BEFORE_ICONS = Revision(
     nameless_id=None,
     faults_in_results=False,
     trims={
+        **LATER_REFUSALS,
         type(None): empty,
         ReadResourceResult: no_hints,
         ListToolsResult: each("tools", lambda tool: without("icons", "execution")(object_rooted(tool))),
@@ -112,7 +117,7 @@ BEFORE_ICONS = Revision(
         ServerCapabilities: without("extensions", "tasks"),
         ClientCapabilities: old_client(),
         CreateMessageResult: old_sampled,
-        UrlElicitationRequired: no_url_needed,
+        UrlElicitationRequired: as_invalid_request,
     },
 )
 
@@ -125,6 +130,7 @@ def _old(version: str, *, audio: bool, batches: bool, gone: tuple[str, ...], cap
         faults_in_results=False,
         absent=frozenset({"elicitation/create"}),
         trims={
+            **LATER_REFUSALS,
             type(None): empty,
             ReadResourceResult: lambda result: each("contents", no_meta)(no_hints(result)),
             ListToolsResult: each("tools", without(*gone)),
@@ -137,7 +143,7 @@ def _old(version: str, *, audio: bool, batches: bool, gone: tuple[str, ...], cap
             ServerCapabilities: without(*capabilities),
             ClientCapabilities: old_client("elicitation"),
             CreateMessageResult: oldest_sampled,
-            UrlElicitationRequired: no_url_needed,
+            UrlElicitationRequired: as_invalid_request,
             ListRootsResult: each("roots", without("meta")),
             PromptReference: without("title"),
             CompletionContext: lambda _: None,
@@ -237,8 +243,6 @@ class Handshake:
 
     def code(self, refusal: Refusal) -> int:
         """The specification's numbers, or those of the `erlmcp` profile."""
-        if isinstance(refusal, HeaderMismatch | MissingCapability):
-            return InvalidRequest.code
         return sendable(self._codes.get(type(refusal).__name__, refusal.own_code), KNOWN_CODES)
 
 

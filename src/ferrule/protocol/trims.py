@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw, structs
 
-from ferrule.errors import CapabilityNotSupported, InvalidRequest, UrlElicitationRequired
+from ferrule.errors import CapabilityNotSupported, InvalidRequest, Refusal
 from ferrule.schema.content import AudioContent, EmbeddedResource, ResourceContents, ResourceLink, TextContent
 from ferrule.schema.model import (
     Annotations,
@@ -184,6 +184,6 @@ def single_content(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": content[0]}
 
 
-def no_url_needed(refusal: UrlElicitationRequired) -> InvalidRequest:
-    """Where there is no elicitation by URL, the request simply cannot be served."""
+def as_invalid_request(refusal: Refusal) -> InvalidRequest:
+    """A refusal that a revision has no number for: the request simply cannot be served."""
     return InvalidRequest(refusal.message, refusal.data)
