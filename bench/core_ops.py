@@ -56,23 +56,25 @@ def encoding() -> Op:
 
 def tracking() -> Op:
     """Give a request of ours its id, then find it again by its answer."""
+    from ferrule.protocol.era import Eras
+    from ferrule.protocol.handshake import Handshake
     from ferrule.protocol.session import Session
     from ferrule.schema.methods import METHODS
     from ferrule.wire.channel import Origin
     from ferrule.wire.messages import Success
 
-    session = Session(None, METHODS, Origin("bench"), None)
+    session = Session(Eras(Handshake(), Handshake()), METHODS, Origin("bench"), None)
 
     def start_and_finish() -> object:
-        request, _ = session.request("tools/call", None, None, 0.0)
-        return session.receive(Success(request.id, None), None)
+        awaited = session.expect("tools/call", None, 0.0)
+        return session.receive(Success(awaited.id, None), None)
 
     return start_and_finish
 
 
 def validating() -> Op:
     """Check a call's arguments against a compiled JSON Schema."""
-    from ferrule.server.validation import given_schema
+    from ferrule.validation.checking import given_schema
 
     number = {"type": "integer"}
     schema = {"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]}

@@ -1,7 +1,6 @@
-"""Contestant: Ferrule's client and server, connected in memory."""
+"""Contestant: Ferrule's client and server, connected in memory, on the loop `Server.run` chooses."""
 
-import asyncio
-
+import uvloop
 from pair_load import measure
 
 from ferrule import Client, Server
@@ -25,4 +24,4 @@ async def main() -> None:
         await measure(call)
 
 
-asyncio.run(main())
+uvloop.run(main())

@@ -793,8 +793,20 @@ async def test_a_closing_client_waits_no_longer_than_five_seconds(era, raw):
     task, _ = await calling(client, server)
     await client.close()
     assert now() == 5
+    with pytest.raises(LinkLost, match="the client was closed"):
+        await task
+
+
+async def test_a_closing_client_withdraws_what_it_will_not_wait_for(era, raw):
+    """A server that ends in order would finish it first."""
+    server = raw(era, {"tools/call": None})
+    client = Client(server, mode=era)
+    await client.connect()
+    task, request = await calling(client, server)
+    await client.close(drain=0)
     with pytest.raises(LinkLost):
         await task
+    assert server.sent("notifications/cancelled")[0]["params"]["requestId"] == request["id"]
 
 
 @pytest.mark.virtual_time

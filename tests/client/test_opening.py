@@ -490,11 +490,8 @@ async def test_an_older_revision_hears_only_of_what_it_knows(version, declared, 
     assert server.received[0]["params"]["capabilities"] == declared
 
 
-@pytest.mark.xfail(
-    strict=True, reason="protocol/handshake.py: BEFORE_ICONS trims no elicitation modes", raises=AssertionError
-)
 async def test_a_revision_without_modes_hears_of_forms_only(raw):
-    """2025-06-18 reads any elicitation capability as one for forms."""
+    """CAP-2, ELIC-1: 2025-06-18 reads any elicitation capability as one for forms."""
     declared = []
     for options in ({"elicitation": str}, {"url_elicitation": str}):
         server = raw(version="2025-06-18")

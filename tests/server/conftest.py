@@ -51,13 +51,21 @@ class Wire:
     """A peer that speaks in plain messages: `async with Wire(app, era) as peer`."""
 
     def __init__(
-        self, app: Server, era: str = "handshake", *, version: str = "", capabilities: Any = None, log_level: str = ""
+        self,
+        app: Server,
+        era: str = "handshake",
+        *,
+        version: str = "",
+        capabilities: Any = None,
+        log_level: str = "",
+        principal: str | None = None,
     ) -> None:
         self.app = app
         self.stateless = era == "stateless"
         self.version = version or (STATELESS if self.stateless else HANDSHAKE).version
         self.capabilities = capabilities or {}
         self.log_level = log_level
+        self.origin = Origin(carrier="memory", principal=principal)
         self.heard: list[dict[str, Any]] = []
         self.times: list[float] = []
         self.lost = False
@@ -66,7 +74,7 @@ class Wire:
 
     async def __aenter__(self) -> Wire:
         await self.app.enter()
-        self.link = self.app.link(Origin(carrier="memory"))
+        self.link = self.app.link(self.origin)
         self.channel: MemoryChannel = memory_pair(self, self.link)[0]
         if not self.stateless:
             opened = await self.request(

@@ -83,8 +83,13 @@ class TestHandlers:
 
     @pytest.mark.parametrize(
         ("argument", "value", "values"),
-        [("tone", "co", ["cool", "cold"]), ("tone", "", ["warm", "cool", "cold"]), ("colour", "g", ["green"]), ("x", "", [])],
-    )  # fmt: skip
+        [
+            ("tone", "co", ["cold", "cool"]),
+            ("tone", "", ["cold", "cool", "warm"]),
+            ("colour", "g", ["green"]),
+            ("x", "", []),
+        ],
+    )
     async def test_choices_of_a_type_complete_themselves(self, era, argument, value, values):
         async with pair(helper(), era) as client:
             assert (await client.complete("review", {"name": argument, "value": value})).values == values

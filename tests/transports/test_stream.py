@@ -268,6 +268,20 @@ def test_stdi_13_a_peer_that_does_not_read_makes_us_wait_and_stop_reading(run: R
     run(test())
 
 
+def test_gone_quiet_a_peer_that_never_reads_is_given_up_before_memory_grows(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, _ = await line.open(framer=LineFramer(1_000_000))
+        for number in range(20):
+            channel.send(Success(number, "x" * 900_000))
+            await asyncio.sleep(0)
+        await channel.wait_lost()
+        (loss,) = line.recorder.losses
+        assert "does not read" in str(loss)
+        await line.finish()
+
+    run(test())
+
+
 def test_wait_writable_returns_at_once_while_the_peer_keeps_up(run: Run, line: Line) -> None:
     async def test() -> None:
         channel, _ = await line.open()

@@ -36,6 +36,7 @@ from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Transport
 from ferrule.wire.channel import Origin
+from ferrule.wire.messages import Id
 
 logger = logging.getLogger("ferrule.client")
 
@@ -171,6 +172,8 @@ class Conversation:
     async def _end(self, error: Exception | None) -> None:
         link = self.link
         if link is not None:
+            if self.closing and not link.closed:
+                _withdraw(link)
             link.close(error)
             if self.closing:
                 link.session.enter(Phase.CLOSED)
@@ -311,6 +314,18 @@ class Conversation:
         told = _progress_told(progress, link.scope)
         return link.start(method, lambda token: stamp(params, token, meta), None, how.timeout, how.limit, told)
 
+    def listen(self, wanted: dict[str, Any], begun: Callable[[Id], None]) -> Awaited:
+        """Open a subscription; its id is told before it is sent, since the server may acknowledge it at once."""
+        link, opened = self.live(), self.opened
+        assert opened is not None
+        stamp = opened.introduction.stamp
+
+        def stamped(identity: Id) -> Any:
+            begun(identity)
+            return stamp({"notifications": wanted}, None, None)
+
+        return link.start("subscriptions/listen", stamped)
+
     async def _rounds(self, method: str, params: dict[str, Any], how: Asking, raw: Raw) -> Raw:
         pause = FIRST_PAUSE
         for _ in range(self.max_rounds):
@@ -383,6 +398,14 @@ def _renew_deadlines(link: Link) -> None:
             deadline = now + awaited.timeout
             awaited.deadline = deadline if awaited.limit is None else min(deadline, awaited.limit)
             link.arm(awaited.deadline)
+
+
+def _withdraw(link: Link) -> None:
+    """Tell the server what it need not finish: one that ends in order would finish it first."""
+    for awaited in list(link.session.awaited.values()):
+        link.abandon(awaited, "the client is closing")
+        if not awaited.waiter.done():
+            awaited.waiter.set_exception(LinkLost("the client was closed before the answer came"))
 
 
 def _will_be_answered(awaited: Awaited) -> bool:

@@ -110,7 +110,7 @@ class Listening:
         self.kinds: set[str] = set()
         self._lock = asyncio.Lock()
         self._listen: Awaited | None = None
-        self._opening: dict[Id, tuple[Awaited, asyncio.Future[AcknowledgedParams]]] = {}
+        self._opening: dict[Id, asyncio.Future[AcknowledgedParams]] = {}
 
     async def want(self, uri: str) -> None:
         """Hear of a resource."""
@@ -169,10 +169,9 @@ class Listening:
         wanted: dict[str, Any] = {FLAGS[kind]: True for kind in sorted(self.kinds)}
         if self.uris:
             wanted["resourceSubscriptions"] = sorted(self.uris)
-        listen = conversation.start("subscriptions/listen", {"notifications": wanted}, Asking())
-        listen.waiter.add_done_callback(self._over)
         acknowledged: asyncio.Future[AcknowledgedParams] = asyncio.get_running_loop().create_future()
-        self._opening[listen.id] = listen, acknowledged
+        listen = conversation.listen(wanted, lambda identity: self._opening.update({identity: acknowledged}))
+        listen.waiter.add_done_callback(self._over)
         try:
             _compare(wanted, await _first(listen, acknowledged))
         finally:
@@ -210,11 +209,12 @@ class Listening:
 
     def _acknowledge(self, params: AcknowledgedParams) -> None:
         # The switch happens here, not where the acknowledgement is awaited: what follows it may be in the same read.
-        opening = None if params.meta is None else self._opening.get(params.meta.subscription_id)  # type: ignore[arg-type]
-        if opening is not None and not opening[1].done():
-            listen, acknowledged = opening
-            self._replace(listen)
+        identity = None if params.meta is None else params.meta.subscription_id
+        acknowledged = None if identity is None else self._opening.get(identity)
+        link = self._conversation().link
+        if acknowledged is not None and not acknowledged.done() and link is not None:
             acknowledged.set_result(params)
+            self._replace(link.session.awaited.get(identity))  # type: ignore[arg-type]
 
     def stale(self, note: Note) -> bool:
         """Tell whether a notice belongs to a subscription that is over."""

@@ -7,7 +7,7 @@ import concurrent.futures
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +25,7 @@ class SyncClient:
         self._client = Client(target, **options)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
 
     def __enter__(self) -> SyncClient:
         self.connect()
@@ -58,10 +59,9 @@ class SyncClient:
         self._end(self._client.close(*args, **options))
 
     def _end(self, work: Coroutine[Any, Any, Any]) -> None:
-        if self._loop is None:
-            work.close()
+        future = self._scheduled(work)
+        if future is None:
             return
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             _result_in_spite_of_ctrl_c(future)
         finally:
@@ -76,10 +76,20 @@ class SyncClient:
         self._loop = started.result()
 
     def _stop(self) -> None:
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+        with self._lock:
+            loop, thread = self._loop, self._thread
             self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def _scheduled(self, work: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any] | None:
+        """Have work done where the client lives; None while it lives nowhere."""
+        with self._lock:
+            if self._loop is not None:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        return None
 
     @property
     def _own_thread(self) -> bool:
@@ -89,10 +99,9 @@ class SyncClient:
         if self._own_thread:
             work.close()
             raise SetupError("this would block the client's own thread: call it outside of notification handlers")
-        if self._loop is None:
-            work.close()
+        future = self._scheduled(work)
+        if future is None:
             raise NotConnected(f"the client is not connected ({self._client.phase}): use `with SyncClient(...)`")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -112,9 +121,15 @@ class SyncClient:
         changes = self._client.subscribe(uri)
         self._wait(changes.__aenter__())
         try:
-            yield self._each(changes)
+            yield self._until_closed(self._each(changes))
         finally:
-            self._wait(changes.__aexit__(None, None, None))
+            with suppress(NotConnected):
+                self._wait(changes.__aexit__(None, None, None))
+
+    def _until_closed(self, items: Iterator[Any]) -> Iterator[Any]:
+        """A stream of a client that another thread has closed is at its end."""
+        with suppress(NotConnected):
+            yield from items
 
     @contextmanager
     def batch(self, *, timeout: float | None = None) -> Iterator[SyncBatch]:

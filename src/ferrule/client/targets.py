@@ -30,9 +30,10 @@ class Entry(Struct):
 
 def transport_for(target: Any, **child_options: Any) -> Transport:
     """Choose the transport for a target."""
-    if hasattr(target, "connect") and hasattr(target, "close"):
+    made = not isinstance(target, type)
+    if made and hasattr(target, "connect") and hasattr(target, "close"):
         return target  # type: ignore[no-any-return]
-    if hasattr(target, "link") and hasattr(target, "drain"):
+    if made and hasattr(target, "link") and hasattr(target, "drain"):
         return Memory(target)
     if isinstance(target, Mapping):
         return _configured(target, **child_options)

@@ -179,6 +179,7 @@ class Handshake:
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
         """Tell who asks: whoever made the handshake; before it, only `initialize` and `ping` are heard."""
+        session.modern = False
         peer = session.peer
         if peer is None:
             if row.name not in ALWAYS_ALLOWED:

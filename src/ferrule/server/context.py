@@ -215,9 +215,10 @@ class Context:
         return _read_any(written)
 
     def _answers(self) -> Answers:
+        """Give what this call has learned so far; a retry has recalled it before its handler ran."""
         call = self._call
         if call.answers is None:
-            call.answers = call.era.recall(call)
+            call.answers = Answers()
         return call.answers
 
     async def _learn(self, questions: Sequence[Question]) -> list[Raw]:

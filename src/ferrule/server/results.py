@@ -70,7 +70,7 @@ def failed(message: str) -> CallToolResult:
 def unstructured(value: Any) -> CallToolResult:
     """Wrap what a tool without an output schema returned."""
     if isinstance(value, str):
-        return CallToolResult(content=[TextContent(value)])
+        return CallToolResult(content=[TextContent(str(value))])
     if isinstance(value, CallToolResult):
         return copy.copy(value)
     if value is None:
@@ -85,7 +85,7 @@ def blocks(value: Any) -> list[ContentBlock]:
     if isinstance(value, list | tuple) and any(isinstance(item, CONTENT_TYPES) for item in value):
         return [block for item in value for block in blocks(item)]
     if isinstance(value, str):
-        return [TextContent(value)]
+        return [TextContent(str(value))]
     return [TextContent(json_of(value).decode())]
 
 
@@ -108,7 +108,7 @@ def wrapped(value: Any) -> CallToolResult:
     if isinstance(value, CallToolResult):
         return copy.copy(value)
     written = json_of(value)
-    text = value if isinstance(value, str) else written.decode()
+    text = str(value) if isinstance(value, str) else written.decode()
     return CallToolResult(content=[TextContent(text)], structured_content={"result": Raw(written)})
 
 
@@ -147,7 +147,7 @@ def _contents(part: Any, uri: str, mime_type: str | None) -> ResourceContents:
     if isinstance(part, ResourceContents):
         return part
     if isinstance(part, str):
-        return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=part)
+        return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=str(part))
     if isinstance(part, bytes | bytearray | memoryview):
         blob = base64.b64encode(part).decode("ascii")
         return ResourceContents(uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob)

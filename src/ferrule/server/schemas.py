@@ -93,9 +93,12 @@ def decode_hook(type_: type, value: Any) -> Any:
 
 
 def encode_hook(value: Any) -> Any:
-    """Write a value of a type msgspec does not know: a path or a pydantic model."""
+    """Write a value of a type msgspec does not know: a path, a pydantic model, a kind of text or number."""
     if isinstance(value, PurePath):
         return str(value)
+    for plain in (str, int, float):
+        if isinstance(value, plain):
+            return plain(value)
     if _is_pydantic_model(type(value)):
         return value.model_dump(mode="json")
     raise NotImplementedError(f"values of type {type(value).__name__} cannot be written as JSON")

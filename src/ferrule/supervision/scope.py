@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Coroutine
 from typing import Any
 
 logger = logging.getLogger("ferrule.scope")
-
-EAGER = sys.version_info >= (3, 12)
-"""From 3.12 on a task can start at once, without a turn of the loop."""
 
 
 class Scope:

@@ -41,6 +41,10 @@ class PipeTransport(asyncio.Transport):
         self._high = HIGH_WATER if high is None else high
         self._low = self._high // 4 if low is None else low
 
+    def get_write_buffer_size(self) -> int:
+        """Tell how many bytes wait to be written."""
+        return self._held_size
+
     def pause_reading(self) -> None:
         """Leave what comes in the pipe, which makes the peer wait."""
         if self._reading:

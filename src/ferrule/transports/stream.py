@@ -12,12 +12,15 @@ import logging
 from collections.abc import Sequence
 from typing import Literal, cast
 
+from ferrule.errors import CarrierError
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.framing import Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize
 from ferrule.wire.messages import Message
 
 HIGH_WATER = 256 * 1024
+BACKLOG_MESSAGES = 4
+"""How many messages of the greatest size may wait for a peer that does not read, before it is given up."""
 LOW_WATER = LARGE = 64 * 1024
 
 logger = logging.getLogger("ferrule.transports")
@@ -35,6 +38,7 @@ class StreamChannel(asyncio.Protocol):
         self._framer = framer or LineFramer()
         self._feed = self._framer.feed
         self._max_size = self._framer.max_size
+        self._max_backlog = BACKLOG_MESSAGES * self._max_size
         self._frame = frame_with_headers if isinstance(framer, HeaderFramer) else frame_as_lines
         self._on_oversize = on_oversize
         self._loop = asyncio.get_running_loop()
@@ -202,6 +206,9 @@ class StreamChannel(asyncio.Protocol):
             # The inherited writelines would join the buffers, which copies the large ones again.
             for buffer in buffers:
                 self._transport.write(buffer)
+        if self._congested and self._transport.get_write_buffer_size() > self._max_backlog:
+            self._give_up(CarrierError(f"the peer does not read: more than {self._max_backlog} bytes wait for it"))
+            self.abort()
 
 
 def frame_as_lines(payloads: list[bytes], size: int) -> list[bytes]:

@@ -1,0 +1,166 @@
+"""Everything a client can be pointed at, and what it says about everything else."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from ferrule import Client, Server
+from ferrule.client.targets import transport_for
+from ferrule.errors import SetupError
+from ferrule.transports.child import ChildProcess
+from ferrule.transports.memory import Memory
+
+SERVER = """
+import os, sys
+from ferrule import Server
+
+app = Server("first")
+other = Server("second")
+
+@app.tool
+async def place() -> dict[str, str]:
+    return {"cwd": os.getcwd(), "mark": os.environ.get("MARK", ""), "args": " ".join(sys.argv[1:])}
+
+print("this must not reach the wire")
+
+if __name__ == "__main__":
+    app.run()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a server in it, which is where we are."""
+    (tmp_path / "server.py").write_text(SERVER)
+    (tmp_path / "my server.py").write_text(SERVER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config(key, **extra):
+    return {key: {"one": {"command": sys.executable, "args": ["server.py", "x y", 7], "env": {"MARK": "m"}, **extra}}}
+
+
+async def place(target, **options):
+    """Ask the server at a target where it is."""
+    async with Client(target, stderr="capture", **options) as client:
+        return client.server_info.name, (await client.call_tool("place")).structured_content
+
+
+async def test_a_server_object_is_reached_in_memory(app):
+    async with Client(app) as client:
+        assert client.server_info.name == "notes"
+    assert isinstance(transport_for(app), Memory)
+
+
+async def test_a_transport_is_taken_as_it_is(app):
+    transport = Memory(app)
+    assert transport_for(transport) is transport
+    async with Client(transport) as client:
+        await client.ping()
+
+
+async def test_a_file_runs_as_a_child(folder):
+    """STDIO-5"""
+    name, where = await place("server.py")
+    assert (name, where["cwd"]) == ("first", str(folder))
+
+
+async def test_a_file_may_be_a_path(folder):
+    assert (await place(folder / "my server.py"))[0] == "first"
+
+
+async def test_a_server_of_a_file_is_named_after_a_colon(folder):
+    async with Client("server.py:other", stderr="capture") as client:
+        assert client.server_info.name == "second"
+
+
+async def test_a_relative_file_is_found_from_here_also_when_the_child_runs_elsewhere(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    assert (await place("server.py", cwd=str(elsewhere)))[1]["cwd"] == str(elsewhere)
+
+
+async def test_a_command_is_a_list(folder):
+    """STDIO-5"""
+    command = [sys.executable, folder / "server.py", "a b", "$HOME", ";x"]
+    name, where = await place(command, env={"MARK": "given"})
+    assert (name, where["args"], where["mark"]) == ("first", "a b $HOME ;x", "given")
+
+
+async def test_a_command_may_be_written_as_a_shell_would_read_it(folder):
+    command = f"stdio:{shlex.quote(sys.executable)} 'my server.py' 'a b'"
+    assert (await place(command))[1]["args"] == "a b"
+
+
+@pytest.mark.parametrize("key", ["mcpServers", "servers"])
+@pytest.mark.parametrize("form", ["dict", "file", "path"])
+async def test_a_configuration_names_one_server(key, form, folder):
+    """STDIO-14: credentials come from the environment."""
+    (folder / "mcp.json").write_text(json.dumps({**config(key), "inputs": [], "moon": 1}))
+    target = {"dict": config(key), "file": "mcp.json", "path": folder / "mcp.json"}[form]
+    name, where = await place(target)
+    assert (name, where["args"], where["mark"]) == ("first", "x y 7", "m")
+
+
+def test_what_is_said_to_the_client_goes_before_the_configuration(folder):
+    given = config("servers", cwd="/configured", type="stdio", env={"A": "1", "B": 2, "C": True})
+    plain = transport_for(given, env=None, cwd=None, stderr="pass")
+    assert (plain._cwd, plain._env) == ("/configured", {"A": "1", "B": "2", "C": "True"})
+    told = transport_for(given, env={"A": "told"}, cwd="/told", stderr="pass")
+    assert (told._cwd, told._env) == ("/told", {"A": "told", "B": "2", "C": "True"})
+
+
+def test_a_file_whose_name_holds_a_colon_is_a_file(folder):
+    (folder / "a:b.py").write_text(SERVER)
+    transport = transport_for("a:b.py")
+    assert isinstance(transport, ChildProcess)
+    assert transport._command[-1] == str(folder / "a:b.py")
+
+
+BAD = {
+    "nothing": (None, "cannot reach NoneType as a server"),
+    "a number": (7, "cannot reach int as a server"),
+    "bytes": (b"server.py", "cannot reach bytes as a server"),
+    "a set": ({"server.py"}, "cannot reach set as a server"),
+    "a class": (Server, "cannot reach type as a server"),
+    "an empty list": ([], "the command is empty"),
+    "an empty command": ("stdio:", "the command is empty"),
+    "an open quote": ("stdio:serve 'a", "cannot read the command"),
+    "a missing file": ("missing.py", "no such file: missing.py"),
+    "a missing file with a name": ("missing.py:app", "no such file: missing.py"),
+    "a missing configuration": ("missing.json", "cannot read missing.json: No such file"),
+    "a configuration that is not JSON": ("broken.json", "broken.json is not a JSON object"),
+    "a configuration that is a list": ("list.json", "list.json is not a JSON object"),
+    "an empty text": ("", "cannot reach ''"),
+    "words": ("some server", "cannot reach 'some server'"),
+    "a scheme nobody knows": ("gopher://x", "cannot reach 'gopher://x'"),
+    "an endless name": ("x" * 5000, "cannot reach"),
+    "an empty configuration": ({}, "names no server"),
+    "no servers": ({"mcpServers": {}}, "names no server"),
+    "servers in a list": ({"mcpServers": [{"command": "x"}]}, "names no server"),
+    "two servers": ({"servers": {"a": {"command": "x"}, "b": {"command": "y"}}}, "names 2 servers .* a, b"),
+    "a server that is text": ({"servers": {"a": "x"}}, "the server 'a' of the configuration is malformed"),
+    "arguments in one text": ({"servers": {"a": {"command": "x", "args": "y z"}}}, "malformed.*args"),
+    "an environment in a list": ({"servers": {"a": {"command": "x", "env": []}}}, "malformed.*env"),
+    "no command": ({"servers": {"a": {"url": "https://x.example"}}}, "the server 'a' has no command"),
+    "an empty command in it": ({"servers": {"a": {"command": ""}}}, "the server 'a' has no command"),
+}
+
+
+@pytest.mark.parametrize(("target", "said"), BAD.values(), ids=BAD)
+async def test_a_target_nobody_can_reach_is_one_clear_sentence(target, said, folder):
+    (folder / "broken.json").write_text("{")
+    (folder / "list.json").write_text("[]")
+    with pytest.raises(SetupError, match=said) as refusal:
+        await Client(target).connect()
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_path_object_names_a_file_too(folder):
+    with pytest.raises(SetupError, match="no such file"):
+        transport_for(Path("missing.py"))

@@ -1,0 +1,64 @@
+"""The plain records of a conversation."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import UNSET, Raw
+
+from ferrule.protocol.call import Awaited, Call, Peer, Revision
+from ferrule.protocol.handshake import NEWEST, REVISIONS, Handshake
+from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
+from ferrule.schema.methods import METHODS
+from ferrule.schema.model import ClientCapabilities
+from ferrule.wire.channel import Origin
+
+
+def test_a_call_is_named_by_its_method_and_begins_unharmed() -> None:
+    peer = Peer(NEWEST, ClientCapabilities())
+    call = Call(1, METHODS["ping"], None, Raw(b"{}"), None, Handshake(), peer, None, Origin("test"), None)
+    assert (call.method, call.cancelled, call.retry, call.task) == ("ping", False, False, None)
+
+
+def test_a_call_is_itself_and_no_other() -> None:
+    """Two requests with equal members are still two requests."""
+    peer = Peer(NEWEST, ClientCapabilities())
+    one, other = (
+        Call(1, METHODS["ping"], None, Raw(b"{}"), None, Handshake(), peer, None, Origin("test"), None)
+        for _ in range(2)
+    )
+    assert one != other
+    assert len({one, other}) == 2
+
+
+def test_a_revision_trims_only_the_types_it_has_a_rule_for() -> None:
+    revision = Revision("x", nameless_id=UNSET, trims={str: str.upper})
+    assert revision.trim("a") == "A"
+    assert revision.trim(7) == 7
+
+
+def test_a_peer_speaks_the_version_of_its_revision() -> None:
+    """SESS-25: the version agreed on can be read."""
+    assert Peer(NEWEST, ClientCapabilities()).version == "2025-11-25"
+
+
+FACTS = (
+    ("2024-11-05", False, True, False),
+    ("2025-03-26", True, True, False),
+    ("2025-06-18", False, True, False),
+    ("2025-11-25", False, True, True),
+    ("2026-07-28", False, False, True),
+)
+
+
+@pytest.mark.parametrize(("version", "batches", "two_way", "faults_in_results"), FACTS)
+def test_the_revisions_differ_in_batches_directions_and_faults(
+    version: str, batches: bool, two_way: bool, faults_in_results: bool
+) -> None:
+    """RPC-11 RPC-13 RPC-14 BATC-09: arrays in 2025-03-26 only, requests of the server not from 2026-07-28 on."""
+    revision = {**REVISIONS, **STATELESS_REVISIONS}[version]
+    assert (revision.batches, revision.two_way, revision.faults_in_results) == (batches, two_way, faults_in_results)
+
+
+def test_a_request_of_ours_waits_without_limit_unless_told() -> None:
+    awaited = Awaited(1, "ping", None, 5.0)
+    assert (awaited.deadline, awaited.limit, awaited.cancellable) == (None, None, True)

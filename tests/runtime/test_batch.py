@@ -1,0 +1,88 @@
+"""The channel of a batch: it sends one array when the last answer is there, and nothing before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ferrule.errors import EncodeError
+from ferrule.runtime.batch import BatchChannel
+from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
+
+
+class Below:
+    """The channel the array goes out on."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.reason: str | None = None
+        self.waited = 0
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    async def wait_writable(self) -> None:
+        self.waited += 1
+
+    def close(self, reason: str = "") -> None:
+        self.reason = reason
+
+
+@pytest.fixture
+def below() -> Below:
+    return Below()
+
+
+def test_answers_are_kept_until_all_are_there(below: Below) -> None:
+    """RPC-11 BATC-02: one array, in the order in which they came."""
+    batch = BatchChannel(below, 3)
+    answers = [Success(2, {}), Failure(1, ErrorObject(1, "x")), Success(3, {})]
+    for answer in answers[:2]:
+        batch.send(answer)
+        assert below.sent == []
+    batch.send(answers[2])
+    assert below.sent == [answers]
+
+
+def test_what_is_no_answer_goes_out_at_once(below: Below) -> None:
+    """PROG-06: progress does not wait for the result."""
+    batch = BatchChannel(below, 1)
+    batch.send(Notification("n"))
+    batch.send(Request(1, "roots/list"))
+    assert below.sent == [Notification("n"), Request(1, "roots/list")]
+
+
+def test_an_answer_that_will_not_come_is_not_waited_for(below: Below) -> None:
+    """CANC-2: before the others or after them."""
+    early, late = BatchChannel(below, 2), BatchChannel(below, 2)
+    early.dropped()
+    early.send(Success(1, {}))
+    late.send(Success(2, {}))
+    late.dropped()
+    assert below.sent == [[Success(1, {})], [Success(2, {})]]
+
+
+def test_a_batch_without_any_answer_sends_nothing(below: Below) -> None:
+    """BATC-02 RPC-9: no empty array."""
+    batch = BatchChannel(below, 2)
+    batch.dropped()
+    batch.dropped()
+    assert below.sent == []
+
+
+def test_an_answer_that_cannot_be_written_is_refused_to_its_own_call(below: Below) -> None:
+    """FRM-04: so the call can answer with an error, and the others arrive."""
+    batch = BatchChannel(below, 2)
+    batch.send(Success(1, {}))
+    with pytest.raises(EncodeError):
+        batch.send(Success(2, {"x": object()}))
+    batch.send(Failure(2, ErrorObject(-32603, "x")))
+    assert below.sent == [[Success(1, {}), Failure(2, ErrorObject(-32603, "x"))]]
+
+
+async def test_waiting_and_closing_are_those_of_the_channel_below(below: Below) -> None:
+    batch = BatchChannel(below, 1)
+    await batch.wait_writable()
+    batch.close("done")
+    assert (below.waited, below.reason) == (1, "done")

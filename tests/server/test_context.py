@@ -1,0 +1,622 @@
+"""What a handler may use: progress, logging, steps, and what it knows of its call."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from dataclasses import dataclass
+
+import pytest
+
+from ferrule import Context, Server, SetupError, ToolError
+from ferrule.errors import Cancelled
+from ferrule.protocol.handshake import REVISIONS
+from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
+from ferrule.testing import pair
+
+PROGRESS = "notifications/progress"
+MESSAGE = "notifications/message"
+LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+
+
+class TestProgress:
+    """Telling how far the work is."""
+
+    @staticmethod
+    def app(**options):
+        app = Server("worker", **options)
+
+        @app.tool
+        async def work(steps: list[float], ctx: Context, total: float | None = None) -> str:
+            for step in steps:
+                await ctx.report_progress(step, total, f"at {step:g}")
+            return "done"
+
+        return app
+
+    async def test_reports_arrive_in_order_before_the_result(self, era):
+        """PROG-01, PROG-04, PROG-06, PROG-2, SPEC-20, SRVR-04"""
+        heard = []
+        async with pair(self.app(), era) as client:
+            steps = [number / 4 for number in range(1, 201)]
+            call = client.call_tool("work", {"steps": steps, "total": 50}, on_progress=lambda *told: heard.append(told))
+            await call
+        assert heard == [(step, 50.0, f"at {step:g}") for step in steps]
+
+    @pytest.mark.parametrize("token", ["abc", "", 0, 7, 2**53], ids=repr)
+    async def test_the_token_is_the_requests_own(self, era, wire, token):
+        """PROG-03, PROG-1, PROG-2"""
+        async with wire(self.app(), era) as peer:
+            answer = await peer.call("work", {"steps": [0.5], "total": 1}, meta={"progressToken": token})
+            [notice] = peer.told(PROGRESS)
+        assert notice["params"] == {"progressToken": token, "progress": 0.5, "total": 1, "message": "at 0.5"}
+        assert type(notice["params"]["progressToken"]) is type(token)
+        assert peer.heard.index(notice) < peer.heard.index(answer)
+
+    async def test_without_a_token_nothing_is_sent(self, era, wire):
+        """PROG-03, PROG-02"""
+        async with wire(self.app(), era) as peer:
+            await peer.call("work", {"steps": [1, 2]})
+            assert peer.told(PROGRESS) == []
+
+    async def test_only_growing_progress_is_sent(self, era, wire, caplog):
+        """PROG-3, SPEC-20"""
+        async with wire(self.app(), era) as peer:
+            with caplog.at_level(logging.WARNING):
+                await peer.call("work", {"steps": [1, 3, 3, 2, 4]}, meta={"progressToken": 1})
+            assert [m["params"]["progress"] for m in peer.told(PROGRESS)] == [1, 3, 4]
+        assert "must increase" in caplog.text
+
+    async def test_after_the_end_nothing_is_sent(self, era, wire):
+        """PROG-3, PROG-02, SPEC-20"""
+        app = Server("late")
+        contexts = []
+
+        @app.tool
+        async def leave(ctx: Context) -> str:
+            contexts.append(ctx)
+            return "done"
+
+        async with wire(app, era) as peer:
+            await peer.call("leave", meta={"progressToken": 1})
+            await contexts[0].report_progress(1)
+            assert peer.told(PROGRESS) == []
+
+    async def test_a_cancelled_call_reports_no_more(self, era, wire):
+        """PROG-3"""
+        app = Server("cancelled")
+        started, ended = asyncio.Event(), asyncio.Event()
+
+        @app.tool
+        async def stubborn(ctx: Context) -> str:
+            started.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            await ctx.report_progress(1)
+            ended.set()
+            return "too late"
+
+        async with wire(app, era) as peer:
+            identity = peer.ask("tools/call", {"name": "stubborn"}, meta={"progressToken": 1})
+            await started.wait()
+            peer.notify("notifications/cancelled", {"requestId": identity, "reason": "enough"})
+            await ended.wait()
+            assert peer.told(PROGRESS) == []
+
+    @pytest.mark.usefixtures("virtual_time")
+    async def test_the_rate_is_limited_per_link(self, era, wire):
+        """PROG-4"""
+        app = Server("chatty", progress_rate=10)
+
+        @app.tool
+        async def chatter(ctx: Context) -> str:
+            for number in range(1, 101):
+                await ctx.report_progress(number)
+            await asyncio.sleep(0.5)
+            for number in range(101, 201):
+                await ctx.report_progress(number)
+            return "done"
+
+        async with wire(app, era) as peer, wire(app, era) as other:
+            await peer.call("chatter", meta={"progressToken": 1})
+            assert [m["params"]["progress"] for m in peer.told(PROGRESS)] == [*range(1, 11), *range(101, 106)]
+            await other.call("chatter", meta={"progressToken": 1})
+            assert len(other.told(PROGRESS)) == 15
+
+    async def test_reporting_waits_while_the_client_does_not_read(self, era, wire, monkeypatch):
+        """PROG-05: what waits is the report, and nothing else on the server."""
+        app = self.app()
+        writable = asyncio.Event()
+        async with wire(app, era) as peer:
+            monkeypatch.setattr(type(peer.channel), "wait_writable", lambda self: writable.wait())
+            identity = peer.ask(
+                "tools/call", {"name": "work", "arguments": {"steps": [1, 2]}}, meta={"progressToken": 1}
+            )
+            await asyncio.sleep(0.01)
+            assert len(peer.told(PROGRESS)) == 1
+            assert "result" in await peer.request("tools/list")
+            writable.set()
+            await peer.response(identity)
+            assert len(peer.told(PROGRESS)) == 2
+
+    async def test_progress_is_the_short_name(self, era):
+        app = Server("short")
+        heard = []
+
+        @app.tool
+        async def work(ctx: Context) -> None:
+            await ctx.progress(1, 2)
+
+        async with pair(app, era) as client:
+            await client.call_tool("work", on_progress=lambda *told: heard.append(told))
+        assert heard == [(1.0, 2.0, None)]
+
+
+class TestLogging:
+    """Log messages for the client."""
+
+    @staticmethod
+    def app(**options):
+        app = Server("logger", **options)
+
+        @app.tool
+        async def log(ctx: Context, levels: list[str] = LEVELS) -> None:
+            for level in levels:
+                await ctx.log(level, {"said": level}, logger="mine")
+
+        return app
+
+    async def test_a_message_has_level_logger_and_data(self, era):
+        """LOGG-01, LOGG-03, LOG-2, SRVR-05"""
+        heard = []
+        client = pair(self.app(), era, log_level="debug" if era == "stateless" else None)
+        client.on_log(lambda level, data, logger: heard.append((level, data, logger)))
+        async with client:
+            await client.call_tool("log", {"levels": ["info", "error"]})
+            await asyncio.sleep(0)
+        assert heard == [("info", {"said": "info"}, "mine"), ("error", {"said": "error"}, "mine")]
+
+    @pytest.mark.parametrize("level", LEVELS)
+    async def test_a_client_gets_the_level_it_set_and_above(self, era, wire, level):
+        """LOGG-02, LOGG-05, LOG-3, LOG-6, SPEC-11"""
+        async with wire(self.app(), era, log_level=level) as peer:
+            if era == "handshake":
+                assert (await peer.request("logging/setLevel", {"level": level}))["result"] == {}
+            answer = await peer.call("log")
+            told = peer.told(MESSAGE)
+        assert [m["params"]["level"] for m in told] == LEVELS[LEVELS.index(level) :]
+        assert all(peer.heard.index(message) < peer.heard.index(answer) for message in told)
+
+    async def test_before_any_level_is_set_info_and_above_are_sent(self, wire):
+        """LOG-3"""
+        async with wire(self.app()) as peer:
+            await peer.call("log")
+            assert [m["params"]["level"] for m in peer.told(MESSAGE)] == LEVELS[1:]
+
+    async def test_without_a_level_in_the_request_nothing_is_sent(self, wire):
+        """LOG-5"""
+        async with wire(self.app(), "stateless") as peer:
+            await peer.call("log")
+            assert peer.told(MESSAGE) == []
+
+    async def test_one_sessions_level_is_not_anothers(self, wire):
+        """LOG-3"""
+        app = self.app()
+        async with wire(app) as first, wire(app) as second:
+            await first.request("logging/setLevel", {"level": "emergency"})
+            for peer in (first, second):
+                await peer.call("log")
+            assert [len(peer.told(MESSAGE)) for peer in (first, second)] == [1, 7]
+
+    async def test_an_unknown_level_is_refused(self, era, wire):
+        """LOG-4, LOG-6, LOGG-02"""
+        async with wire(self.app(), era, log_level="loud") as peer:
+            method, params = ("logging/setLevel", {"level": "loud"}) if era == "handshake" else ("tools/list", {})
+            assert (await peer.request(method, params))["error"]["code"] == -32602
+
+    async def test_a_handler_cannot_log_at_an_unknown_level(self, era):
+        """LOGG-02"""
+        async with pair(self.app(), era) as client:
+            with pytest.raises(ToolError, match="Internal error"):
+                await client.call_tool("log", {"levels": ["loud"]})
+
+    @pytest.mark.parametrize("name", ["debug", "info", "warning", "error"])
+    async def test_the_common_levels_have_methods(self, era, wire, name):
+        app = Server("short")
+
+        @app.tool
+        async def log(ctx: Context) -> None:
+            await getattr(ctx, name)("text")
+
+        async with wire(app, era, log_level="debug") as peer:
+            if era == "handshake":
+                await peer.request("logging/setLevel", {"level": "debug"})
+            await peer.call("log")
+            assert [m["params"] for m in peer.told(MESSAGE)] == [{"level": name, "data": "text"}]
+
+    async def test_without_the_capability_nothing_is_sent(self, era, wire):
+        """LOGG-04, LOG-1, CAPN-10"""
+        app = self.app(capabilities=ServerCapabilities(tools=ListCapability()))
+        async with wire(app, era, log_level="debug") as peer:
+            await peer.call("log")
+            assert peer.told(MESSAGE) == []
+            assert (await peer.request("logging/setLevel", {"level": "info"}))["error"]["code"] == -32601
+
+    def test_a_server_whose_handlers_take_a_context_declares_logging(self):
+        """LOG-1"""
+        assert self.app().capabilities.logging == {}
+        quiet = Server("quiet")
+        quiet.add_tool("quiet", lambda: None)
+        assert quiet.capabilities.logging is None
+
+    async def test_after_the_end_of_a_stateless_call_nothing_is_logged(self, wire):
+        """LOG-5, LOG-6"""
+        app = Server("late")
+        contexts = []
+
+        @app.tool
+        async def leave(ctx: Context) -> None:
+            contexts.append(ctx)
+
+        async with wire(app, "stateless", log_level="debug") as peer:
+            await peer.call("leave")
+            await contexts[0].error("too late")
+            assert peer.told(MESSAGE) == []
+
+
+class TestSteps:
+    """Deeds that must not happen twice."""
+
+    async def test_a_step_runs_once_over_all_rounds(self, era):
+        app = Server("shop")
+        deeds = []
+
+        @app.tool
+        async def buy(ctx: Context) -> str:
+            receipt = await ctx.step("reserve", lambda: deeds.append("reserve") or {"id": len(deeds)})
+            size = await ctx.ask("Which size?", str)
+            second = await ctx.step("charge", charge)
+            colour = await ctx.ask("Which colour?", str)
+            return f"{receipt['id']} {size} {second} {colour}"
+
+        async def charge():
+            deeds.append("charge")
+            return ("paid", 2)
+
+        answers = iter(["L", "red"])
+        async with pair(app, era, elicitation=lambda params: {"value": next(answers)}) as client:
+            assert (await client.call_tool("buy")).data == "1 L ['paid', 2] red"
+        assert deeds == ["reserve", "charge"]
+
+    async def test_steps_of_the_same_name_are_told_apart_by_their_order(self, era):
+        app = Server("counter")
+        deeds = []
+
+        @app.tool
+        async def count(ctx: Context) -> list[int]:
+            results = [await ctx.step("next", lambda: deeds.append(1) or len(deeds)) for _ in range(3)]
+            await ctx.ask("Go on?", bool)
+            return results
+
+        async with pair(app, era, elicitation=lambda params: {"value": True}) as client:
+            assert (await client.call_tool("count")).data == [1, 2, 3]
+        assert len(deeds) == 3
+
+    async def test_a_coroutine_is_closed_unrun_when_the_step_is_known(self, era):
+        app = Server("coroutines")
+        deeds = []
+
+        async def deed():
+            deeds.append(1)
+            return "done"
+
+        @app.tool
+        async def act(ctx: Context) -> str:
+            first = await ctx.step("deed", deed())
+            await ctx.ask("Go on?", bool)
+            return first
+
+        async with pair(app, era, elicitation=lambda params: {"value": True}) as client:
+            assert (await client.call_tool("act")).data == "done"
+        assert deeds == [1]
+
+    async def test_a_step_that_failed_is_tried_again_by_the_next_call(self, era):
+        app = Server("fragile")
+        tries = []
+
+        def deed():
+            tries.append(1)
+            if len(tries) == 1:
+                raise ToolError("try again")
+            return "ok"
+
+        @app.tool
+        async def act(ctx: Context) -> str:
+            return await ctx.step("deed", deed)
+
+        async with pair(app, era) as client:
+            with pytest.raises(ToolError, match="try again"):
+                await client.call_tool("act")
+            assert (await client.call_tool("act")).data == "ok"
+
+    async def test_what_a_step_gives_has_the_same_form_in_every_round(self, era):
+        @dataclass
+        class Receipt:
+            number: int
+
+        app = Server("forms")
+        seen = []
+
+        @app.tool
+        async def act(ctx: Context) -> str:
+            seen.append(await ctx.step("deed", lambda: Receipt(7)))
+            await ctx.ask("Go on?", bool)
+            return "done"
+
+        async with pair(app, era, elicitation=lambda params: {"value": True}) as client:
+            await client.call_tool("act")
+        assert all(receipt == {"number": 7} for receipt in seen)
+
+
+class TestFacts:
+    """What a handler knows of its call, its client and its server."""
+
+    async def test_a_handler_knows_who_asks(self, era):
+        """STL-5, META-8"""
+        app = Server("facts")
+        seen = {}
+
+        @app.tool
+        async def look(ctx: Context) -> None:
+            seen.update(
+                client=(ctx.client.name, ctx.client.version),
+                version=ctx.peer.version,
+                server=ctx.server,
+                principal=ctx.principal,
+                headers=dict(ctx.headers),
+                cancelled=ctx.cancelled,
+                roots=ctx.peer.capabilities.roots is not None,
+                method=ctx.call.method,
+            )
+
+        async with pair(app, era, name="tester", version="2", roots=[]) as client:
+            await client.call_tool("look")
+            version = client.protocol_version
+        assert seen == {
+            "client": ("tester", "2"),
+            "version": version,
+            "server": app,
+            "principal": None,
+            "headers": {},
+            "cancelled": False,
+            "roots": True,
+            "method": "tools/call",
+        }
+
+    async def test_metadata_of_the_request_reaches_the_handler_whole(self, era):
+        """META-1, META-5, SPEC-19"""
+        app = Server("meta")
+        seen = {}
+
+        @app.tool
+        async def look(ctx: Context) -> None:
+            seen.update(ctx.meta)
+
+        own = {"com.example/a": {"b": [1]}, "traceparent": "00-ab", "io.modelcontextprotocol/unknown": 5}
+        async with pair(app, era) as client:
+            await client.call_tool("look", meta=own)
+        assert {key: seen[key] for key in own} == own
+
+    @pytest.mark.parametrize("identity", ["text", 5], ids=repr)
+    async def test_the_request_id_is_the_clients(self, era, wire, identity):
+        app = Server("ids")
+        seen = []
+
+        @app.tool
+        async def look(ctx: Context) -> None:
+            seen.append(ctx.request_id)
+
+        async with wire(app, era) as peer:
+            await peer.call("look", id=identity)
+        assert seen == [identity]
+
+    async def test_a_thread_sees_that_its_call_was_cancelled(self, era):
+        """CANC-2"""
+        app = Server("threads")
+        started, seen = threading.Event(), threading.Event()
+
+        @app.tool
+        def wait(ctx: Context) -> str:
+            started.set()
+            while not ctx.cancelled:
+                seen.wait(0.005)
+            seen.set()
+            return "late"
+
+        async with pair(app, era) as client:
+            call = asyncio.ensure_future(client.call_tool("wait"))
+            while not started.is_set():
+                await asyncio.sleep(0.001)
+            assert not seen.is_set()
+            call.cancel()
+            while not seen.is_set():
+                await asyncio.sleep(0.001)
+
+    async def test_a_handler_reads_the_servers_own_resources(self, era):
+        app = Server("reader")
+        app.add_resource("notes://{id}", lambda id: f"note {id}")  # noqa: A006
+
+        @app.tool
+        async def read(ctx: Context) -> str:
+            return (await ctx.read_resource("notes://7")).text
+
+        @app.tool
+        def read_sync(ctx: Context) -> str:
+            return ctx.sync.read_resource("notes://8").text
+
+        async with pair(app, era) as client:
+            assert (await client.call_tool("read")).data == "note 7"
+            assert (await client.call_tool("read_sync")).data == "note 8"
+
+
+class TestState:
+    """Values kept between requests."""
+
+    @staticmethod
+    def app():
+        app = Server("state")
+
+        @app.tool
+        async def count(ctx: Context) -> int:
+            ctx.state["n"] = ctx.state.get("n", 0) + 1
+            return ctx.state["n"]
+
+        return app
+
+    async def test_a_session_keeps_its_own_values(self):
+        app = self.app()
+        async with pair(app) as first, pair(app) as second:
+            assert [(await first.call_tool("count")).data for _ in range(3)] == [1, 2, 3]
+            assert (await second.call_tool("count")).data == 1
+        async with pair(app) as third:
+            assert (await third.call_tool("count")).data == 1
+
+    async def test_without_session_or_principal_there_is_a_clear_error(self, caplog):
+        async with pair(self.app(), "stateless") as client:
+            with pytest.raises(ToolError, match="Internal error"):
+                await client.call_tool("count")
+        assert "ctx.state needs a session or an authenticated principal" in caplog.text
+
+    async def test_in_the_stateless_era_a_principal_keeps_values_across_links(self, wire):
+        app = self.app()
+        counts = []
+        for who in ("alice", "alice", "bob"):
+            async with wire(app, "stateless", principal=who) as peer:
+                counts.append((await peer.call("count"))["result"]["structuredContent"]["result"])
+        assert counts == [1, 2, 1]
+
+
+class TestSync:
+    """The same calls for a plain function."""
+
+    async def test_a_plain_function_reports_and_logs(self, era):
+        app = Server("sync")
+        heard, logged = [], []
+
+        @app.tool
+        def work(ctx: Context) -> str:
+            ctx.sync.report_progress(1, 2)
+            ctx.sync.info("half way")
+            ctx.sync.report_progress(2, 2)
+            return f"{ctx.sync.request_id is not None} {threading.current_thread().name[:7]}"
+
+        client = pair(app, era, log_level="info" if era == "stateless" else None)
+        client.on_log(lambda level, data, logger: logged.append(data))
+        async with client:
+            result = await client.call_tool("work", on_progress=lambda *told: heard.append(told[0]))
+            await asyncio.sleep(0)
+        assert (result.data, heard, logged) == ("True ferrule", [1.0, 2.0], ["half way"])
+
+    async def test_a_plain_function_asks_and_takes_steps(self, era):
+        app = Server("sync")
+        deeds = []
+
+        @app.tool
+        def book(ctx: Context) -> str:
+            number = ctx.sync.step("reserve", lambda: deeds.append(1) or len(deeds))
+            seat = ctx.sync.ask("Which seat?", str)
+            reply = ctx.sync.sample("Say hi")
+            [root] = ctx.sync.list_roots()
+            return f"{number} {seat} {reply.text} {root.uri}"
+
+        options = {"elicitation": lambda params: {"value": "7A"}, "sampling": lambda params: "hi", "roots": ["/srv"]}
+        async with pair(app, era, **options) as client:
+            assert (await client.call_tool("book")).data == "1 7A hi file:///srv"
+        assert deeds == [1]
+
+    async def test_a_failure_is_raised_in_the_thread(self, era):
+        app = Server("sync")
+
+        @app.tool
+        def work(ctx: Context) -> str:
+            try:
+                ctx.sync.read_resource("x://nothing")
+            except Exception as error:
+                return type(error).__name__
+            return "no error"
+
+        async with pair(app, era) as client:
+            assert (await client.call_tool("work")).data == "ResourceNotFound"
+
+    async def test_on_the_loop_itself_it_refuses_to_block(self, era, caplog):
+        app = Server("sync")
+
+        @app.tool
+        async def work(ctx: Context) -> None:
+            ctx.sync.info("would hang")
+
+        async with pair(app, era) as client:
+            with pytest.raises(ToolError):
+                await client.call_tool("work")
+        assert "would block the event loop: use `await ctx.info`" in caplog.text
+
+    async def test_asking_in_a_thread_ends_with_the_call(self):
+        """HND-14: a client that cancels instead of answering leaves no thread behind."""
+        app = Server("sync")
+        asked, ended = asyncio.Event(), threading.Event()
+        raised = []
+
+        @app.tool
+        def book(ctx: Context) -> None:
+            try:
+                ctx.sync.ask("Which seat?", str)
+            except Cancelled as error:
+                raised.append(error)
+            finally:
+                ended.set()
+
+        async def never(params):
+            asked.set()
+            await asyncio.Event().wait()
+
+        async with pair(app, elicitation=never) as client:
+            call = asyncio.ensure_future(client.call_tool("book"))
+            await asked.wait()
+            call.cancel()
+            while not ended.is_set():
+                await asyncio.sleep(0.001)
+        assert len(raised) == 1
+
+    async def test_asking_after_the_end_of_the_call_is_refused(self, era):
+        app = Server("late")
+        contexts = []
+
+        @app.tool
+        async def leave(ctx: Context) -> None:
+            contexts.append(ctx)
+
+        async with pair(app, era, elicitation=lambda params: {"value": "x"}) as client:
+            await client.call_tool("leave")
+            with pytest.raises(Cancelled, match="the call has ended"):
+                await contexts[0].ask("Still there?", str)
+
+
+@pytest.mark.parametrize("version", REVISIONS)
+async def test_every_handshake_revision_has_set_level(wire, version):
+    """LOG-3"""
+    async with wire(TestLogging.app(), version=version) as peer:
+        assert (await peer.request("logging/setLevel", {"level": "error"}))["result"] == {}
+        await peer.call("log")
+        assert [m["params"]["level"] for m in peer.told(MESSAGE)] == LEVELS[4:]
+
+
+async def test_the_stateless_era_has_no_set_level(wire):
+    async with wire(TestLogging.app(), "stateless") as peer:
+        assert (await peer.request("logging/setLevel", {"level": "error"}))["error"]["code"] == -32601
+
+
+def test_a_handler_may_take_only_one_context():
+    with pytest.raises(SetupError, match="two contexts"):
+
+        @Server("x").tool
+        async def two(first: Context, second: Context) -> None: ...
