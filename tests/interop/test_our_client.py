@@ -1,4 +1,7 @@
-"""Our client, with the servers of the other SDKs."""
+"""Our client, with the servers of the other SDKs.
+
+Proves: TEST-08
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Our server, used by the clients of the other SDKs."""
+"""Our server, used by the clients of the other SDKs.
+
+Proves: TEST-08
+"""
 
 from __future__ import annotations
 

@@ -54,6 +54,9 @@ class TestAskingAClient:
         ({"sampling": {"context": {}}}, SAMPLING, WITH_TOOLS, {"sampling": {"tools": {}}}),
         ({"sampling": {"tools": {}}}, SAMPLING, WITH_TOOLS, {}),
         ({"sampling": {"tools": {}}}, SAMPLING, WITH_CHOICE, {}),
+        ({"sampling": {}}, SAMPLING, {**SAMPLE, "includeContext": "none"}, {}),
+        ({"sampling": {}}, SAMPLING, {**SAMPLE, "includeContext": "allServers"}, {"sampling": {"context": {}}}),
+        ({"sampling": {"context": {}}}, SAMPLING, {**SAMPLE, "includeContext": "thisServer"}, {}),
         ({}, ROOTS, {}, {"roots": {}}),
         ({"roots": {}}, ROOTS, {}, {}),
         ({"roots": {"listChanged": False}}, ROOTS, {}, {}),
@@ -63,7 +66,7 @@ class TestAskingAClient:
 
     @pytest.mark.parametrize(("declared", "method", "params", "lacking"), LACKING)
     def test_a_question_needs_just_what_it_uses(self, declared: Any, method: str, params: Any, lacking: Any) -> None:
-        """CAP-3 CAP-4 CAPN-05 CAPN-07 ELIC-2 SAMP-5 MRTR-3: an object that is there means yes, a mode is its own."""
+        """CAP-3 CAP-4 CAPN-05 CAPN-07 ELIC-2 SAMP-5 SAMP-7 MRTR-3: an object that is there means yes, a mode is its own."""
         assert lacking_for(client(declared), method, params) == lacking
         if lacking:
             with pytest.raises(CapabilityNotSupported) as caught:
@@ -164,3 +167,14 @@ class TestAskingAServer:
         """CAPN-03: all capabilities are off by default."""
         assert msgspec.json.encode(ServerCapabilities()) == b"{}"
         assert msgspec.json.encode(ClientCapabilities()) == b"{}"
+
+    @pytest.mark.parametrize("wanted", ["thisServer", "allServers"])
+    def test_context_of_servers_is_asked_for_only_from_those_who_declare_it(self, wanted: str) -> None:
+        """SAMP-7: the default asks for none."""
+        plain = msgspec.convert({"sampling": {}}, ClientCapabilities)
+        able = msgspec.convert({"sampling": {"context": {}}}, ClientCapabilities)
+        asked = {"messages": [], "maxTokens": 1, "includeContext": wanted}
+        assert lacking_for(plain, "sampling/createMessage", asked) == {"sampling": {"context": {}}}
+        assert lacking_for(able, "sampling/createMessage", asked) == {}
+        assert lacking_for(plain, "sampling/createMessage", {**asked, "includeContext": "none"}) == {}
+        assert lacking_for(plain, "sampling/createMessage", {"messages": [], "maxTokens": 1}) == {}

@@ -81,6 +81,21 @@ def test_an_answer_that_cannot_be_written_is_refused_to_its_own_call(below: Belo
     assert below.sent == [[Success(1, {}), Failure(2, ErrorObject(-32603, "x"))]]
 
 
+def test_answers_that_are_too_long_together_go_out_one_by_one(below: Below) -> None:
+    """RPC-11: each is answered; an array is allowed, not demanded."""
+
+    def narrow(message: Any) -> None:
+        if isinstance(message, list):
+            raise EncodeError("the message is too long")
+        below.sent.append(message)
+
+    below.send = narrow
+    batch = BatchChannel(below, 2)
+    batch.send(Success(1, {}))
+    batch.send(Success(2, {}))
+    assert below.sent == [Success(1, {}), Success(2, {})]
+
+
 async def test_waiting_and_closing_are_those_of_the_channel_below(below: Below) -> None:
     batch = BatchChannel(below, 1)
     await batch.wait_writable()

@@ -246,7 +246,7 @@ class TestLoad:
             [link] = app.sessions
             assert not link.session.running
             assert not link.scope.tasks
-            assert client.pending_requests == 0
+            assert not client.pending
 
 
 class TestCancelling:

@@ -182,7 +182,7 @@ while True: time.sleep(60)
 
 
 def test_spec_22_a_stubborn_child_is_asked_by_sigterm_and_then_killed(run: Run) -> None:
-    """SPEC-22, STDIO-9: close stdin, wait, SIGTERM, wait, SIGKILL."""
+    """SPEC-22, STDIO-9, LIFE-10: close stdin, wait, SIGTERM, wait, SIGKILL."""
 
     async def test() -> None:
         child, recorder = python(STUBBORN), Recorder()

@@ -115,9 +115,10 @@ class Line:
         answer: Callable[[bytes, Channel], None] | None = None,
         framer: Framer | None = None,
         on_oversize: Literal["skip", "close"] = "skip",
+        json_only: bool = False,
     ) -> tuple[StreamChannel, Peer]:
         self.recorder.answer = answer
-        channel = StreamChannel(self.recorder, framer, on_oversize=on_oversize)
+        channel = StreamChannel(self.recorder, framer, on_oversize=on_oversize, json_only=json_only)
         if self.carrier == "pipes":
             (our_read, peer_write), (peer_read, our_write) = os.pipe(), os.pipe()
             PipeTransport(our_read, our_write, channel)
@@ -263,6 +264,20 @@ def test_stdi_13_a_peer_that_does_not_read_makes_us_wait_and_stop_reading(run: R
         await waiting
         await until(lambda: line.recorder.frames == [b"1", b"2", b"3"])
         assert [json.loads(text)["id"] for text in received.splitlines()] == list(range(64))
+        await line.finish()
+
+    run(test())
+
+
+def test_lines_that_are_not_json_can_be_dropped_early_and_are_counted(run: Run, line: Line) -> None:
+    """STDI-10"""
+
+    async def test() -> None:
+        channel, peer = await line.open(json_only=True)
+        await peer.write(b'WARNING: noise\n{"a":1}\nnull\n  [1]\n')
+        await until(lambda: len(line.recorder.frames) == 2)
+        assert line.recorder.frames == [b'{"a":1}', b"  [1]"]
+        assert channel.dropped == 2
         await line.finish()
 
     run(test())

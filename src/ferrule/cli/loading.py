@@ -15,7 +15,7 @@ USUAL_NAMES = ("mcp", "server", "app")
 
 def load_server(place: str) -> Server:
     """Import `FILE` or `FILE:name` and give the server it defines."""
-    path, _, name = place.partition(":")
+    path, name = _parted(place)
     file = Path(path).resolve()
     if not file.is_file():
         raise SetupError(f"no such file: {path}")
@@ -38,6 +38,12 @@ def load_server(place: str) -> Server:
     if not usual:
         raise SetupError(f"{path} defines no Server; write `app = Server(...)`")
     return usual[0]
+
+
+def _parted(place: str) -> tuple[str, str]:
+    """Part a file from the name of its server; a file's own name may hold a colon."""
+    path, _, name = place.rpartition(":")
+    return (place, "") if not path or Path(place).is_file() else (path, name)
 
 
 def _told(error: Exception, file: Path) -> str:

@@ -20,6 +20,7 @@ from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
 from ferrule.schema.content import TextContent, ToolResultContent, ToolUseContent
 from ferrule.schema.elicitation import ElicitParams, ElicitResult
+from ferrule.schema.keys import check_extensions
 from ferrule.schema.model import (
     ClientCapabilities,
     ElicitationCapability,
@@ -65,12 +66,15 @@ class Answering:
         *,
         sampling_tools: bool = False,
         sampling_context: bool = False,
+        extensions: Mapping[str, Any] | None = None,
     ) -> None:
         self.sampling = sampling
         self.elicitation = elicitation
         self.url_elicitation = url_elicitation
         self.sampling_tools = sampling_tools
         self.sampling_context = sampling_context
+        check_extensions(extensions or (), "Client")
+        self.extensions = dict(extensions) if extensions else None
         self.roots_source = roots if callable(roots) else None
         self.roots: list[Root] | None = [root(r) for r in roots] if roots is not None and not callable(roots) else None
 
@@ -94,7 +98,7 @@ class Answering:
             )
         if self.roots is not None or self.roots_source is not None:
             roots = RootsCapability(list_changed=True)
-        return ClientCapabilities(sampling=sampling, elicitation=elicitation, roots=roots)
+        return ClientCapabilities(sampling=sampling, elicitation=elicitation, roots=roots, extensions=self.extensions)
 
     def handlers(self) -> dict[str, Handler]:
         """The questions as requests of a server."""

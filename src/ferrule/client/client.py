@@ -84,6 +84,7 @@ class Client(Fetching):
             roots,
             sampling_tools=settings.sampling_tools,
             sampling_context=settings.sampling_context,
+            extensions=settings.extensions,
         )
         self.cache = Cache()
         self.notices = Notices()

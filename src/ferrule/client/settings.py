@@ -36,6 +36,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     send_client_info: bool = True
     sampling_tools: bool = False
     sampling_context: bool = False
+    extensions: Mapping[str, Any] | None = None
     validate_results: bool = True
     env: Mapping[str, str] | None = None
     cwd: str | None = None
@@ -81,6 +82,7 @@ class ClientOptions(TypedDict, total=False):
     send_client_info: bool
     sampling_tools: bool
     sampling_context: bool
+    extensions: Mapping[str, Any] | None
     validate_results: bool
     env: Mapping[str, str] | None
     cwd: str | None

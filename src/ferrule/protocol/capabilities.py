@@ -21,6 +21,8 @@ def lacking_for(capabilities: ClientCapabilities, method: str, params: dict[str,
     if method == "elicitation/create":
         return _elicitation(capabilities, params.get("mode") or "form")
     if method == "sampling/createMessage":
+        if capabilities.sampling is not None and _wants_context(params) and capabilities.sampling.context is None:
+            return {"sampling": {"context": {}}}
         return _sampling(capabilities, "tools" in params or "toolChoice" in params)
     if method == "roots/list" and capabilities.roots is None:
         return {"roots": {}}
@@ -34,6 +36,10 @@ def _elicitation(capabilities: ClientCapabilities, mode: str) -> dict[str, Any]:
     if mode == "url":
         return {} if declared.url is not None else {"elicitation": {"url": {}}}
     return {} if declared.form is not None or declared.url is None else {"elicitation": {"form": {}}}
+
+
+def _wants_context(params: dict[str, Any]) -> bool:
+    return params.get("includeContext") not in {None, "none"}
 
 
 def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> dict[str, Any]:

@@ -225,7 +225,7 @@ class Handshake:
             if question.method in peer.revision.absent:
                 raise CapabilityNotSupported(question.method.partition("/")[0])
             if isinstance(peer.capabilities, ClientCapabilities):
-                require_client(peer.capabilities, question.method, question.params)
+                require_client(peer.capabilities, question.method, _gated(question.params, peer.revision))
             requests.append((question.method, _older_question(question, peer.revision)))
         return [call.link.ask(method, params, call.channel) for method, params in requests]
 
@@ -265,3 +265,8 @@ def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
         ]
         return {**params, "messages": messages}
     return params
+
+
+def _gated(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
+    """Asking for context needed no capability at first."""
+    return params if revision is NEWEST else {key: value for key, value in params.items() if key != "includeContext"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ferrule.errors import EncodeError
 from ferrule.wire.channel import Channel
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import Failure, Message, Success
@@ -36,7 +37,15 @@ class BatchChannel:
     def _complete(self) -> None:
         if len(self._replies) >= self._expected and self._replies:
             replies, self._replies = self._replies, []
+            self._deliver(replies)
+
+    def _deliver(self, replies: list[Message]) -> None:
+        """Send one array; answers that are too long together go out one by one, which JSON-RPC allows."""
+        try:
             self._channel.send(replies)
+        except EncodeError:
+            for reply in replies:
+                self._channel.send(reply)
 
     async def wait_writable(self) -> None:
         """Wait until the channel below takes more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import field
@@ -24,6 +25,15 @@ class ModelPreferences(Model, kw_only=True):
     cost_priority: float | None = None
     speed_priority: float | None = None
     intelligence_priority: float | None = None
+
+    def choose(self, models: Sequence[str]) -> str | None:
+        """Give the first of these models a hint names, hints in order, each as a part of a name."""
+        for hint in self.hints or ():
+            wanted = (hint.name or "").lower()
+            found = next((model for model in models if wanted and wanted in model.lower()), None)
+            if found is not None:
+                return found
+        return None
 
 
 class SamplingMessage(Model, kw_only=True):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 from msgspec import Raw
 
+from ferrule.errors import InvalidParams
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
 from ferrule.runtime.dispatch import Handler, Instant, NoteHandler
@@ -89,6 +90,9 @@ class Builtins:
         """Make the handshake."""
         server = self._server
         link = server.links.of(call)
+        if server.settings.strict_version and call.params.protocol_version not in server.handshake.versions:
+            link.loop.call_soon(call.channel.close, "unsupported protocol version")
+            raise _unsupported(call.params.protocol_version, server.handshake.versions)
         declared = _read_any(call.raw).get("capabilities", {})
         revision = server.handshake.open(link.session, call.params, declared)
         call.peer = link.session.peer  # type: ignore[assignment]  # known from here on
@@ -186,3 +190,9 @@ def _refusing(capability: str) -> Handler:
         raise off(capability)
 
     return refuse
+
+
+def _unsupported(requested: str, supported: tuple[str, ...]) -> InvalidParams:
+    return InvalidParams(
+        f"Unsupported protocol version {requested!r}", {"supported": list(supported), "requested": requested}
+    )

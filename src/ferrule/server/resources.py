@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ from ferrule.server.uri_template import UriTemplate
 if TYPE_CHECKING:
     from ferrule.server.server import Server
 
+MAX_KEPT = 1000
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
 _write = msgspec.json.Encoder().encode
@@ -48,12 +51,13 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     meta: Mapping[str, Any] | None = None
     inline: bool = False
     max_threads: int = 32
+    ttl: float | None = None
 
 
 class RegisteredResource:
     """A resource or a template, ready to be read."""
 
-    __slots__ = ("binding", "bulkhead", "listed", "mime_type", "takes_uri", "template", "uri")
+    __slots__ = ("binding", "bulkhead", "listed", "mime_type", "takes_uri", "template", "ttl", "uri")
 
     def __init__(self, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None) -> None:
         self.uri = uri
@@ -61,6 +65,7 @@ class RegisteredResource:
         self.binding = binding
         self.bulkhead = bulkhead
         self.mime_type = options.mime_type
+        self.ttl = options.ttl
         self.takes_uri = "uri" in binding.parameters and "uri" not in self.template.variables
         self.listed = _listed(self.template, uri, binding, options)
 
@@ -82,6 +87,7 @@ class Resources:
 
     def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
         self._server = server
+        self._reads: dict[str, tuple[ReadResourceResult, float]] = {}
         self.catalogue: Catalogue[RegisteredResource] = Catalogue(
             "resource",
             lambda resources: ListResourcesResult(resources=resources),
@@ -112,12 +118,17 @@ class Resources:
             bulkhead = Bulkhead(self._server.threads, options.max_threads)
         entry = RegisteredResource(uri, binding, options, bulkhead)
         _check_parameters(entry)
+        if options.ttl is not None and binding.context_parameter is not None:
+            raise SetupError(
+                f"{binding.name}: what is kept (ttl=) is read for every caller, so it cannot take a Context"
+            )
         (self.templates if entry.template.is_template else self.catalogue).add(uri, entry)
         return entry
 
     def remove(self, uri: str) -> None:
         """Offer a resource or template no longer."""
         (self.templates if uri in self.templates else self.catalogue).remove(uri)
+        self._reads.clear()
 
     async def read(self, call: Call) -> ReadResourceResult:
         """Answer `resources/read`."""
@@ -128,11 +139,34 @@ class Resources:
     async def read_uri(self, uri: str, context: Callable[[], Context | None]) -> ReadResourceResult:
         """Read by URI: an exact resource first, then the templates in order of registration."""
         entry, variables = self.find(uri)
+        if entry.ttl is not None:
+            return await self._kept(uri, entry, variables)
         wanted = context() if entry.binding.context_parameter is not None else None
+        return await self._fresh(uri, entry, variables, wanted)
+
+    async def _fresh(
+        self, uri: str, entry: RegisteredResource, variables: Mapping[str, Any], context: Context | None
+    ) -> ReadResourceResult:
         try:
-            return await entry.read(uri, variables, wanted)
+            return await entry.read(uri, variables, context)
         except InvalidArguments as error:
             raise InvalidUri(uri, str(error)) from None
+
+    async def _kept(self, uri: str, entry: RegisteredResource, variables: Mapping[str, Any]) -> ReadResourceResult:
+        """Give what was read a moment ago, as long as the resource says it may be kept."""
+        now = asyncio.get_running_loop().time()
+        kept = self._reads.get(uri)
+        if kept is None or now >= kept[1]:
+            result = await self._fresh(uri, entry, variables, None)
+            result.ttl_ms = result.ttl_ms or int((entry.ttl or 0.0) * 1000)
+            if len(self._reads) >= MAX_KEPT:
+                self._reads.pop(next(iter(self._reads)))
+            kept = self._reads[uri] = (result, now + (entry.ttl or 0.0))
+        return copy.copy(kept[0])
+
+    def forget(self, uri: str) -> None:
+        """Read a resource anew the next time: it changed, or it is gone."""
+        self._reads.pop(uri, None)
 
     def find(self, uri: str) -> tuple[RegisteredResource, Mapping[str, Any]]:
         """Find what answers to a URI, and what its variables are."""

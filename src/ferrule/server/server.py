@@ -23,6 +23,7 @@ from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
 from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.dispatch import Dispatcher, Handler, Middleware
 from ferrule.runtime.link import Link
+from ferrule.schema.keys import check_extensions, check_keys
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.model import EmptyResult, Implementation, MetaOnly, Params, Result
@@ -51,6 +52,8 @@ logger = logging.getLogger("ferrule.server")
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
+LAST_GRACE = 1.0
+
 TRANSPORTS = {"stdio": ("ferrule.transports.stdio", "Stdio")}
 """The transports `run` knows by name; each is imported when it is first used."""
 
@@ -72,6 +75,7 @@ class Server(LocalCalls):
         except (TypeError, SetupError) as reason:
             raise SetupError(f"Server: {reason}") from None
         settings = self.settings
+        check_extensions(settings.extensions or (), "Server")
         self.name = name
         self.version = version
         self.instructions = instructions
@@ -233,6 +237,7 @@ class Server(LocalCalls):
             resources=ResourcesCapability(subscribe=True, list_changed=True) if self.resources.offered else None,
             completions={} if self.completions.offered else None,
             logging={} if self._may_log() else None,
+            extensions=dict(self.settings.extensions) if self.settings.extensions else None,
         )
 
     def _may_log(self) -> bool:
@@ -248,6 +253,7 @@ class Server(LocalCalls):
 
     def notify_resource_updated(self, uri: str, **extra: Any) -> None:
         """Tell whoever listens that a resource changed."""
+        self.resources.forget(uri)
         self.changes.updated(uri, {"_meta": extra} if extra else {})
 
     def notify_tools_changed(self) -> None:
@@ -415,8 +421,11 @@ class Server(LocalCalls):
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks."""
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner = asyncio.Runner(loop_factory=_loop_factory())
+        try:
             runner.run(self.run_async(transport, **options))
+        finally:
+            _close(runner)
 
 
 def _decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:
@@ -428,6 +437,7 @@ def _decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 def _options(kind: type[Any], options: Mapping[str, Any], what: str) -> Any:
+    check_keys(options.get("meta") or (), what)
     try:
         return kind(**options)
     except TypeError as reason:
@@ -454,6 +464,22 @@ def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
     module, name = known
     factory = getattr(importlib.import_module(module), name)
     return factory(**options)  # type: ignore[no-any-return]
+
+
+def _close(runner: asyncio.Runner) -> None:
+    """End what still runs, and leave behind what will not end: closing the runner would wait for it for ever."""
+    stuck = runner.get_loop().run_until_complete(_end_tasks())
+    if stuck:
+        logger.error("%d tasks ignore their cancellation and are left behind", stuck)
+    else:
+        runner.close()
+
+
+async def _end_tasks() -> int:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    return len((await asyncio.wait(tasks, timeout=LAST_GRACE))[1]) if tasks else 0
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 from msgspec import Struct
 
@@ -39,6 +40,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     request_state_lifetime: float = 600.0
     progress_rate: float = 1000.0
     shutdown_grace: float = 5.0
+    strict_version: bool = False
+    extensions: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -99,3 +102,5 @@ class ServerOptions(TypedDict, total=False):
     request_state_lifetime: float
     progress_rate: float
     shutdown_grace: float
+    strict_version: bool
+    extensions: Mapping[str, Any] | None

@@ -288,12 +288,14 @@ class Stdio:
         write_fd: int | None = None,
         *,
         grace: float = DRAIN_GRACE,
+        json_only: bool = False,
     ) -> None:
         if (read_fd is None) != (write_fd is None):
             raise SetupError("Stdio needs both read_fd and write_fd, or neither")
         self._max_message_size = max_message_size
         self._given = None if read_fd is None or write_fd is None else (read_fd, write_fd)
         self._grace = grace
+        self._json_only = json_only
         self._acceptor: Acceptor | None = None
         self._channel: StreamChannel | None = None
         self._served = asyncio.Event()
@@ -309,7 +311,8 @@ class Stdio:
             raise SetupError("this Stdio serves already")
         self.claim()
         receiver = acceptor.link(Origin(carrier="stdio"))
-        channel = StreamChannel(receiver, LineFramer(self._max_message_size), on_oversize="skip")
+        framer = LineFramer(self._max_message_size)
+        channel = StreamChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)
         StandardStreams(*self._open(), channel)
         self._acceptor, self._channel = acceptor, channel
         self._served.clear()

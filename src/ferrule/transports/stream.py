@@ -32,7 +32,12 @@ class StreamChannel(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(
-        self, receiver: Receiver, framer: Framer | None = None, *, on_oversize: Literal["skip", "close"] = "close"
+        self,
+        receiver: Receiver,
+        framer: Framer | None = None,
+        *,
+        on_oversize: Literal["skip", "close"] = "close",
+        json_only: bool = False,
     ) -> None:
         self._receiver = receiver
         self._framer = framer or LineFramer()
@@ -49,7 +54,8 @@ class StreamChannel(asyncio.Protocol):
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self._waiters: list[asyncio.Future[None]] = []
         self.error: Exception | None = None
-        self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
+        self._json_only = json_only
+        self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.dropped = 0
 
     @property
     def lost(self) -> bool:
@@ -161,6 +167,10 @@ class StreamChannel(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _deliver(self, frames: Frames, *, at_end: bool = False) -> None:
+        if self._json_only:
+            kept = [frame for frame in frames if type(frame) is not bytes or frame.lstrip()[:1] in {b"{", b"["}]
+            self.dropped += len(frames) - len(kept)
+            frames = kept
         self.messages_in += len(frames)
         # What the receiver sends meanwhile leaves with the flush below, one turn earlier than a scheduled one.
         self._flush_due = True

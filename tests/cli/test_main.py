@@ -1,0 +1,165 @@
+"""`ferrule run`, as a person types it and as a client starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from ferrule.cli.main import main
+
+SERVER = """
+import os, sys
+from ferrule import Server
+
+print("printed while loading")
+os.write(1, b"written while loading\\n")
+app = Server("app")
+other = Server("other")
+
+@app.tool
+def shout(text: str) -> str:
+    print("printed while running")
+    return text.upper()
+"""
+
+OFFER = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 2,
+    "method": "tools/call",
+    "params": {"name": "shout", "arguments": {"text": "hi"}},
+}
+
+COMMANDS = {
+    "python -m ferrule": [sys.executable, "-m", "ferrule"],
+    "ferrule": [str(Path(sysconfig.get_path("scripts")) / "ferrule")],
+}
+
+
+@pytest.fixture
+def server(tmp_path):
+    path = tmp_path / "server.py"
+    path.write_text(SERVER)
+    return path
+
+
+def ferrule(*arguments, said=b"", cwd=None):
+    return subprocess.run(
+        [*COMMANDS["python -m ferrule"], *arguments], input=said, capture_output=True, cwd=cwd, timeout=20
+    )
+
+
+def lines(*messages):
+    return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_file_is_served_on_stdio_until_its_input_ends(command, server):
+    """Nothing it prints reaches the wire, and it exits 0."""
+    done = subprocess.run(
+        [*command, "run", "server.py"],
+        input=lines(OFFER, READY, CALL),
+        capture_output=True,
+        cwd=server.parent,
+        timeout=20,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert answers[0]["result"]["serverInfo"]["name"] == "app"
+    assert answers[1]["result"]["content"][0]["text"] == "HI"
+    assert done.returncode == 0
+    for word in (b"printed while loading", b"written while loading", b"printed while running"):
+        assert word in done.stderr
+
+
+def test_the_transport_may_be_named(server):
+    done = ferrule("run", str(server), "--transport", "stdio", said=lines(OFFER))
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "app"
+
+
+def test_one_of_several_servers_is_named_after_a_colon(server):
+    done = ferrule("run", f"{server}:other", said=lines(OFFER))
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "other"
+
+
+def test_there_is_no_banner_and_no_advert(server):
+    server.write_text("from ferrule import Server\napp = Server('quiet')")
+    done = ferrule("run", str(server))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_ends_it_in_order_with_exit_0(number, server):
+    process = subprocess.Popen(
+        [*COMMANDS["python -m ferrule"], "run", str(server)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdin.write(lines(OFFER))
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["id"] == 1
+    process.send_signal(number)
+    _, said = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert b"Traceback" not in said
+
+
+def test_a_person_at_a_terminal_gets_one_hint(server):
+    server.write_text("from ferrule import Server\napp = Server('hello')")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMANDS["python -m ferrule"], "run", str(server)], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+    )
+    os.close(theirs)
+    hint = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=10)
+    os.close(ours)
+    assert b"hello speaks MCP" in hint
+    assert rest == b""
+    assert process.returncode == 0
+
+
+WRONG = {
+    "a missing file": (["run", "missing.py"], 1, "error: no such file: missing.py"),
+    "another name": (["run", "server.py:moon"], 1, "error: server.py has no server named 'moon'; it has app, other"),
+    "a file that fails": (["run", "broken.py"], 1, "error: broken.py cannot be loaded: ZeroDivisionError"),
+    "no file": (["run"], 2, "the following arguments are required: FILE[:obj]"),
+    "no command": ([], 2, "required: command"),
+    "a typo": (["rum", "server.py"], 2, "invalid choice: 'rum'"),
+    "a transport nobody knows": (["run", "server.py", "--transport", "pigeon"], 2, "invalid choice: 'pigeon'"),
+    "an option nobody knows": (["run", "server.py", "--moon"], 2, "unrecognized arguments: --moon"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "said"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_one_sentence_and_a_failure(arguments, code, said, server):
+    (server.parent / "broken.py").write_text("1 / 0")
+    done = ferrule(*arguments, cwd=server.parent)
+    assert done.returncode == code
+    assert done.stdout == b""
+    last = done.stderr.decode().splitlines()[-1]
+    assert said in last
+    assert "Traceback" not in done.stderr.decode()
+
+
+def test_help_names_the_commands(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    assert "run" in capsys.readouterr().out
