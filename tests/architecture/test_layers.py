@@ -10,6 +10,7 @@ from source_tree import PACKAGE, Import, Module, is_module, modules
 
 LAYERS = {
     "errors": 0,
+    "codes": 0,
     "wire": 1,
     "schema": 1,
     "protocol": 2,

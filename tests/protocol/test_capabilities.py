@@ -66,7 +66,7 @@ class TestAskingAClient:
 
     @pytest.mark.parametrize(("declared", "method", "params", "lacking"), LACKING)
     def test_a_question_needs_just_what_it_uses(self, declared: Any, method: str, params: Any, lacking: Any) -> None:
-        """CAP-3 CAP-4 CAPN-05 CAPN-07 ELIC-2 SAMP-5 SAMP-7 MRTR-3: an object that is there means yes, a mode is its own."""
+        """CAP-3 CAP-4 CAPN-05 CAPN-07 ELIC-2 SAMP-5 SAMP-7 MRTR-3: an object that is there means yes."""
         assert lacking_for(client(declared), method, params) == lacking
         if lacking:
             with pytest.raises(CapabilityNotSupported) as caught:

@@ -300,7 +300,7 @@ PROFILES: list[tuple[Refusal, int, int, int]] = [
     (errors.NotInitialized(), -32600, -32600, -32005),
     (errors.MessageTooLarge(1024), -32012, -32600, -32012),
     (errors.InvalidUri("x", "no scheme"), -32602, -32602, -32022),
-    (errors.UnsupportedVersion("x", [R4]), -32022, -32022, -32062),
+    (errors.UnsupportedVersion("x", [R4]), -32022, -32022, -32022),
     (errors.ParseError(), -32700, -32700, -32700),
     (errors.InvalidRequest(), -32600, -32600, -32600),
     (errors.MethodNotFound(), -32601, -32601, -32601),
@@ -312,7 +312,7 @@ PROFILES: list[tuple[Refusal, int, int, int]] = [
     (errors.HeaderMismatch(), -32020, -32020, -32020),
     (errors.MissingCapability({"roots": {}}), -32021, -32021, -32021),
 ]
-"""ERRC-01 ERRC-02 ERRC-03 ERRC-04 ERRC-05 ERRC-08 ERRC-09 ERRC-10 ERRC-11 ERRC-12 ERRC-14: its numbers."""
+"""A refusal, and its number in the handshake era, in the stateless era and in the erlmcp profile."""
 
 
 class TestNumbers:
@@ -320,7 +320,10 @@ class TestNumbers:
     def test_every_refusal_has_its_number_in_each_profile(
         self, refusal: Refusal, handshake: int, stateless: int, erlmcp: int
     ) -> None:
-        """ERRC-20 ERRC-27 ERR-1 ERR-2 ERR-3 ELIC-10 RES-4: also each common error has a constructor."""
+        """ERRC-01 ERRC-02 ERRC-03 ERRC-04 ERRC-05 ERRC-08 ERRC-09 ERRC-10 ERRC-11 ERRC-12 ERRC-14 ERR-1 ERR-2 ERR-3.
+
+        ERRC-20 ERRC-27 ELIC-10 RES-4: each common error has a constructor, and none is without a text.
+        """
         assert Handshake().code(refusal) == handshake
         assert STATELESS.code(refusal) == stateless
         assert Handshake(seed_codes=True).code(refusal) == erlmcp

@@ -333,7 +333,7 @@ class TestAdmission:
 
     @pytest.mark.parametrize("capabilities", BROKEN_CAPABILITIES)
     def test_the_structure_of_capabilities_is_checked(self, capabilities: Any) -> None:
-        """SESS-24 CAPN-11 CAPN-13: they are typed, and a malformed declaration ends in an error."""
+        """SESS-24 CAPN-11: they are typed, and a malformed declaration is refused."""
         params = {**GOOD_PARAMS["initialize"], "capabilities": capabilities}
         assert refusal_of(new_session(), ask(1, "initialize", params)).own_code == -32602
 
@@ -350,11 +350,21 @@ class TestAdmission:
         assert began(greeted(), ask(1, "tools/list", {"unknown": {"a": 1}, "_meta": {"x": [{}]}}))
 
     def test_the_first_fault_is_the_one_told(self) -> None:
-        """SESS-28: the phase comes before the method, and the method before the arguments."""
+        """The phase comes before the method, and the method before the arguments."""
         assert isinstance(refusal_of(new_session(), ask(1, "tools/call", {})), NotInitialized)
         assert isinstance(refusal_of(new_session(), ask(1, "nope/x")), NotInitialized)
         assert isinstance(refusal_of(greeted(), ask(1, "server/discover", {"cursor": 1})), MethodNotFound)
         assert isinstance(refusal_of(greeted(), ask(1, "tools/call", {})), InvalidParams)
+
+    def test_a_capability_that_is_off_is_told_before_bad_arguments(self) -> None:
+        """CAPN-09: -32601 names it; good arguments are judged by whoever offers the feature."""
+        session = greeted()
+        session.offers = {"": True, "tools": True}.__contains__
+        assert isinstance(refusal_of(session, ask(1, "tools/call", {})), InvalidParams)
+        for method, capability in (("resources/read", "resources"), ("resources/subscribe", "resources")):
+            why = refusal_of(session, ask(1, method, {"uri": 7}))
+            assert (why.own_code, why.data) == (-32601, {"capability": capability})
+        assert isinstance(refusal_of(new_session(), ask(1, "resources/read", {})), NotInitialized)
 
     def test_an_error_repeats_little_of_a_huge_method(self) -> None:
         """FRM-11 RPC-7: the message stays one short sentence."""

@@ -877,6 +877,38 @@ class TestAServersLinks:
         far.say(id=1, method="initialize", params={**self.PARAMS, "protocolVersion": offered})
         assert far.take()[0]["result"]["protocolVersion"] == (offered if offered in (R1, R2, R3, R4) else R4)
 
+    async def test_a_stateless_server_names_its_versions_to_a_client_that_initializes(self, far_end: Any) -> None:
+        """VER-11: -32022 on the wire, with what it serves."""
+        far = far_end(Server("s", versions=()).link(Origin("tcp")))
+        far.say(id=1, method="initialize", params=self.PARAMS)
+        (told,) = far.take()
+        assert told["error"]["code"] == -32022
+        assert told["error"]["data"] == {"supported": ["2026-07-28"], "requested": R4}
+
+    async def test_the_erlmcp_profile_refuses_an_unknown_version_and_closes(self, far_end: Any, settle: Any) -> None:
+        """ERRC-17: -32062, then the end."""
+        far = far_end(Server("s", error_profile="erlmcp").link(Origin("tcp")))
+        far.say(id=1, method="initialize", params={**self.PARAMS, "protocolVersion": "1999-01-01"})
+        (told,) = far.take()
+        assert told["error"]["code"] == -32062
+        await settle()
+        assert far.closed is not None
+
+    GATED = (("tools/call", "tools"), ("resources/read", "resources"), ("prompts/get", "prompts"))
+
+    @pytest.mark.parametrize(("method", "capability"), GATED)
+    async def test_a_feature_that_is_off_is_told_before_bad_arguments(
+        self, far_end: Any, settle: Any, method: str, capability: str
+    ) -> None:
+        """SESS-28 CAPN-09: phase, then capability, then arguments."""
+        far = far_end(Server("s").link(Origin("memory")))
+        far.say(id=1, method="initialize", params=self.PARAMS)
+        far.take()
+        far.ask(2, method, name=7, uri=7)
+        await settle()
+        (told,) = far.take()
+        assert (told["error"]["code"], told["error"]["data"]["capability"]) == (-32601, capability)
+
     async def test_a_second_initialize_is_refused_and_the_session_unharmed(self, far_end: Any) -> None:
         """LIFE-13 SESS-17 FRM-12: -32600."""
         far = far_end(Server("s").link(Origin("tcp")))

@@ -323,7 +323,7 @@ def peak() -> int:
 
 
 def test_std_10_a_64_mib_line_is_skipped_in_bounded_memory(run: Run) -> None:
-    """STD-10: the limit is 16 MiB; our peak stays within 24 MiB."""
+    """STD-10: the limit is 16 MiB; our peak stays within twice that."""
 
     async def test() -> None:
         script = (
@@ -339,9 +339,10 @@ def test_std_10_a_64_mib_line_is_skipped_in_bounded_memory(run: Run) -> None:
         await child.connect(recorder)
         await recorder.wait_frames(1)
         assert recorder.refused == [16 * MIB]
-        assert recorder.frames == [b"next"]
-        assert peak_growth(before) <= 24 * MIB
+        growth = peak_growth(before)
         await child.close()
+        assert recorder.frames == [b"next"]
+        assert growth <= 32 * MIB
         assert child.exit_code == 0
 
     run(test())
@@ -351,7 +352,7 @@ def test_std_10_a_64_mib_line_is_skipped_in_bounded_memory(run: Run) -> None:
 def test_std_10_a_flood_of_stderr_costs_no_memory_and_never_blocks_the_child(
     run: Run, sink: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """STD-10: 1 GB in the long run, 128 MiB in the quick one; passed on, it may be dropped but never waited for."""
+    """STD-10, DSK-08: 1 GB in the long run, 128 MiB in the quick one; passed on, it may be dropped, never waited for."""
     size = 1024 if LONG else 128 if sink == "capture" else 16
 
     async def test() -> None:

@@ -71,7 +71,7 @@ SEED_CODES: dict[str, int] = {
     "CapabilityOff": -32004,
     "NotInitialized": -32005,
     "InvalidUri": -32022,
-    "UnsupportedVersion": -32062,
+    "OfferRefused": -32062,
 }
 """The numbers of the `erlmcp` error profile, where they differ from the specification's."""
 
@@ -80,6 +80,10 @@ KNOWN_CODES = (
     | frozenset({-32000, -32002, -32012, -32020, -32021, -32022, -32031, -32032, -32042})
     | frozenset(SEED_CODES.values())
 )
+
+
+class OfferRefused(UnsupportedVersion):
+    """The version offered in `initialize` is not met with another: there is none, or the profile forbids it."""
 
 
 LATER_REFUSALS = dict.fromkeys((HeaderMismatch, MissingCapability, UnsupportedVersion), as_invalid_request)
@@ -199,7 +203,7 @@ class Handshake:
         """Make the handshake on the server's side."""
         asked = params.protocol_version
         if asked not in self.versions and (self._codes or not self.versions):
-            raise UnsupportedVersion(asked, self.versions or session.eras.stateless.versions)
+            raise OfferRefused(asked, self.versions or session.eras.stateless.versions)
         revision = self.offered(asked)
         session.agree(Peer(revision, params.capabilities, params.client_info, None, declared))
         return revision

@@ -7,14 +7,14 @@ Rule 3: no version is known here; the eras are asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ferrule.errors import FerruleError, InvalidParams, InvalidRequest, MethodNotFound, Refusal
+from ferrule.errors import CapabilityOff, FerruleError, InvalidParams, InvalidRequest, MethodNotFound, Refusal
 from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply, Withdrawn
 from ferrule.protocol.era import Eras
 from ferrule.schema.methods import Method
@@ -66,6 +66,10 @@ class IllegalTransition(FerruleError):
     """The conversation cannot go from its phase to the one asked for."""
 
 
+def _everything(_: str) -> bool:
+    return True
+
+
 class Session:
     """One conversation, from either side."""
 
@@ -78,6 +82,7 @@ class Session:
         "methods",
         "modern",
         "next_id",
+        "offers",
         "origin",
         "peer",
         "peer_ready",
@@ -91,6 +96,8 @@ class Session:
         self.admitted: frozenset[str] = frozenset()
         """The methods the agreed peer may ask without more ado; empty before the handshake."""
         self.methods = methods
+        self.offers: Callable[[str], bool] = _everything
+        """Whether this side declares a capability: what it does not is told before what is wrong with the params."""
         self.origin = origin
         self.link = link
         self.phase = Phase.PRE_INITIALIZATION
@@ -187,6 +194,9 @@ class Session:
             self.eras.era_of(meta, self.origin).admit(self, row, meta)
         except Refusal as refusal:
             return refusal
+        if not self.offers(row.capability):
+            name = row.capability.partition(".")[0]
+            return CapabilityOff(f"Method not found: this server offers no {name}", {"capability": name})
         return InvalidParams(f"Invalid params: {reason}", {"method": row.name, "details": str(reason)})
 
     def _meta_of(self, raw: Raw) -> Meta | None:

@@ -27,7 +27,6 @@ from ferrule.schema.keys import check_extensions, check_keys
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.model import EmptyResult, Implementation, MetaOnly, Params, Result
-from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
 from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.tools import Tool
@@ -40,7 +39,8 @@ from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
 from ferrule.server.settings import ServerOptions, ServerSettings
-from ferrule.server.subscriptions import Listener, Subscriptions
+from ferrule.server.subscriptions import Subscriptions
+from ferrule.server.telling import Telling
 from ferrule.server.threads import Bulkhead, Threads
 from ferrule.server.tools import ToolOptions, Tools
 from ferrule.supervision.shutdown import Shutdown
@@ -58,7 +58,7 @@ TRANSPORTS = {"stdio": ("ferrule.transports.stdio", "Stdio")}
 """The transports `run` knows by name; each is imported when it is first used."""
 
 
-class Server(LocalCalls):
+class Server(LocalCalls, Telling):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -248,51 +248,6 @@ class Server(LocalCalls):
             *(entry.binding for entry in self.resources.templates),
         ]
         return any(binding.context_parameter is not None for binding in bindings)
-
-    # -- telling of changes; from any thread, never waiting
-
-    def notify_resource_updated(self, uri: str, **extra: Any) -> None:
-        """Tell whoever listens that a resource changed."""
-        self.resources.forget(uri)
-        self.changes.updated(uri, {"_meta": extra} if extra else {})
-
-    def notify_tools_changed(self) -> None:
-        """Tell whoever listens that the list of tools changed."""
-        self._offer_changed(TOOLS_CHANGED)
-
-    def notify_resources_changed(self) -> None:
-        """Tell whoever listens that the list of resources changed."""
-        self._offer_changed(RESOURCES_CHANGED)
-
-    def notify_prompts_changed(self) -> None:
-        """Tell whoever listens that the list of prompts changed."""
-        self._offer_changed(PROMPTS_CHANGED)
-
-    def _offer_changed(self, kind: str) -> None:
-        self._capabilities = None
-        self.changes.list_changed(kind)
-
-    def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Listener:
-        """Let a function of this process hear of a resource; gives what `unsubscribe` takes."""
-
-        def tell(method: str, params: dict[str, Any]) -> None:
-            try:
-                callback(params["uri"])
-            except Exception:
-                logger.exception("a subscriber of %s failed", uri)
-
-        listener = Listener(tell, uris=(uri,))
-        self.subscriptions.add(listener)
-        return listener
-
-    def unsubscribe(self, listener: Listener) -> None:
-        """Let a function of this process hear no more."""
-        self.subscriptions.remove(listener)
-
-    def on_roots_changed(self, handler: Callable[[], Any]) -> Callable[[], Any]:
-        """Call a function when a client says that its roots changed."""
-        self._roots_handlers.append(handler)
-        return handler
 
     # -- links
 

@@ -1,0 +1,68 @@
+"""What a server tells of its own accord, from any thread and without waiting."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ferrule.schema.lifecycle import ServerCapabilities
+from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
+from ferrule.server.changes import Changes
+from ferrule.server.resources import Resources
+from ferrule.server.subscriptions import Listener, Subscriptions
+
+logger = logging.getLogger("ferrule.server")
+
+
+class Telling:
+    """The telling half of a server."""
+
+    resources: Resources
+    changes: Changes
+    subscriptions: Subscriptions
+    _capabilities: ServerCapabilities | None
+    _roots_handlers: list[Callable[[], Any]]
+
+    def notify_resource_updated(self, uri: str, **extra: Any) -> None:
+        """Tell whoever listens that a resource changed."""
+        self.resources.forget(uri)
+        self.changes.updated(uri, {"_meta": extra} if extra else {})
+
+    def notify_tools_changed(self) -> None:
+        """Tell whoever listens that the list of tools changed."""
+        self._offer_changed(TOOLS_CHANGED)
+
+    def notify_resources_changed(self) -> None:
+        """Tell whoever listens that the list of resources changed."""
+        self._offer_changed(RESOURCES_CHANGED)
+
+    def notify_prompts_changed(self) -> None:
+        """Tell whoever listens that the list of prompts changed."""
+        self._offer_changed(PROMPTS_CHANGED)
+
+    def _offer_changed(self, kind: str) -> None:
+        self._capabilities = None
+        self.changes.list_changed(kind)
+
+    def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Listener:
+        """Let a function of this process hear of a resource; gives what `unsubscribe` takes."""
+
+        def tell(method: str, params: dict[str, Any]) -> None:
+            try:
+                callback(params["uri"])
+            except Exception:
+                logger.exception("a subscriber of %s failed", uri)
+
+        listener = Listener(tell, uris=(uri,))
+        self.subscriptions.add(listener)
+        return listener
+
+    def unsubscribe(self, listener: Listener) -> None:
+        """Let a function of this process hear no more."""
+        self.subscriptions.remove(listener)
+
+    def on_roots_changed(self, handler: Callable[[], Any]) -> Callable[[], Any]:
+        """Call a function when a client says that its roots changed."""
+        self._roots_handlers.append(handler)
+        return handler
