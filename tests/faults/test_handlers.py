@@ -214,7 +214,7 @@ async def outcome(call: Any) -> str:
 @contextlib.asynccontextmanager
 async def process(*arguments: str, **options: Any) -> AsyncIterator[Client]:
     """Talk to the fixture server in a process of its own."""
-    async with Client([sys.executable, __file__, *arguments], stderr=options.pop("stderr", None), **options) as client:
+    async with Client([sys.executable, __file__, *arguments], stderr=subprocess.DEVNULL, **options) as client:
         yield client
 
 
@@ -477,7 +477,7 @@ def test_hnd_04_a_handler_that_hangs_meets_its_deadline_and_frees_its_slot(era, 
             name = "hang" if kind == "async" else "hang_in_thread"
             calls = [asyncio.ensure_future(outcome(client.call_tool(name))) for _ in range(3)]
             echo = asyncio.ensure_future(client.call_tool("echo", {"text": "next"}))
-            assert all("did not finish within 0.1 seconds" in await call for call in calls)
+            assert all("did not finish within 0.1 seconds" in told for told in await asyncio.gather(*calls))
             assert (await echo).text == "next"
             assert not app.sessions[0].session.running
 

@@ -58,6 +58,8 @@ class Link(Asking):
         self._run, self._instant = dispatcher.run, dispatcher.instant
         self._begin = self.scope.begin
         self._max_size, self._max_running = options.max_message_size, options.max_running
+        self._roomy_up_to = options.max_running
+        """Up to this many running calls there is room for one more without a closer look."""
         self.draining = False
         self._on_closed = on_closed
         self._line: deque[Call] = deque()
@@ -128,7 +130,7 @@ class Link(Asking):
             return
         if request.method in self._instant:
             self._finish(call, self.dispatcher.run_now(call, self._instant[request.method]))
-        elif len(self.session.running) > self._max_running and self._full(call):
+        elif len(self.session.running) > self._roomy_up_to and self._full(call):
             self._wait_in_line(call)
         else:
             call.task = self._begin(self._run(call, self._finish))
@@ -147,10 +149,12 @@ class Link(Asking):
         return len(self.session.running) - len(self._line) - self._standing
 
     def _full(self, call: Call) -> bool:
-        return not call.row.standing and self._slots_taken > self._max_running
+        return self.draining or (not call.row.standing and self._slots_taken > self._max_running)
 
     def _wait_in_line(self, call: Call) -> None:
-        if len(self._line) >= self.options.max_waiting:
+        if self.draining:
+            self._finish(call, Busy("Busy: the server is stopping"))
+        elif len(self._line) >= self.options.max_waiting:
             self._finish(call, Busy())
         else:
             self._line.append(call)
@@ -241,8 +245,9 @@ class Link(Asking):
     # -- the end
 
     async def drain(self, grace: float) -> None:
-        """Wait until every running call is answered, at most `grace` seconds."""
+        """Take no more calls, and wait until every running one is answered, at most `grace` seconds."""
         self.draining = True
+        self._roomy_up_to = -1
         standing = [call for call in self.session.running.values() if call.row.standing]
         for call in standing:
             if call.on_cancel is not None:

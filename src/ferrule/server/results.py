@@ -82,11 +82,16 @@ def blocks(value: Any) -> list[ContentBlock]:
     """Make content blocks of a value."""
     if isinstance(value, CONTENT_TYPES):
         return [value]
-    if isinstance(value, list | tuple) and any(isinstance(item, CONTENT_TYPES) for item in value):
+    if _holds_blocks(value):
         return [block for item in value for block in blocks(item)]
     if isinstance(value, str):
         return [TextContent(str(value))]
     return [TextContent(json_of(value).decode())]
+
+
+def _holds_blocks(value: Any) -> bool:
+    """Tell whether a value is a list of content, whatever its type promised."""
+    return isinstance(value, list | tuple) and any(isinstance(item, CONTENT_TYPES) for item in value)
 
 
 def wrapped_text(value: Any) -> CallToolResult:
@@ -108,6 +113,8 @@ def wrapped(value: Any) -> CallToolResult:
     if isinstance(value, CallToolResult):
         return copy.copy(value)
     written = json_of(value)
+    if _holds_blocks(value):
+        return CallToolResult(content=blocks(value), structured_content={"result": Raw(written)})
     text = str(value) if isinstance(value, str) else written.decode()
     return CallToolResult(content=[TextContent(text)], structured_content={"result": Raw(written)})
 

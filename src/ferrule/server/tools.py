@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from ferrule.errors import (
@@ -108,6 +109,8 @@ class RegisteredTool:
         """Check and wrap what the tool gave; a value of just the declared plain type needs no check."""
         if isinstance(value, CallToolResult):
             self._check_whole(value)
+        elif isinstance(value, CONTENT_TYPES):
+            self.binding.check_output(msgspec.to_builtins(value))
         elif type(value) is not self.exact:
             self.binding.check_output(value)
         return self.wrap(value)
@@ -209,7 +212,7 @@ class Tools:
         """Tell the model what it can use; hide what it must not know."""
         if isinstance(error, InvalidArguments):
             return _bad_arguments(call, entry, error, in_result=not self._by_number(call))
-        if isinstance(error, Declined | UnwritableResult | InvalidOutput):
+        if isinstance(error, Declined | UnwritableResult | InvalidOutput | SetupError):
             logger.error("the tool %s failed: %s", entry.name, error)
             return self._failed(call, f"The tool {entry.name} failed: {error}", SEED_FAILURE)
         if isinstance(error, CapabilityNotSupported) and not call.row.name.startswith("tasks/"):
