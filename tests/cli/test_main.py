@@ -57,10 +57,9 @@ def server(tmp_path):
     return path
 
 
-def ferrule(*arguments, said=b"", cwd=None):
-    return subprocess.run(
-        [*COMMANDS["python -m ferrule"], *arguments], input=said, capture_output=True, cwd=cwd, timeout=20
-    )
+def ferrule(*arguments, command=COMMANDS["python -m ferrule"], said=b"", cwd=None):
+    words = [*command, *arguments]
+    return subprocess.run(words, input=said, capture_output=True, cwd=cwd, timeout=20, check=False)
 
 
 def lines(*messages):
@@ -70,13 +69,7 @@ def lines(*messages):
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_file_is_served_on_stdio_until_its_input_ends(command, server):
     """Nothing it prints reaches the wire, and it exits 0."""
-    done = subprocess.run(
-        [*command, "run", "server.py"],
-        input=lines(OFFER, READY, CALL),
-        capture_output=True,
-        cwd=server.parent,
-        timeout=20,
-    )
+    done = ferrule("run", "server.py", command=command, said=lines(OFFER, READY, CALL), cwd=server.parent)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["id"] for answer in answers] == [1, 2]
     assert answers[0]["result"]["serverInfo"]["name"] == "app"
@@ -132,7 +125,18 @@ def test_a_person_at_a_terminal_gets_one_hint(server):
     os.close(ours)
     assert b"hello speaks MCP" in hint
     assert rest == b""
-    assert process.returncode == 0
+    assert process.returncode in (0, 130)
+
+
+def test_ctrl_c_while_a_file_is_loaded_is_no_traceback(server):
+    server.write_text("import sys, time\nprint('loading', file=sys.stderr, flush=True)\ntime.sleep(600)")
+    process = subprocess.Popen(
+        [*COMMANDS["python -m ferrule"], "run", str(server)], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stderr.readline() == b"loading\n"
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=10)
+    assert (process.returncode, rest) == (130, b"")
 
 
 WRONG = {

@@ -279,25 +279,6 @@ async def test_progress_that_does_not_grow_moves_nothing(era, raw):
 
 
 @pytest.mark.virtual_time
-async def test_no_deadline_passes_while_the_server_waits_for_our_answer(raw):
-    """A person may take longer over a form than a tool may over its work."""
-    server = raw()
-
-    async def think(params):
-        await asyncio.sleep(600)
-        return {}
-
-    async with Client(server, mode="handshake", elicitation=think, probe_on_timeout=False) as client:
-        task, _ = await calling(client, server)
-        server.ask("elicitation/create", FORM["params"])
-        await server.replied()
-        assert now() == 600
-        with pytest.raises(TimedOut):
-            await task
-        assert now() == 630
-
-
-@pytest.mark.virtual_time
 async def test_ten_thousand_late_answers_leave_nothing_behind(era, raw):
     """CORR-09"""
     server = raw(era)
@@ -481,6 +462,23 @@ async def test_a_server_of_the_stateless_era_may_ask_nothing(raw, caplog):
         server.ask("ping")
         server.ask("sampling/createMessage", {"messages": [], "maxTokens": 1}, "q2")
         server.ask("vendor/thing", None, "q3")
+        await client.list_tools()
+    assert not server.replies()
+
+
+async def test_a_message_over_the_limit_is_skipped_like_any_other_garbage(era, raw):
+    server = raw(era, {"tools/list": {"tools": []}})
+    async with Client(server, mode=era) as client:
+        link = client._conversation.link
+        link.frame_refused(16 * 2**20, link.channel)
+        await client.list_tools()
+    assert not server.replies()
+
+
+async def test_an_array_where_there_are_none_is_skipped_like_any_other_garbage(era, raw):
+    server = raw(era, {"tools/list": {"tools": []}})
+    async with Client(server, mode=era) as client:
+        server.say([{"jsonrpc": "2.0", "id": 99, "result": {}}])
         await client.list_tools()
     assert not server.replies()
 

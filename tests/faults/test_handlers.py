@@ -214,7 +214,7 @@ async def outcome(call: Any) -> str:
 @contextlib.asynccontextmanager
 async def process(*arguments: str, **options: Any) -> AsyncIterator[Client]:
     """Talk to the fixture server in a process of its own."""
-    async with Client([sys.executable, __file__, *arguments], stderr=subprocess.DEVNULL, **options) as client:
+    async with Client([sys.executable, __file__, *arguments], stderr="capture", **options) as client:
         yield client
 
 
@@ -561,6 +561,32 @@ def test_hnd_07_a_handler_that_ignores_a_cancel_holds_no_slot(era):
             assert (await client.call_tool("echo", {"text": "on"})).text == "on"
 
     run(scenario())
+
+
+@pytest.mark.xfail(strict=True, reason="Scope.cancel tells nobody of a task that goes on after it was cancelled")
+def test_hnd_07_a_handler_that_ignores_a_cancel_is_logged_as_abandoned(era, caplog):
+    app = fixture()
+    started, release = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    async def deaf() -> None:
+        started.set()
+        while not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+
+    async def scenario():
+        async with pair(app, era) as client:
+            call = asyncio.ensure_future(client.call_tool("deaf"))
+            await started.wait()
+            call.cancel()
+            await asyncio.sleep(6)
+            logged = [record for record in caplog.records if record.levelno >= logging.WARNING]
+            release.set()
+            await asyncio.sleep(0)
+            assert logged
+
+    run_in_virtual_time(scenario())
 
 
 def test_hnd_07_a_process_with_a_deaf_handler_still_ends(tmp_path):

@@ -160,7 +160,9 @@ class TestNegotiation:
         session = new_session(Handshake())
         session.enter(Phase.INITIALIZING)
         result = InitializeResult(
-            protocol_version=version, capabilities=ServerCapabilities(), server_info=Implementation(name="s")
+            protocol_version=version,
+            capabilities=ServerCapabilities(),
+            server_info=Implementation(name="s", version="1"),
         )
         assert not Handshake().opened(session, result, ClientCapabilities())
         assert (session.phase, session.peer) == (Phase.ERROR, None)
@@ -169,14 +171,14 @@ class TestNegotiation:
         """VER-3: what it could speak does not count."""
         session = new_session(Handshake((R4,)))
         result = InitializeResult(
-            protocol_version=R1, capabilities=ServerCapabilities(), server_info=Implementation(name="s")
+            protocol_version=R1, capabilities=ServerCapabilities(), server_info=Implementation(name="s", version="1")
         )
         assert not Handshake((R4,)).opened(session, result, ClientCapabilities())
 
 
 class TestAsking:
     def test_questions_go_out_as_requests_on_the_calls_own_channel(self) -> None:
-        """ROOT-2 SAMP-2 ELIC-3: all of them at once, each as it was asked."""
+        """All of them at once, each as it was asked."""
         question = Question("sampling/createMessage", {"messages": [], "maxTokens": 5})
         sent = asked(call_from(R4, EVERYTHING), Question("roots/list", {}), question)
         assert sent == [("roots/list", {}, "the channel"), (question.method, question.params, "the channel")]

@@ -46,7 +46,7 @@ def test_answers_are_kept_until_all_are_there(below: Below) -> None:
 
 
 def test_what_is_no_answer_goes_out_at_once(below: Below) -> None:
-    """PROG-06: progress does not wait for the result."""
+    """Progress and questions do not wait for the results."""
     batch = BatchChannel(below, 1)
     batch.send(Notification("n"))
     batch.send(Request(1, "roots/list"))

@@ -86,7 +86,7 @@ class TestFailures:
         assert far.take()[0]["error"] == {"code": -32602, "message": "bad", "data": {"x": 1}}
 
     async def test_a_missing_client_capability_is_told_as_the_era_has_it(self, linked: Any, settle: Any) -> None:
-        """STL-6 EXT-2: -32600 in the handshake era, -32021 with the object in the stateless one."""
+        """STL-6: -32600 in the handshake era, -32021 with the object in the stateless one."""
         far = linked({"tools/call": raising(CapabilityNotSupported("sampling.tools"))}).greet()
         far.call(1)
         far.ask_modern(2, "tools/call", name="t")
@@ -303,7 +303,7 @@ class TestNotifications:
         assert [r.levelno for r in caplog.records if "n/unknown" in r.message] == [logging.DEBUG]
 
     def test_one_handler_may_take_all_the_others(self) -> None:
-        """NOTI-02: what has no handler of its own goes there."""
+        """What has no handler of its own goes there."""
         told: list[str] = []
         dispatcher = Dispatcher({}, {}, {"n/a": lambda note: None}, other_notes=lambda note: told.append(note.method))
         for method in ("n/a", "n/b"):

@@ -856,7 +856,7 @@ class TestAServersLinks:
         assert far.closed is not None
 
     async def test_the_handshake_is_made_and_shown(self, far_end: Any) -> None:
-        """LIFE-2 SESS-23 SESS-03 CAPN-04 CAPN-06 LIFE-12: version, the server's own capabilities, name and version."""
+        """LIFE-2 SESS-23 SESS-03 LIFE-12: version, the server's own capabilities, name and version."""
         server = Server("s", version="3", instructions="be kind")
         server.add_tool(lambda: 1, name="t")
         far = far_end(server.link(Origin("tcp")))

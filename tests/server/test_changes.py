@@ -155,7 +155,7 @@ class TestLists:
             assert len(peer.told(TOOLS)) == 2
 
     async def test_a_client_lists_again_after_a_change(self, era):
-        """NOTI-10, CACHE-4, NOTI-13"""
+        """NOTI-10, CACHE-4"""
         app = offering(cache_ttl=3600)
         heard = asyncio.Event()
         client = pair(app, era)

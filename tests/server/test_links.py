@@ -64,7 +64,7 @@ class TestSessions:
         assert len(app.subscriptions) == 0
 
     async def test_one_link_serves_both_eras_at_once(self, wire):
-        """COMPAT-1, VER-10, STL-8"""
+        """COMPAT-1, VER-10, STL-5, STL-8"""
         async with wire(plain()) as peer:
             assert (await peer.call("look"))["result"]["structuredContent"] == {"result": "2025-11-25"}
             peer.stateless, peer.version = True, "2026-07-28"
@@ -210,7 +210,7 @@ class TestLoad:
             assert "result" in await peer.call("tool")
 
     async def test_handlers_that_ask_do_not_freeze_the_link(self, wire):
-        """GUAR-09"""
+        """GUAR-08"""
         app = Server("asking", max_concurrent_per_session=5)
 
         @app.tool
@@ -269,7 +269,7 @@ class TestCancelling:
         return app
 
     async def test_a_cancelled_call_is_stopped_and_never_answered(self, era, wire):
-        """CANC-04, CANC-2, CANC-01, CANC-5"""
+        """CANC-04, CANC-2"""
         app = self.app()
         async with wire(app, era) as peer:
             identity = peer.ask("tools/call", {"name": "wait", "arguments": {"name": "a"}})
@@ -341,7 +341,7 @@ class TestCancelling:
             assert (await first.response(identity))["result"]["structuredContent"] == {"result": "true"}
 
     async def test_ses_06_an_id_in_flight_is_refused_and_the_first_still_answered(self, era, wire):
-        """SES-06, RPC-3, RPC-4"""
+        """SES-06, RPC-4"""
         app = Server("ids")
         release = asyncio.Event()
 

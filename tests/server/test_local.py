@@ -44,7 +44,7 @@ async def test_tools_resources_and_prompts_work_without_a_carrier():
 
 
 async def test_failures_are_those_a_client_would_see():
-    """SRVR-09, ERRC-20"""
+    """SRVR-09"""
     app = plain()
     assert (await app.call_tool("add", {"a": "x"})).is_error
     with pytest.raises(ToolNotFound, match="did you mean 'add'"):

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from ferrule import CallFailed, Client, Context, PeerError, Server, SetupError, ToolError
-from ferrule.errors import Forbidden
+from ferrule.errors import Forbidden, MissingCapability
 from ferrule.schema.model import Params, Result
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.results import text_result
@@ -182,8 +182,6 @@ class TestLifespan:
             assert app.loop is None
 
     def test_one_server_may_live_in_several_loops_one_after_another(self):
-        """SRVR-06"""
-
         @contextlib.asynccontextmanager
         async def lifespan(server):
             await asyncio.sleep(0.001)
@@ -370,8 +368,33 @@ class TestExtensions:
                 await client.request("vendor/bug")
         assert "secret" not in str(caught.value)
 
+    async def test_what_only_one_side_has_falls_back_or_is_refused(self, wire):
+        """EXT-2"""
+        app = self.app()
+        needed = {"extensions": {"com.example/maps": {}}}
+
+        @app.method("vendor/map")
+        async def draw(params, ctx: Context) -> Total:
+            if "com.example/maps" not in (ctx.peer.capabilities.extensions or {}):
+                raise MissingCapability(needed)
+            return Total(total=1)
+
+        @app.tool
+        async def find(ctx: Context) -> str:
+            return "map" if ctx.peer.capabilities.extensions else "text"
+
+        async with wire(app, "stateless") as lacking, wire(app, "stateless", capabilities=needed) as having:
+            error = (await lacking.request("vendor/map"))["error"]
+            assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": needed})
+            assert (await having.request("vendor/map"))["result"]["total"] == 1
+            assert (await lacking.call("find"))["result"]["content"][0]["text"] == "text"
+            assert (await having.call("find"))["result"]["content"][0]["text"] == "map"
+        async with wire(greeter(), "stateless", capabilities=needed) as peer:
+            assert (await peer.request("vendor/map"))["error"]["code"] == -32601
+            assert "result" in await peer.call("greet")
+
     async def test_a_server_without_the_extension_does_not_know_the_method(self, era):
-        """EXT-3, EXT-2"""
+        """EXT-3"""
         async with pair(greeter(), era) as client:
             with pytest.raises(PeerError) as caught:
                 await client.request("vendor/sum", {"numbers": []})
@@ -408,6 +431,29 @@ class TestBatches:
         """RPC-11, BATC-09, BATC-02"""
         [answers] = await self.heard(greeter(), "2025-03-26", wire_lists)
         assert {answer["id"]: "result" in answer for answer in answers} == {10: True, 11: True, 12: False}
+
+    async def test_a_client_batches_subscribes_and_calls_side_by_side(self):
+        """GUAR-09"""
+        app = greeter(allow_batch=True)
+        app.add_resource("x://{n}", lambda n: n)
+        async with pair(app, allow_batch=True) as client, contextlib.AsyncExitStack() as subscriptions:
+
+            async def batch():
+                return await client.send_batch([("tools/list", {})] * 10)
+
+            async def subscribe(number):
+                return await subscriptions.enter_async_context(client.subscribe(f"x://{number}"))
+
+            batches, changes, calls = await asyncio.gather(
+                asyncio.gather(*(batch() for _ in range(5))),
+                asyncio.gather(*(subscribe(number) for number in range(5))),
+                asyncio.gather(*(client.call_tool("greet", {"name": str(number)}) for number in range(20))),
+            )
+            assert all(len(page["tools"]) == 1 for pages in batches for page in pages)
+            assert [call.data for call in calls] == [f"Hello {number}" for number in range(20)]
+            for number in range(5):
+                app.notify_resource_updated(f"x://{number}")
+            assert [await anext(change) for change in changes] == [f"x://{number}" for number in range(5)]
 
     async def test_an_option_allows_them_everywhere(self, wire_lists):
         """BATC-09"""

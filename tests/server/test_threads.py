@@ -8,7 +8,9 @@ import time
 
 import pytest
 
+from ferrule import Server, ToolError
 from ferrule.server.threads import Bulkhead, Threads
+from ferrule.testing import pair
 
 WHO = contextvars.ContextVar("who", default="nobody")
 
@@ -138,20 +140,23 @@ async def test_work_nobody_wants_any_more_is_not_begun():
     assert ran == []
 
 
-async def test_dsk_06_without_any_thread_the_call_fails_and_the_next_works(monkeypatch):
+async def test_dsk_06_without_any_thread_the_call_fails_and_the_next_works(era, monkeypatch):
     """DSK-06"""
-    threads = Threads()
-    bulkhead = Bulkhead(threads, 1)
+    app = Server("threadless")
+    app.add_tool("sync", lambda: "again", max_threads=1)
+    app.add_tool("inline", lambda: "alive", inline=True)
 
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        for _ in range(3):
-            with pytest.raises(RuntimeError, match="can't start new thread"):
-                await bulkhead.run(lambda: "never")
-    assert await bulkhead.run(lambda: "again") == "again"
+    async with pair(app, era) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(3):
+                with pytest.raises(ToolError, match="Internal error"):
+                    await client.call_tool("sync")
+            assert (await client.call_tool("inline")).text == "alive"
+        assert (await client.call_tool("sync")).text == "again"
 
 
 async def test_dsk_06_when_no_more_threads_can_be_had_those_there_are_must_do(monkeypatch, caplog):

@@ -141,7 +141,7 @@ class TestResults:
         assert result.structured_content is None
 
     async def test_every_kind_of_content_survives_the_way(self, era):
-        """spec:TOOL-12, SPEC-18, spec:TOOL-13"""
+        """spec:TOOL-12, SPEC-18"""
         about = Annotations(audience=["user"], priority=0.5, last_modified="2026-01-01T00:00:00Z")
         blocks = [
             Text("text", annotations=about, meta={"com.example/a": 1}),
@@ -159,6 +159,22 @@ class TestResults:
 
         async with pair(app, era) as client:
             assert (await client.call_tool("media")).content == blocks
+
+    async def test_a_resource_may_be_embedded_where_it_is_declared_and_a_link_may_lead_anywhere(self, era):
+        """spec:TOOL-13"""
+        app = Server("library")
+        app.add_resource("notes://1", lambda: "one")
+
+        @app.tool
+        async def look(ctx: Context):
+            [contents] = (await ctx.read_resource("notes://1")).contents
+            return [EmbeddedResource(contents), ResourceLink("elsewhere://2", "two")]
+
+        async with pair(app, era) as client:
+            assert client.server_capabilities.resources is not None
+            embedded, link = (await client.call_tool("look")).content
+            assert embedded.resource.text == "one"
+            assert link.uri not in [resource.uri for resource in await client.list_resources()]
 
     async def test_a_whole_result_goes_out_as_it_is(self, era):
         """spec:TOOL-10, META-1"""
@@ -690,8 +706,7 @@ class TestListing:
             assert (await client.list_tools())[-1].name == "late"
 
     @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
-    async def test_display_names_and_hints_are_left_to_the_client(self, wire, version):
-        """spec:TOOL-18"""
+    async def test_only_hints_that_were_given_are_listed(self, wire, version):
         app = Server("hints")
         app.add_tool("a", lambda: None, annotations=ToolAnnotations(title="A!", destructive_hint=False))
         async with wire(app, version=version) as peer:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from ferrule.errors import FerruleError
 
+HINT = "{} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.\n"
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; an error is one sentence on stderr and a non-zero exit."""
@@ -22,13 +24,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except FerruleError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
 
 
 def _run(place: str, transport: str) -> None:
     # The wire is claimed before somebody's module is imported, so that nothing it prints can reach the peer.
     from ferrule.transports.stdio import claim
 
+    watched = sys.stdin is not None and sys.stdin.isatty()
     claim()
     from ferrule.cli.loading import load_server
 
-    load_server(place).run(transport)
+    server = load_server(place)
+    if watched:
+        sys.stderr.write(HINT.format(server.name))
+    server.run(transport)

@@ -142,7 +142,7 @@ class Client(Fetching):
         return InitializeResult(
             protocol_version=self.protocol_version or "",
             capabilities=self.server_capabilities or ServerCapabilities(),
-            server_info=self.server_info or Implementation(name=""),
+            server_info=self.server_info or Implementation(name="", version=""),
             instructions=self.instructions,
         )
 

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import msgspec
 from msgspec import Raw, Struct, structs
 
 from ferrule.client.answering import Answering
 from ferrule.client.opening import FallBack, Opened, Opening
+from ferrule.client.patience import Patience
+from ferrule.client.rounds import input_required
 from ferrule.errors import (
     CapabilityNotSupported,
     ChildFailed,
@@ -22,17 +23,17 @@ from ferrule.errors import (
     Refusal,
     TooManyRounds,
 )
-from ferrule.protocol.call import Awaited, Call, Note, Peer
+from ferrule.protocol.call import Awaited, Note, Peer
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
 from ferrule.runtime.asking import LinkOptions
-from ferrule.runtime.dispatch import Dispatcher, Handler
+from ferrule.runtime.dispatch import Dispatcher
 from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
-from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
+from ferrule.schema.rounds import InputRequired
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Transport
 from ferrule.wire.channel import Origin
@@ -52,8 +53,6 @@ EVERYTHING = ServerCapabilities(
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """How long to leave alone a server that sheds load: twice as long each time, up to the longest."""
-
-_read_round = msgspec.json.Decoder(InputRequired).decode
 
 
 class Asking(Struct, frozen=True):
@@ -98,7 +97,6 @@ class Conversation:
         self._heard = heard
         self._era = Handshake()
         self._on_change: Callable[[], None] = lambda: None
-        self._questions = 0
 
     # -- opening and closing
 
@@ -138,7 +136,8 @@ class Conversation:
             raise verdict.reason from verdict.reason.__cause__
 
     async def _connect(self) -> None:
-        questions = {name: self._unhurried(handler) for name, handler in self.answering.handlers().items()}
+        patience = Patience()
+        questions = {name: patience.around(handler) for name, handler in self.answering.handlers().items()}
         dispatcher = Dispatcher(questions, self.answering.instant(), {}, other_notes=self._heard)
         link = Link(
             Eras(self._era, self._era),
@@ -148,7 +147,7 @@ class Conversation:
             options=self._options,
             on_closed=self._lost,
         )
-        self.link = link
+        self.link = patience.link = link
         await self.transport.connect(link)
 
     def _lost(self, link: Link, error: Exception | None) -> None:
@@ -329,7 +328,7 @@ class Conversation:
     async def _rounds(self, method: str, params: dict[str, Any], how: Asking, raw: Raw) -> Raw:
         pause = FIRST_PAUSE
         for _ in range(self.max_rounds):
-            asked = _input_required(raw)
+            asked = input_required(raw)
             if asked is None:
                 return raw
             again = dict(params)
@@ -341,7 +340,7 @@ class Conversation:
             if asked.request_state is not None:
                 again["requestState"] = asked.request_state
             raw = await self._once(method, again, how)
-        if _input_required(raw) is None:
+        if input_required(raw) is None:
             return raw
         raise TooManyRounds(f"{method}: the server asked for input more than {self.max_rounds} times")
 
@@ -367,38 +366,6 @@ class Conversation:
             for task in tasks:
                 task.cancel()
 
-    def _unhurried(self, handler: Handler) -> Handler:
-        """While the server waits for our answer it cannot be late with its own: no deadline passes."""
-
-        async def answer(call: Call) -> Any:
-            link = self.link
-            assert link is not None
-            self._questions += 1
-            _hold_deadlines(link)
-            try:
-                return await handler(call)
-            finally:
-                self._questions -= 1
-                if not self._questions:
-                    _renew_deadlines(link)
-
-        return answer
-
-
-def _hold_deadlines(link: Link) -> None:
-    for awaited in link.session.awaited.values():
-        if awaited.timeout is not None:
-            awaited.deadline = awaited.limit
-
-
-def _renew_deadlines(link: Link) -> None:
-    now = link.loop.time()
-    for awaited in link.session.awaited.values():
-        if awaited.timeout is not None:
-            deadline = now + awaited.timeout
-            awaited.deadline = deadline if awaited.limit is None else min(deadline, awaited.limit)
-            link.arm(awaited.deadline)
-
 
 def _withdraw(link: Link) -> None:
     """Tell the server what it need not finish: one that ends in order would finish it first."""
@@ -411,20 +378,6 @@ def _withdraw(link: Link) -> None:
 def _will_be_answered(awaited: Awaited) -> bool:
     row = METHODS.get(awaited.method)
     return row is None or not row.standing
-
-
-def _input_required(raw: Raw) -> InputRequired | None:
-    try:
-        asked = _read_round(raw)
-    except msgspec.DecodeError as reason:
-        raise InvalidAnswer(f"the server's request for input is malformed: {reason}") from None
-    if asked.result_type in (None, COMPLETE):
-        return None
-    if asked.result_type != INPUT_REQUIRED:
-        raise InvalidAnswer(f"the server answered with an unknown kind of result: {asked.result_type!r}")
-    if not asked.input_requests and asked.request_state is None:
-        raise InvalidAnswer("the server's request for input does not say which")
-    return asked
 
 
 def _progress_told(progress: Progress, scope: Scope) -> Progress:

@@ -77,7 +77,7 @@ SEED_CODES: dict[str, int] = {
 
 KNOWN_CODES = (
     STANDARD_CODES
-    | frozenset({-32000, -32002, -32012, -32020, -32021, -32022, -32031, -32032, -32042})
+    | frozenset({-32000, -32002, -32012, -32020, -32021, -32022, -32031, -32032, -32042, -32062})
     | frozenset(SEED_CODES.values())
 )
 

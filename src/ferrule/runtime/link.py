@@ -108,7 +108,7 @@ class Link(Asking):
 
     def frame_refused(self, max_size: int, channel: Channel) -> None:
         """Answer a frame that was over the limit and never read."""
-        channel.send(self.session.refuse(UNSET, MessageTooLarge(max_size)))
+        self._unreadable(Unreadable(MessageTooLarge(max_size)), channel)
 
     def end_received(self, channel: Channel) -> None:
         """The peer will ask nothing more; what it asked is still answered."""
@@ -222,7 +222,7 @@ class Link(Asking):
     def _batch(self, items: list[Decoded], channel: Channel) -> None:
         peer = self.session.peer
         if not self.options.allow_batch and (peer is None or not peer.revision.batches):
-            channel.send(self.session.refuse(UNSET, InvalidRequest("Invalid request: batches are not supported here")))
+            self._unreadable(Unreadable(InvalidRequest("Invalid request: batches are not supported here")), channel)
             return
         expected = sum(1 for item in items if isinstance(item, Request | Unreadable))
         replies = BatchChannel(channel, expected)

@@ -47,7 +47,7 @@ class Implementation(Value, frozen=True, kw_only=True):
     """A program's name and version, for display and logs only."""
 
     name: str
-    version: str = ""
+    version: str
     title: str | None = None
     description: str | None = None
     website_url: str | None = None

@@ -90,9 +90,12 @@ class Builtins:
         """Make the handshake."""
         server = self._server
         link = server.links.of(call)
-        if server.settings.strict_version and call.params.protocol_version not in server.handshake.versions:
+        by_number = server.settings.error_profile == "erlmcp"
+        if (
+            server.settings.strict_version or by_number
+        ) and call.params.protocol_version not in server.handshake.versions:
             link.loop.call_soon(call.channel.close, "unsupported protocol version")
-            raise _unsupported(call.params.protocol_version, server.handshake.versions)
+            raise _unsupported(call.params.protocol_version, server.handshake.versions, -32062 if by_number else None)
         declared = _read_any(call.raw).get("capabilities", {})
         revision = server.handshake.open(link.session, call.params, declared)
         call.peer = link.session.peer  # type: ignore[assignment]  # known from here on
@@ -192,7 +195,6 @@ def _refusing(capability: str) -> Handler:
     return refuse
 
 
-def _unsupported(requested: str, supported: tuple[str, ...]) -> InvalidParams:
-    return InvalidParams(
-        f"Unsupported protocol version {requested!r}", {"supported": list(supported), "requested": requested}
-    )
+def _unsupported(requested: str, supported: tuple[str, ...], code: int | None) -> InvalidParams:
+    data = {"supported": list(supported), "requested": requested}
+    return InvalidParams(f"Unsupported protocol version {requested!r}", data, code=code)

@@ -105,14 +105,17 @@ class Context:
         call = self._call
         token = None if call.meta is None else call.meta.progress_token
         if token is None or not self.server.links.running(call):
+            await self._breathe()
             return
         if call.progressed is not None and progress <= call.progressed:
             logger.warning(
                 "progress of %s must increase: %s after %s was dropped", call.method, progress, call.progressed
             )
+            await self._breathe()
             return
         call.progressed = progress
         if not self.server.links.may_tell_progress(call):
+            await self._breathe()
             return
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
         call.channel.send(Notification(PROGRESS, call.peer.revision.trim(params)))
@@ -126,6 +129,7 @@ class Context:
             raise ValueError(f"unknown log level {level!r}; one of {', '.join(LEVELS)}")
         call = self._call
         if call.cancelled or not self.server.wants_log(call, LEVELS[level]):
+            await self._breathe()
             return
         params: dict[str, Any] = {"level": level, "data": data}
         if logger is not None:
@@ -148,6 +152,11 @@ class Context:
     async def error(self, data: Any, logger: str | None = None) -> None:
         """Log at level error."""
         await self.log("error", data, logger)
+
+    async def _breathe(self) -> None:
+        """Let others run now and then: a handler that only tells, and is not heard, would hold the loop for ever."""
+        if self.server.links.owes_a_turn(self._call):
+            await asyncio.sleep(0)
 
     # -- asking
 

@@ -22,6 +22,7 @@ from ferrule.wire.channel import Channel
 
 logger = logging.getLogger("ferrule.server")
 
+TURN_EVERY = 0.01
 OWNED_CARRIERS = frozenset({"stdio", "memory"})
 """Carriers whose peer owns this process or lives in it: there is nothing to protect from its silence."""
 
@@ -33,6 +34,7 @@ class LinkState(Struct, eq=False):
     values: dict[str, Any]
     progress: TokenBucket
     log_level: int = LEVELS["info"]
+    last_turn: float = 0.0
     init_timer: asyncio.TimerHandle | None = None
 
 
@@ -125,6 +127,14 @@ class Links:
         """Tell whether one more progress notice may go out on this call's link now."""
         state = self._states.get(self.of(call))
         return state is not None and state.progress.take(self.of(call).loop.time())
+
+    def owes_a_turn(self, call: Call) -> bool:
+        """Tell whether the handlers of a link have told in vain for so long that the loop should turn."""
+        state, now = self._states.get(self.of(call)), self.of(call).loop.time()
+        if state is None or now - state.last_turn < TURN_EVERY:
+            return state is None
+        state.last_turn = now
+        return True
 
 
 def _stop(state: LinkState) -> None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Note
+from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.sealing import Keyring, Seal
@@ -263,6 +264,7 @@ class Server(LocalCalls, Telling):
             max_missed=settings.max_missed,
         )
         link = Link(self.eras, self._methods, self.dispatcher, origin, options=options, on_closed=self.links.forget)
+        link.session.offers = lambda capability: server_offers(self.capabilities, capability)
         self.links.remember(link)
         return link
 
