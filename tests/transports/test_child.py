@@ -352,7 +352,7 @@ def test_std_10_a_64_mib_line_is_skipped_in_bounded_memory(run: Run) -> None:
 def test_std_10_a_flood_of_stderr_costs_no_memory_and_never_blocks_the_child(
     run: Run, sink: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """STD-10, DSK-08: 1 GB in the long run, 128 MiB in the quick one; passed on, it may be dropped, never waited for."""
+    """STD-10, DSK-08: 1 GB in the long run, 128 MiB in the quick one; passed on, it may be dropped."""
     size = 1024 if LONG else 128 if sink == "capture" else 16
 
     async def test() -> None:
