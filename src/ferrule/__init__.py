@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ToolError,
     )
     from ferrule.server.context import Context
+    from ferrule.server.refusals import Refused
     from ferrule.server.server import Server
 
 __version__ = "0.1.0"
@@ -33,6 +34,7 @@ HOMES = {
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
     "Context": "ferrule.server.context",
+    "Refused": "ferrule.server.refusals",
     "Server": "ferrule.server.server",
     "CallFailed": "ferrule.errors",
     "CapabilityNotSupported": "ferrule.errors",
@@ -56,6 +58,7 @@ __all__ = [
     "FerruleError",
     "PeerError",
     "Refusal",
+    "Refused",
     "Server",
     "SetupError",
     "SyncClient",

@@ -14,7 +14,7 @@ import ferrule
 PUBLIC = {
     *("Client", "SyncClient", "Server", "Context"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
-    *("SetupError", "TimedOut", "ToolError"),
+    *("Refused", "SetupError", "TimedOut", "ToolError"),
     "__version__",
 }
 

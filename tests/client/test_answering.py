@@ -20,6 +20,8 @@ from ferrule.schema.sampling import CreateMessageResult, SamplingMessage
 from ferrule.testing import Recorder, pair
 from ferrule.transports.memory import Memory
 
+PREFERENCES = {"hints": [{"name": "small"}], "speedPriority": 0.9}
+
 
 class Seat(msgspec.Struct):
     row: int
@@ -49,7 +51,7 @@ def asking() -> Server:
 
     @app.tool
     async def think(ctx: Context) -> dict[str, str | None]:
-        answer = await ctx.sample("Say hi", max_tokens=7, system_prompt="Be brief", temperature=0.5)
+        answer = await ctx.sample("Say hi", max_tokens=7, system_prompt="Be brief", model_preferences=PREFERENCES)
         return {"text": answer.text, "model": answer.model, "stop": answer.stop_reason, "role": answer.role}
 
     @app.tool
@@ -244,7 +246,9 @@ async def test_a_model_may_answer_in_many_ways(value, model, stop, kind, era, as
         assert said == {"text": "Hi", "model": model, "stop": stop, "role": "assistant"}
     (params,) = asked
     assert params.messages[0].content.text == "Say hi"
-    assert (params.max_tokens, params.system_prompt, params.temperature) == (7, "Be brief", 0.5)
+    assert (params.max_tokens, params.system_prompt) == (7, "Be brief")
+    assert params.model_preferences.hints[0].name == "small"
+    assert params.model_preferences.speed_priority == 0.9
 
 
 async def test_a_user_who_refuses_to_sample_is_error_minus_one(raw):

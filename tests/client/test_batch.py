@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ferrule import Client, PeerError, Server
-from ferrule.errors import CapabilityNotSupported, EncodeError, LinkLost, TimedOut
+from ferrule.errors import AlreadyInitialized, CapabilityNotSupported, EncodeError, LinkLost, TimedOut
 from ferrule.testing import Recorder, pair
 from ferrule.transports.memory import Memory
 
@@ -29,7 +29,7 @@ def replies(batch, **by_method):
 
 
 async def test_a_block_sends_one_array_when_it_ends(batching):
-    """BATC-03, BATC-05, CLNT-08, RPC-12"""
+    """BATC-03, BATC-05, CLNT-08"""
     async with Client(batching, protocol_version=BATCHING) as client:
         async with client.batch() as batch:
             tools = batch.request("tools/list")
@@ -128,18 +128,19 @@ async def test_our_own_server_answers_a_batch(app):
     """BATC-02, BATC-09, RPC-11"""
     recorder = Recorder(Memory(app))
     async with Client(recorder, protocol_version=BATCHING) as client:
-        tools, added = await client.send_batch(
-            [("tools/list", {}), ("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})]
-        )
-        assert len(tools["tools"]) == 4
-        assert added["content"][0]["text"] == "3"
+        async with client.batch() as batch:
+            tools = batch.request("tools/list")
+            batch.notify("notifications/vendor", {"n": 1})
+            added = batch.request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
+        assert len((await tools)["tools"]) == 4
+        assert (await added)["content"][0]["text"] == "3"
     (answers,) = [message for message in recorder.sent("server") if isinstance(message, list)]
     assert len(answers) == 2
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28"])
 async def test_other_revisions_have_no_batches(version, app):
-    """BATC-09, RPC-13"""
+    """BATC-09"""
     recorder = Recorder(Memory(app))
     async with Client(recorder, protocol_version=version) as client:
         with pytest.raises(CapabilityNotSupported, match=f"batches do not exist in {version}"):
@@ -162,6 +163,14 @@ async def test_batches_can_be_allowed_where_both_sides_agree(era):
         tools, called = await client.send_batch([("tools/list", {}), ("tools/call", {"name": "hello"})])
         assert tools["tools"][0]["name"] == "hello"
         assert called["content"][0]["text"] == "hi"
+
+
+async def test_the_handshake_does_not_enter_a_batch(batching):
+    """RPC-12"""
+    async with Client(batching, protocol_version=BATCHING) as client:
+        with pytest.raises(AlreadyInitialized):
+            await client.send_batch([("ping", None), ("initialize", {})])
+    assert not arrays(batching)
 
 
 async def test_what_the_server_never_offered_does_not_enter_a_batch(raw):

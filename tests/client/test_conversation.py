@@ -91,7 +91,7 @@ async def test_a_client_may_be_told_to_ask_all_the_same(era, raw):
 
 
 async def test_the_oldest_revision_completes_without_a_word_for_it(raw):
-    """COMP-1 came with the next revision."""
+    """The capability came with the next revision."""
     server = raw(version="2024-11-05", answers={"completion/complete": {"completion": {"values": ["a"]}}})
     server.answers["initialize"]["capabilities"] = {"prompts": {}}
     async with Client(server, mode="handshake") as client:
@@ -749,7 +749,6 @@ async def test_a_result_without_a_kind_is_complete(raw):
 
 
 async def test_a_list_may_not_ask_back(raw):
-    """MRTR-1"""
     async with Client(raw("stateless", {"tools/list": asking(who=FORM)}), mode="stateless") as client:
         with pytest.raises(InvalidAnswer):
             await client.list_tools()

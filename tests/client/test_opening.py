@@ -264,7 +264,7 @@ async def test_a_discovery_is_read_with_mercy(odd, raw):
 async def test_a_name_in_the_body_of_a_discovery_is_taken_too(raw):
     """DISC-5"""
     server = raw("stateless")
-    server.answers["server/discover"] |= {"_meta": {}, "serverInfo": {"name": "early bird"}}
+    server.answers["server/discover"] |= {"_meta": {}, "serverInfo": {"name": "early bird", "version": "0"}}
     async with Client(server) as client:
         assert client.server_info.name == "early bird"
 
@@ -328,17 +328,18 @@ async def test_a_counter_offer_we_do_not_speak_ends_the_link(answered, raw):
     assert not server.sent("notifications/initialized")
 
 
+INFO = {"name": "x", "version": "1"}
 MALFORMED_ANSWERS = {
     "nothing": {},
-    "no version": {"capabilities": {}, "serverInfo": {"name": "x", "version": "1"}},
-    "no capabilities": {"protocolVersion": NEWEST, "serverInfo": {"name": "x", "version": "1"}},
-    "capabilities of another shape": {"protocolVersion": NEWEST, "capabilities": [], "serverInfo": {"name": "x"}},
+    "no version": {"capabilities": {}, "serverInfo": INFO},
+    "no capabilities": {"protocolVersion": NEWEST, "serverInfo": INFO},
+    "capabilities of another shape": {"protocolVersion": NEWEST, "capabilities": [], "serverInfo": INFO},
     "a capability of another shape": {
         "protocolVersion": NEWEST,
         "capabilities": {"tools": True},
-        "serverInfo": {"name": "x"},
+        "serverInfo": INFO,
     },
-    "a version of another type": {"protocolVersion": 20251125, "capabilities": {}, "serverInfo": {"name": "x"}},
+    "a version of another type": {"protocolVersion": 20251125, "capabilities": {}, "serverInfo": INFO},
     "no name": {"protocolVersion": NEWEST, "capabilities": {}, "serverInfo": {}},
     "no object": [],
 }
@@ -373,7 +374,7 @@ async def test_a_server_that_closes_the_link_during_the_handshake_is_told_of(raw
 
 @pytest.mark.virtual_time
 async def test_a_silent_server_is_given_up_after_ten_seconds(raw):
-    """LIFE-8, LIFE-9, SESS-06, SESS-08, SESS-18, SESS-20, SESS-21: nothing is cancelled, and no timer is left."""
+    """LIFE-8, LIFE-9, SESS-06, SESS-08, SESS-18, SESS-21: and nothing is cancelled."""
     server = raw(answers={"initialize": None})
     client = Client(server, mode="handshake")
     with pytest.raises(InitializeTimedOut, match="within 10 s"):
@@ -381,6 +382,30 @@ async def test_a_silent_server_is_given_up_after_ten_seconds(raw):
     assert now() == 10
     assert client.phase is Phase.ERROR
     assert not server.sent("notifications/cancelled")
+
+
+def timers():
+    return [timer for timer in asyncio.get_running_loop()._scheduled if not timer.cancelled()]
+
+
+@pytest.mark.parametrize("how", ["success", "error", "silence", "loss"])
+@pytest.mark.virtual_time
+async def test_no_timer_is_left_when_the_handshake_is_over(how, raw, refused):
+    """SESS-20"""
+    server = raw()
+    server.answers["initialize"] = {
+        "success": server.initialize_result(),
+        "error": refused(-32603),
+        "silence": None,
+        "loss": lambda request: server.die(),
+    }[how]
+    client = Client(server, mode="handshake")
+    await asyncio.wait([asyncio.create_task(client.connect())])
+    if how == "success":
+        await asyncio.sleep(11)
+        assert client.phase is Phase.INITIALIZED
+    await client.close()
+    assert timers() == []
 
 
 @pytest.mark.virtual_time

@@ -146,12 +146,10 @@ async def test_unsubscribing_from_what_was_never_subscribed_says_nothing(era, li
     ],
 )
 def test_a_change_of_a_part_is_a_change_of_the_whole(wanted, uri, covered):
-    """RES-9"""
     assert covers(wanted, uri) is covered
 
 
 async def test_a_stream_hears_of_the_parts_of_its_resource(era, listening):
-    """RES-9"""
     server = listening(era)
     async with Client(server, mode=era) as client, client.subscribe("x://folder") as changes:
         update(server, "x://folder/file")
@@ -330,7 +328,7 @@ async def test_a_server_that_honours_less_is_gone_on_with(listening, caplog):
 
 @pytest.mark.parametrize("end", ["result", "cancelled", "both"])
 async def test_a_server_may_end_a_listen_by_either_signal(end, listening):
-    """SUB-9, SUB-10: a second signal is ignored."""
+    """SUB-10: a second signal is ignored."""
     server = listening("stateless")
     async with Client(server, mode="stateless") as client, client.subscribe("x://1") as changes:
         (listen,) = server.sent(LISTEN)

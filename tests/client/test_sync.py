@@ -258,7 +258,8 @@ def test_ctrl_c_while_closing_still_ends_the_child():
         for line in sys.stdin:
             message = json.loads(line)
             if message.get("method") == "initialize":
-                result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "x"}}
+                info = {"name": "x", "version": "1"}
+                result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info}
                 print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
     """)
     client = SyncClient([sys.executable, "-c", serve + stubborn], mode="handshake")

@@ -248,13 +248,14 @@ def test_hnd_01_an_ordinary_exception_fails_its_call_only(era, tool, kind):
             other = asyncio.ensure_future(client.call_tool("sleep", {"ms": 20}))
             started = time.perf_counter()
             told = await outcome(client.call_tool(tool, {"kind": kind}))
-            assert time.perf_counter() - started < PROMPT
+            seconds = time.perf_counter() - started
             assert told.startswith(("error: The tool", "error -32603"))
             assert SECRET not in told
             assert (await other).text == "slept"
             assert (await client.call_tool("echo", {"text": "on"})).text == "on"
+            return seconds
 
-    run(scenario())
+    patiently(lambda: run(scenario()), PROMPT)
 
 
 @pytest.mark.parametrize("tool", ["fail", "fail_sync"])
@@ -563,7 +564,6 @@ def test_hnd_07_a_handler_that_ignores_a_cancel_holds_no_slot(era):
     run(scenario())
 
 
-@pytest.mark.xfail(strict=True, reason="Scope.cancel tells nobody of a task that goes on after it was cancelled")
 def test_hnd_07_a_handler_that_ignores_a_cancel_is_logged_as_abandoned(era, caplog):
     app = fixture()
     started, release = asyncio.Event(), asyncio.Event()
@@ -638,12 +638,13 @@ def test_hnd_08_a_cancel_reaches_its_own_handler_at_once_and_is_never_answered(e
             await client.notify("notifications/cancelled", {"requestId": identity})
             while (await client.call_tool("stats")).data["cancelled"] == 0:
                 await asyncio.sleep(0.001)
-            assert time.perf_counter() - started < PROMPT
+            seconds = time.perf_counter() - started
             assert (await other).text == "slept"
             await client.notify("notifications/cancelled", {"requestId": identity})
             assert (await client.call_tool("stats")).data == {"started": 2, "finished": 1, "cancelled": 1}
+            return seconds
 
-    run(scenario())
+    patiently(lambda: run(scenario()), PROMPT)
 
 
 def test_hnd_08_nothing_is_answered_after_a_cancel_over_stdio():

@@ -14,6 +14,7 @@ from ferrule.client.opening import FallBack, Opened, Opening
 from ferrule.client.patience import Patience
 from ferrule.client.rounds import input_required
 from ferrule.errors import (
+    AlreadyInitialized,
     CapabilityNotSupported,
     ChildFailed,
     InitializeFailed,
@@ -288,6 +289,8 @@ class Conversation:
         known = row.stateless if self.stateless else row.handshake and row.name not in peer.revision.absent
         if not known:
             raise CapabilityNotSupported(row.name, f"{row.name} does not exist in the protocol of {peer.version}")
+        if row.name == "initialize":
+            raise AlreadyInitialized("the handshake has been made already")
         self.require(row.capability)
 
     def require(self, capability: str) -> None:

@@ -10,6 +10,10 @@ from typing import Any
 logger = logging.getLogger("ferrule.scope")
 
 
+ABANDONED_AFTER = 5.0
+"""How many seconds a cancelled task may go on before it counts as abandoned."""
+
+
 class Scope:
     """The tasks one owner started."""
 
@@ -28,9 +32,11 @@ class Scope:
         return task
 
     def cancel(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a task, and keep it until it has really ended."""
+        """Cancel a task, and keep it until it has really ended; one that goes on is told of."""
         self._adopt(task)
         task.cancel()
+        late = self._loop.call_later(ABANDONED_AFTER, _tell_abandoned, task)
+        task.add_done_callback(lambda _: late.cancel())
 
     def _adopt(self, task: asyncio.Task[Any]) -> None:
         if task not in self.tasks:
@@ -47,3 +53,7 @@ class Scope:
             _, stuck = await asyncio.wait(set(self.tasks), timeout=1.0)
             if stuck:
                 logger.warning("%d tasks ignore their cancellation and are left behind", len(stuck))
+
+
+def _tell_abandoned(task: asyncio.Task[Any]) -> None:
+    logger.warning("abandoned: %s goes on %g s after it was cancelled", task.get_coro(), ABANDONED_AFTER)
