@@ -238,7 +238,6 @@ async def test_a_listed_tool_is_kept_word_for_word(era, raw):
         assert (tool.icons[0].src, tool.meta) == ("https://x.example/i.png", {"com.example/x": 1})
 
 
-@pytest.mark.xfail(strict=True, reason="schema/tools.py: Tool has no display_name and ToolAnnotations no defaults")
 async def test_a_tool_is_shown_by_its_title_and_judged_by_hints_with_defaults(era, raw):
     """spec:TOOL-18"""
     schema = {"inputSchema": {"type": "object"}}

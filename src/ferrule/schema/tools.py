@@ -22,6 +22,15 @@ class ToolAnnotations(Value, frozen=True, kw_only=True):
     open_world_hint: bool | None = None
 
 
+class Hints(Value, frozen=True, kw_only=True):
+    """What a tool says it does, with the protocol's defaults where it says nothing; not to be trusted."""
+
+    read_only: bool = False
+    destructive: bool = True
+    idempotent: bool = False
+    open_world: bool = True
+
+
 class Tool(Model, kw_only=True):
     """A tool as listed; schemas are kept exactly as written."""
 
@@ -34,6 +43,23 @@ class Tool(Model, kw_only=True):
     execution: dict[str, Any] | None = None
     icons: list[Icon] | None = None
     meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+    @property
+    def display_name(self) -> str:
+        """What to show a person: the title, else the title among the annotations, else the name."""
+        return self.title or (self.annotations and self.annotations.title) or self.name
+
+    @property
+    def hints(self) -> Hints:
+        """What the tool says it does; a client must not trust it unless it trusts the server."""
+        given = self.annotations or ToolAnnotations()
+        said = {
+            "read_only": given.read_only_hint,
+            "destructive": given.destructive_hint,
+            "idempotent": given.idempotent_hint,
+            "open_world": given.open_world_hint,
+        }
+        return Hints(**{name: value for name, value in said.items() if value is not None})
 
 
 class ListToolsResult(PagedResult, kw_only=True):
