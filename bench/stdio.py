@@ -201,9 +201,11 @@ class Load:
         return taken
 
     def _judge(self, line: bytes) -> int | None:
-        """Decode an answer, learn its shape and tell when it was asked for; None for a notification."""
+        """Decode an answer, learn its shape and tell when it was asked for; None for what is no answer."""
         message = json.loads(line)
-        if "method" in message and "id" not in message:
+        if "method" in message:
+            if message["method"] == "ping":
+                self._server.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}}).encode() + b"\n")
             return None
         identity = str(message.get("id")).encode()
         asked = self._sent.pop(identity, None)
