@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ferrule import Context, Server, ToolError
 
-STEP_SECONDS = 0.02
+STEP_SECONDS = 0.1
 
 app = Server("interop", version="1.0.0", instructions="Interop test server.")
 
