@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import SetupError
-from ferrule.runtime.limits import Coalescer, Entry, Slots, TokenBucket
+from ferrule.runtime.limits import Coalescer, TokenBucket
 
 GAPS = st.lists(st.floats(0, 0.3), min_size=1, max_size=80)
 
@@ -191,47 +191,3 @@ class TestCoalescer:
         both.run_timers(math.inf)
         alone.run_timers(math.inf)
         assert both.sent.get("a") == alone.sent.get("a")
-
-
-class TestSlots:
-    def test_slots_fill_then_the_line_then_nothing(self) -> None:
-        slots = Slots(limit=2, line=1)
-        assert [slots.enter() for _ in range(4)] == [Entry.RUN, Entry.RUN, Entry.WAIT, Entry.REFUSE]
-        assert (slots.running, slots.waiting) == (2, 1)
-
-    def test_a_freed_slot_goes_to_the_first_waiting(self) -> None:
-        slots = Slots(limit=1, line=5)
-        slots.enter()
-        slots.enter()
-        assert slots.leave() is True
-        assert (slots.running, slots.waiting) == (1, 0)
-        assert slots.leave() is False
-        assert (slots.running, slots.waiting) == (0, 0)
-
-    def test_one_that_gives_up_waiting_frees_its_place_only(self) -> None:
-        slots = Slots(limit=1, line=1)
-        slots.enter()
-        slots.enter()
-        slots.abandon()
-        assert slots.enter() is Entry.WAIT
-        assert slots.running == 1
-
-    @given(st.integers(1, 4), st.integers(0, 4), st.lists(st.sampled_from(["enter", "leave", "abandon"]), max_size=60))
-    def test_the_bounds_hold_and_nobody_waits_beside_a_free_slot(self, limit: int, line: int, deeds: list[str]) -> None:
-        slots, running, waiting = Slots(limit, line), 0, 0
-        for deed in deeds:
-            if deed == "enter":
-                entry = slots.enter()
-                running += entry is Entry.RUN
-                waiting += entry is Entry.WAIT
-            elif deed == "leave" and running:
-                started = slots.leave()
-                running += started - 1
-                waiting -= started
-            elif deed == "abandon" and waiting:
-                slots.abandon()
-                waiting -= 1
-            assert (slots.running, slots.waiting) == (running, waiting)
-            assert running <= limit
-            assert waiting <= line
-            assert not (waiting and running < limit)

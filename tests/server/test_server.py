@@ -18,7 +18,7 @@ from ferrule import CallFailed, Client, Context, PeerError, Server, SetupError, 
 from ferrule.errors import Forbidden, MissingCapability
 from ferrule.schema.model import Params, Result
 from ferrule.schema.tools import CallToolResult
-from ferrule.server.results import text_result
+from ferrule.server.results import unstructured
 from ferrule.testing import pair
 from ferrule.transports.stdio import Stdio
 
@@ -247,7 +247,7 @@ class TestMiddleware:
         @app.middleware
         async def shortcut(call, proceed):
             if call.method == "tools/call" and call.params.name == "secret":
-                return text_result("from the middle")
+                return unstructured("from the middle")
             return await proceed(call)
 
         async with pair(app, era) as client:
@@ -296,7 +296,7 @@ class TestMiddleware:
         async def shout(call, proceed):
             result = await proceed(call)
             if isinstance(result, CallToolResult):
-                return text_result(result.text.upper())
+                return unstructured(result.text.upper())
             return result
 
         async with pair(app, era, elicitation=lambda params: {"value": "ada"}) as client:

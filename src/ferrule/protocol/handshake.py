@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, structs
 from ferrule.errors import (
     CapabilityNotSupported,
     HeaderMismatch,
+    InvalidParams,
     InvalidRequest,
     MethodNotFound,
     MissingCapability,
@@ -77,7 +78,7 @@ SEED_CODES: dict[str, int] = {
 
 KNOWN_CODES = (
     STANDARD_CODES
-    | frozenset({-32000, -32002, -32012, -32020, -32021, -32022, -32031, -32032, -32042, -32062})
+    | frozenset({-32000, -32002, -32012, -32020, -32021, -32022, -32031, -32032, -32042})
     | frozenset(SEED_CODES.values())
 )
 
@@ -177,9 +178,12 @@ REVISIONS = {revision.version: revision for revision in (NEWEST, BEFORE_ICONS, W
 class Handshake:
     """The rules of the handshake era."""
 
-    def __init__(self, versions: tuple[str, ...] = tuple(REVISIONS), *, seed_codes: bool = False) -> None:
+    def __init__(
+        self, versions: tuple[str, ...] = tuple(REVISIONS), *, seed_codes: bool = False, strict: bool = False
+    ) -> None:
         self.versions = tuple(version for version in REVISIONS if version in versions)
         self._codes = SEED_CODES if seed_codes else {}
+        self._strict = strict or seed_codes
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
         """Tell who asks: whoever made the handshake; before it, only `initialize` and `ping` are heard."""
@@ -202,7 +206,7 @@ class Handshake:
     def open(self, session: Session, params: InitializeParams, declared: dict[str, Any]) -> Revision:
         """Make the handshake on the server's side."""
         asked = params.protocol_version
-        if asked not in self.versions and (self._codes or not self.versions):
+        if asked not in self.versions and (self._strict or not self.versions):
             raise OfferRefused(asked, self.versions or session.eras.stateless.versions)
         revision = self.offered(asked)
         session.agree(Peer(revision, params.capabilities, params.client_info, None, declared))
@@ -248,6 +252,8 @@ class Handshake:
 
     def code(self, refusal: Refusal) -> int:
         """The specification's numbers, or those of the `erlmcp` profile."""
+        if isinstance(refusal, OfferRefused) and self.versions and not self._codes:
+            return InvalidParams.code
         return sendable(self._codes.get(type(refusal).__name__, refusal.own_code), KNOWN_CODES)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from enum import Enum
 
 from ferrule.errors import SetupError
 
@@ -83,45 +82,3 @@ class Coalescer:
         sent[key] = now
         while sent and sent[oldest := next(iter(sent))] + self.interval <= now:
             del sent[oldest]
-
-
-class Entry(Enum):
-    """What becomes of one that wants in."""
-
-    RUN = "run"
-    WAIT = "wait"
-    REFUSE = "refuse"
-
-
-class Slots:
-    """Counts what runs, up to `limit`, and what waits for a slot, up to `line`."""
-
-    __slots__ = ("limit", "line", "running", "waiting")
-
-    def __init__(self, limit: int, line: int) -> None:
-        self.limit = limit
-        self.line = line
-        self.running = 0
-        self.waiting = 0
-
-    def enter(self) -> Entry:
-        """Take a slot, else a place in the line, else nothing."""
-        if self.running < self.limit:
-            self.running += 1
-            return Entry.RUN
-        if self.waiting < self.line:
-            self.waiting += 1
-            return Entry.WAIT
-        return Entry.REFUSE
-
-    def leave(self) -> bool:
-        """Give a slot back; True means that it went to the first one waiting, which may start now."""
-        if self.waiting:
-            self.waiting -= 1
-            return True
-        self.running -= 1
-        return False
-
-    def abandon(self) -> None:
-        """Give a place in the line back without having run."""
-        self.waiting -= 1

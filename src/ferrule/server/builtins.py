@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 from msgspec import Raw
 
-from ferrule.errors import InvalidParams
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
+from ferrule.protocol.handshake import OfferRefused
 from ferrule.runtime.dispatch import Handler, Instant, NoteHandler
 from ferrule.schema.lifecycle import DiscoverResult, InitializeResult
 from ferrule.schema.methods import METHODS
@@ -90,14 +90,13 @@ class Builtins:
         """Make the handshake."""
         server = self._server
         link = server.links.of(call)
-        by_number = server.settings.error_profile == "erlmcp"
-        if (
-            server.settings.strict_version or by_number
-        ) and call.params.protocol_version not in server.handshake.versions:
-            link.loop.call_soon(call.channel.close, "unsupported protocol version")
-            raise _unsupported(call.params.protocol_version, server.handshake.versions, -32062 if by_number else None)
         declared = _read_any(call.raw).get("capabilities", {})
-        revision = server.handshake.open(link.session, call.params, declared)
+        try:
+            revision = server.handshake.open(link.session, call.params, declared)
+        except OfferRefused:
+            if server.handshake.versions:
+                link.loop.call_soon(call.channel.close, "unsupported protocol version")
+            raise
         call.peer = link.session.peer  # type: ignore[assignment]  # known from here on
         server.links.greet(link, [kind for kind, flag in FLAGS.items() if self._tells(flag)])
         return InitializeResult(
@@ -193,8 +192,3 @@ def _refusing(capability: str) -> Handler:
         raise off(capability)
 
     return refuse
-
-
-def _unsupported(requested: str, supported: tuple[str, ...], code: int | None) -> InvalidParams:
-    data = {"supported": list(supported), "requested": requested}
-    return InvalidParams(f"Unsupported protocol version {requested!r}", data, code=code)

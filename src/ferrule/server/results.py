@@ -57,11 +57,6 @@ def _has_nonfinite(value: Any) -> bool:
     return _has_nonfinite(msgspec.to_builtins(value, builtin_types=(float,), str_keys=True, enc_hook=encode_hook))
 
 
-def text_result(value: str) -> CallToolResult:
-    """Make the result of a tool that says something."""
-    return CallToolResult(content=[TextContent(value)])
-
-
 def failed(message: str) -> CallToolResult:
     """Make the result of a tool that failed."""
     return CallToolResult(content=[TextContent(message)], is_error=True)

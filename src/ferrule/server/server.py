@@ -110,7 +110,9 @@ class Server(LocalCalls, Telling):
         self._own_handlers: dict[str, Handler] = {}
         self._roots_handlers: list[Callable[[], Any]] = []
         self._dispatcher: Dispatcher | None = None
-        self.handshake = Handshake(settings.versions, seed_codes=settings.error_profile == "erlmcp")
+        self.handshake = Handshake(
+            settings.versions, seed_codes=settings.error_profile == "erlmcp", strict=settings.strict_version
+        )
         self.stateless = Stateless(
             self._sealing(),
             implementation=self.implementation,

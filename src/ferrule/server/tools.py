@@ -215,9 +215,10 @@ class Tools:
         if isinstance(error, Declined | UnwritableResult | InvalidOutput | SetupError):
             logger.error("the tool %s failed: %s", entry.name, error)
             return self._failed(call, f"The tool {entry.name} failed: {error}", SEED_FAILURE)
-        if isinstance(error, CapabilityNotSupported) and not call.row.name.startswith("tasks/"):
-            raise error
-        if isinstance(error, Refusal | Need | asyncio.CancelledError) or need_within(error) is not None:
+        if (
+            isinstance(error, Refusal | CapabilityNotSupported | Need | asyncio.CancelledError)
+            or need_within(error) is not None
+        ):
             raise error
         masked = internal(f"the tool {entry.name}", error).message
         return self._failed(call, f"The tool {entry.name} failed: {masked}", SEED_FAILURE)

@@ -107,12 +107,6 @@ class UriTemplate:
         self._slots = _bound(slots, self._literals, self._query)
         self._pivot = _pivot(self._slots, self._literals, pattern)
 
-    @property
-    def specificity(self) -> tuple[int, int, int]:
-        """A key for sorting: the greater, the fewer URIs the template stands for."""
-        open_slots = sum(slot.takes_slashes for slot in self._slots)
-        return sum(map(len, self._literals)), -open_slots, -len(self.variables)
-
     def match(self, uri: str) -> Values | None:
         """Give the decoded value of each variable the URI has, or None when it is not one of this template's."""
         if not self.pattern.isascii():
