@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from matrix import OURS, Run
 
 HERE = Path(__file__).resolve().parent
 RUN_SECONDS = 150
+EXEC_ATTEMPTS = 5
 
 
 def missing(peer: str) -> str | None:
@@ -50,17 +53,29 @@ def end_group(process: subprocess.Popen[str]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def start(command: list[str], attempts: int = EXEC_ATTEMPTS) -> subprocess.Popen[str]:
+    """Start a program in a process group of its own."""
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+    except OSError as error:
+        # Some virtual machines now and then fail an exec with EFAULT though the program and its arguments are sound.
+        if error.errno != errno.EFAULT or attempts <= 1:
+            raise
+    time.sleep(0.2)
+    return start(command, attempts - 1)
+
+
 def observe(run: Run) -> dict[str, Any]:
     """Run a client against a server and give what it observed, feature by feature."""
-    process = subprocess.Popen(
-        [*program(run.client, "client"), *run.arguments, "--", *program(run.server, "server")],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        start_new_session=True,
-    )
+    process = start([*program(run.client, "client"), *run.arguments, "--", *program(run.server, "server")])
     try:
         output, complaints = process.communicate(timeout=RUN_SECONDS)
     except subprocess.TimeoutExpired:
