@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test setup peers lint format fuzz faults bench coverage-map clean
+.PHONY: run test setup peers lint format fuzz faults bench conformance coverage-map clean
 
 run: $(READY)
 	$(BIN)/python examples/tour.py
@@ -41,8 +41,12 @@ faults: $(READY)
 bench: $(READY) peers
 	$(BIN)/python bench/run.py
 
+# `make conformance ARGS="--side client --only sse"` runs a part.
+conformance: $(READY)
+	$(BIN)/python tests/conformance/run.py $(ARGS)
+
 coverage-map: $(READY)
 	$(BIN)/python tests/spec/coverage_map.py
 
 clean:
-	rm -rf $(VENV) .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers .conformance .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -7,18 +7,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.machine import PROJECT
-from bench.messages import Era
-from bench.peers import FASTMCP, MCP1, MCP2, TS1, TS2, NodePeer, Peer, PythonPeer, node
+from bench.messages import JOIN, SUBSCRIBE, Era, Operation
+from bench.peers import FASTMCP, MCP1, MCP2, MCP2_TUNED, TS1, TS2, TS2_HTTP, NodePeer, Peer, PythonPeer, node
 
 BENCH = Path(__file__).resolve().parent
 BOTH = (Era.HANDSHAKE, Era.STATELESS)
 
-FERRULE, SKETCH = "ferrule", "flat-sketch"
+FERRULE, SKETCH, CONSTANT = "ferrule", "flat-sketch", "constant-answer"
+YARDSTICKS = (SKETCH, CONSTANT)
+"""Servers that are no implementation: what is measured beside them is what features cost."""
+
+V8_WARM_UP = 3.0
+"""V8 goes on optimising an HTTP server for some six seconds, three times the warm-up of a full run."""
+
+
+def is_python(name: str) -> bool:
+    """Tell whether a contestant of that name is written in Python."""
+    return not name.startswith("ts-")
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """One implementation in the race; `pair` is its driver for client and server in one process."""
+    """One implementation in the race; `pair` is the driver of its client, beside its own server or against a URL."""
 
     name: str
     command: tuple[str, ...]
@@ -26,6 +36,9 @@ class Contestant:
     environment: dict[str, str] = field(default_factory=dict)
     peer: Peer | None = None
     pair: tuple[str, ...] | None = None
+    joining: Operation = JOIN
+    warm_up: float = 1.0
+    """How many times the usual warm-up it needs before its figures stand still."""
 
     @property
     def ready(self) -> bool:
@@ -43,25 +56,41 @@ def _python_peer(name: str, peer: PythonPeer, server: str, eras: tuple[Era, ...]
     return Contestant(name, (python, _script(server)), eras, peer=peer, pair=driver)
 
 
-def _node_peer(name: str, peer: NodePeer, server: str, eras: tuple[Era, ...]) -> Contestant:
+def _node_peer(name: str, peer: NodePeer, server: str, eras: tuple[Era, ...], warm_up: float = 1.0) -> Contestant:
     command = (str(node()), "--experimental-import-meta-resolve", "--no-warnings", _script(server))
-    return Contestant(name, command, eras, {"BENCH_PEER_HOME": str(peer.home)}, peer)
+    return Contestant(name, command, eras, {"BENCH_PEER_HOME": str(peer.home)}, peer, warm_up=warm_up)
+
+
+def ferrule() -> Contestant:
+    """Give ourselves."""
+    return Contestant(
+        FERRULE,
+        (sys.executable, _script("servers/ferrule_server.py")),
+        environment={"PYTHONPATH": str(PROJECT / "src")},
+        pair=(sys.executable, _script("pairs/ferrule_pair.py")),
+        joining=SUBSCRIBE,
+    )
 
 
 def contestants() -> list[Contestant]:
-    """List every contestant, installed or not, in the order of the tables."""
-    own_source = {"PYTHONPATH": str(PROJECT / "src")}
+    """List who takes part over stdio and in memory, installed or not, in the order of the tables."""
     return [
-        Contestant(
-            FERRULE,
-            (sys.executable, _script("servers/ferrule_server.py")),
-            environment=own_source,
-            pair=(sys.executable, _script("pairs/ferrule_pair.py")),
-        ),
+        ferrule(),
         Contestant(SKETCH, (sys.executable, _script("sketch.py"))),
         _node_peer("ts-sdk-1.32.2", TS1, "servers/ts1_server.mjs", (Era.HANDSHAKE,)),
         _node_peer("ts-server-2.4.0", TS2, "servers/ts2_server.mjs", BOTH),
         _python_peer("mcp-2.3.0", MCP2, "servers/mcp2_server.py", BOTH, "pairs/mcp2_pair.py"),
         _python_peer("fastmcp-4.1.4", FASTMCP, "servers/fastmcp_server.py", BOTH),
         _python_peer("mcp-1.30.0", MCP1, "servers/mcp1_server.py", (Era.HANDSHAKE,)),
+    ]
+
+
+def http_contestants() -> list[Contestant]:
+    """List who takes part over HTTP: of each line of peers the fastest, tuned as far as its users can."""
+    return [
+        ferrule(),
+        Contestant(CONSTANT, (sys.executable, _script("servers/constant_server.py"))),
+        _node_peer("ts-sdk-1.32.2", TS1, "servers/ts1_server.mjs", (Era.HANDSHAKE,), V8_WARM_UP),
+        _node_peer("ts-server-2.4.0", TS2_HTTP, "servers/ts2_server.mjs", BOTH, V8_WARM_UP),
+        _python_peer("mcp-2.3.0+httptools+uvloop", MCP2_TUNED, "servers/mcp2_server.py", BOTH, "pairs/mcp2_pair.py"),
     ]

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
-from bench.contestants import FERRULE
+from bench.contestants import CONSTANT, FERRULE, is_python
 from bench.core_ops import PARTS, Part
 from bench.messages import Era
 from bench.results import Results
 from bench.scenarios import COLD_CASE, case_name
+from bench.streamable.scenarios import FAN_OUT_MODES, IDLE_CASE, fan_out_case
+from bench.streamable.scenarios import case_name as http_case
+from bench.streamable.sessions import SESSIONS, STREAMS
+from bench.streamable.wire import Mode
 
 BEST_PEER = "the best peer"
+BEST_PYTHON_PEER = "the best Python peer"
 
 ONE, MANY = case_name(Era.HANDSHAKE, 1), case_name(Era.HANDSHAKE, 64)
 
@@ -66,6 +72,8 @@ def _own(results: Results, scenario: str, case: str, name: str) -> float:
 def _rival(results: Results, scenario: str, case: str, rival: str, name: str) -> float | None:
     if rival == BEST_PEER:
         return results.best_peer(scenario, case, name)
+    if rival == BEST_PYTHON_PEER:
+        return results.best_peer(scenario, case, name, is_python)
     return results.best(scenario, case, rival).get(name)
 
 
@@ -77,6 +85,45 @@ def _times(scenario: str, case: str, rival: str, limit: float, what: str) -> Flo
         return None if other is None else other / own
 
     return Floor(scenario, f"{what}: CPU of {rival}, times ours", limit, figure)
+
+
+def _within(case: str, limit: float) -> Floor:
+    """Ask that a call costs at most so many times what the constant answer does."""
+
+    def figure(results: Results) -> float | None:
+        least = _rival(results, "http_call", case, CONSTANT, "cpu_us")
+        return None if least is None else _own(results, "http_call", case, "cpu_us") / least
+
+    return Floor("http_call", f"HTTP call, {case}: our CPU, times the {CONSTANT}", limit, figure, at_most=True)
+
+
+def _http_floors() -> list[Floor]:
+    """Give the floors of calls at each number of connections."""
+    floors = []
+    for connections in (32, 256):
+        json, sse = http_case(Mode.JSON, connections), http_case(Mode.SSE, connections)
+        stateless = http_case(Mode.STATELESS, connections)
+        floors += [
+            _times("http_call", json, BEST_PEER, 10, f"HTTP call, {json}"),
+            _times("http_call", json, BEST_PYTHON_PEER, 18, f"HTTP call, {json}"),
+            _times("http_call", stateless, BEST_PEER, 15, f"HTTP call, {stateless}"),
+            _within(json, 3),
+            _within(stateless, 3),
+            _times("http_sse", sse, BEST_PEER, 8, f"HTTP call, {sse}"),
+        ]
+    return floors
+
+
+def _session_memory(limit: float) -> Floor:
+    text = "HTTP: resident KB of an idle session"
+    figure = partial(_own, scenario="http_sessions", case=IDLE_CASE, name="session_kb")
+    return Floor("http_sessions", text, limit, figure, at_most=True)
+
+
+def _still_answering() -> Floor:
+    text = "HTTP: idle sessions and open streams that answer, all held at once"
+    figure = partial(_own, scenario="http_sessions", case=IDLE_CASE, name="answering")
+    return Floor("http_sessions", text, SESSIONS + STREAMS, figure)
 
 
 def _cold_share(rival: str, limit: float) -> Floor:
@@ -107,6 +154,16 @@ FLOORS = (
     _cold_memory(30),
     _times("memory", "x1", "mcp-2.3.0", 25, "in memory, 1 in flight"),
     _times("memory", "x64", "mcp-2.3.0", 25, "in memory, 64 in flight"),
+    *_http_floors(),
+    _times("http_list", http_case(Mode.JSON, 1), BEST_PEER, 60, "HTTP list of 1000 tools"),
+    _times("http_list", http_case(Mode.STATELESS, 1), BEST_PEER, 60, "HTTP list of 1000 tools, 2026-07-28"),
+    *(
+        _times("http_fanout", fan_out_case(mode), BEST_PEER, 3, f"update, {fan_out_case(mode)}")
+        for mode in FAN_OUT_MODES
+    ),
+    _session_memory(1.5),
+    _still_answering(),
+    _times("http_client", "x64", BEST_PEER, 15, "HTTP client, 64 in flight"),
     *(_rate(part) for part in PARTS),
 )
 

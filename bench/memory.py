@@ -1,4 +1,4 @@
-"""A client and its own server in one process: what a call costs when no wire is between them."""
+"""A contestant's client in an interpreter of its own: with its server beside it in memory, or against a URL."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import os
 import subprocess
 
 from bench.contestants import Contestant
-from bench.machine import SERVER_CORE, pinned
+from bench.machine import GENERATOR_CORE, SERVER_CORE, pinned
 
 PATIENCE = 60.0
 
 
 class PairFailed(Exception):
-    """A pair's driver ended without its figures."""
+    """A driver ended without its figures."""
 
 
-def measure_pair(contestant: Contestant, seconds: float, warm_up: float) -> dict[int, dict]:
-    """Run a contestant's pair in an interpreter of its own; the windows by how many calls were in flight."""
-    with pinned(SERVER_CORE):
+def measure_pair(contestant: Contestant, seconds: float, warm_up: float, url: str = "") -> dict[int, dict]:
+    """Run a contestant's driver; the windows by how many calls were in flight."""
+    target = ["--url", url] if url else []
+    with pinned(GENERATOR_CORE if url else SERVER_CORE):
         process = subprocess.Popen(
-            [*contestant.pair, "--seconds", str(seconds), "--warm-up", str(warm_up)],
+            [*contestant.pair, "--seconds", str(seconds), "--warm-up", str(warm_up), *target],
             env={**os.environ, **contestant.environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

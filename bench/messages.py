@@ -14,6 +14,7 @@ LISTED_TOOLS = 1000
 OWN_TOOLS = 3
 """Every server offers add, add_sync and echo; the rest of a long list are extra tools."""
 
+STATIC_URI = "bench://static"
 ECHO_TEXT = "x" * 100
 CLIENT = {"name": "ferrule-bench", "version": "1"}
 
@@ -87,6 +88,13 @@ def _call(tool: str, arguments: dict, value: object) -> Operation:
 def _whole_list(result: dict) -> bool:
     return len(result["tools"]) == LISTED_TOOLS and not result.get("nextCursor")
 
+
+SUBSCRIBE = Operation("resources/subscribe", {"uri": STATIC_URI}, lambda result: True)
+JOIN = _call("join", {}, "ok")
+"""How a session asks to hear of updates: as the protocol has it, or by a tool where an SDK leaves that to its user."""
+
+BUMP = _call("bump", {}, "ok")
+"""Tells everyone who asked for it that the resource changed."""
 
 OPERATIONS = {
     "call": _call("add", {"a": 2, "b": 40}, 42),

@@ -3,17 +3,20 @@
     python -m bench.peers            installs what is missing
 
 They live in one folder: FERRULE_BENCH_PEERS, else FERRULE_PEERS, else `.peers` in the project. The installer and its
-pins are those of the interoperability tests, so that both mean the same peers.
+pins are those of the interoperability tests, so that both mean the same peers; what only the benchmark needs is pinned
+here.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from bench.machine import PROJECT
 
@@ -71,7 +74,15 @@ MCP1 = PythonPeer("mcp1", "mcp", "1.30.0")
 FASTMCP = PythonPeer("fastmcp", "fastmcp", "4.1.4")
 TS1 = NodePeer("ts1", "@modelcontextprotocol/sdk", "1.32.2")
 TS2 = NodePeer("ts2", "@modelcontextprotocol/server", "2.4.0")
-PEERS: tuple[Peer, ...] = (MCP2, MCP1, FASTMCP, TS1, TS2)
+MCP2_TUNED = PythonPeer("mcp2tuned", "mcp", "2.3.0")
+TS2_HTTP = NodePeer("ts2http", "@modelcontextprotocol/server", "2.4.0")
+PEERS: tuple[Peer, ...] = (MCP2, MCP1, FASTMCP, TS1, TS2, MCP2_TUNED, TS2_HTTP)
+
+ONLY_HERE = {
+    "mcp2tuned": ("python", ("mcp==2.3.0", "httptools==0.9.0", "uvloop==0.22.1")),
+    "ts2http": ("npm", ("@modelcontextprotocol/server@2.4.0", "@modelcontextprotocol/node@2.1.2", "zod@4")),
+}
+"""Pins of peers as they are tuned, or completed, to be measured over HTTP."""
 
 
 def node() -> Path:
@@ -80,21 +91,32 @@ def node() -> Path:
     return next((place for place in places if place.exists()), places[0])
 
 
-def install(folders: list[str]) -> int:
-    """Run the project's installer for these peers; gives its exit code."""
-    environment = {**os.environ, "FERRULE_PEERS": str(peers_folder())}
-    return subprocess.run([sys.executable, str(INSTALLER), *folders], env=environment, check=False).returncode
+def _installer() -> ModuleType:
+    """Load the installer of the interoperability tests, with our own pins added."""
+    spec = importlib.util.spec_from_file_location("install_peers", INSTALLER)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.PINS.update({folder: module.Pins(kind, packages) for folder, (kind, packages) in ONLY_HERE.items()})
+    return module
+
+
+def install(peers: Iterable[Peer]) -> None:
+    """Install those that are missing; one that cannot be had is reported, and takes no part later."""
+    missing = [peer for peer in peers if not peer.installed()]
+    folders = dict.fromkeys(peer.folder for peer in missing)
+    if any(isinstance(peer, NodePeer) for peer in missing) and not node().exists():
+        folders["node"] = None
+    if folders:
+        installer = _installer()
+        for folder in folders:
+            installer.report(folder, peers_folder())
 
 
 def main() -> int:
-    """Install every peer that is missing; one that cannot be had is reported by the installer and skipped later."""
-    missing = [peer.folder for peer in PEERS if not peer.installed()]
-    if not node().exists():
-        missing.append("node")
-    if not missing:
-        print(f"all peers are in {peers_folder()}")
-        return 0
-    return install(missing)
+    """Install every peer that is missing."""
+    install(PEERS)
+    print(f"the peers are in {peers_folder()}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.contestants import FERRULE, SKETCH
+from bench.contestants import FERRULE, YARDSTICKS
 
 FOLDER = Path(__file__).resolve().parent / "results"
 
@@ -50,9 +51,12 @@ class Results:
             if name not in NOT_COMPARED
         }
 
-    def best_peer(self, scenario: str, case: str, figure: str) -> float | None:
-        """Give the least of a figure among the peers."""
-        peers = [name for name in self.contestants(scenario, case) if name not in (FERRULE, SKETCH)]
+    def best_peer(
+        self, scenario: str, case: str, figure: str, among: Callable[[str], bool] | None = None
+    ) -> float | None:
+        """Give the least of a figure among the peers, or among some of them."""
+        peers = [name for name in self.contestants(scenario, case) if name not in (FERRULE, *YARDSTICKS)]
+        peers = [name for name in peers if among is None or among(name)]
         return min((self.best(scenario, case, peer)[figure] for peer in peers), default=None)
 
     def _of(self, scenario: str, case: str) -> list[dict]:

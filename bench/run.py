@@ -2,8 +2,9 @@
 
     python -m bench.run [--scenario call,list] [--only ferrule,mcp-2.3.0] [--quick] [--check]
 
-Scenarios: call, call_sync, echo, list, cold (stdio), memory, core_ops_1k … core_ops_1m. Without a choice everything
-runs, with core_ops_100k, in about five minutes; `--quick` takes about one, and its figures are coarse.
+Scenarios: call, call_sync, echo, list, cold (stdio), memory, core_ops_1k … core_ops_1m, and over HTTP http_call,
+http_sse, http_list, http_fanout, http_sessions, http_client; `http` means these six. Without a choice everything runs,
+with core_ops_100k, in about fifteen minutes; `--quick` takes about three, and its figures are coarse.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ from pathlib import Path
 if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench.contestants import FERRULE, Contestant, contestants
+from bench.contestants import FERRULE, Contestant, contestants, http_contestants
 from bench.core_ops import WORKLOADS
 from bench.floors import Verdict, judge
 from bench.machine import GENERATOR_CORE, PROJECT, environment, pin
+from bench.peers import install
 from bench.results import Results, stamp, write_record
-from bench.scenarios import STDIO, Pace, run_cold, run_core_ops, run_loads, run_memory
+from bench.rounds import Pace
+from bench.scenarios import STDIO, run_cold, run_core_ops, run_loads, run_memory
+from bench.streamable.scenarios import HTTP, run_http
 from bench.tables import report
 
-DEFAULT_SCENARIOS = [*STDIO, "memory", "core_ops_100k"]
-ALL_SCENARIOS = [*STDIO, "memory", *WORKLOADS]
+DEFAULT_SCENARIOS = [*STDIO, "memory", *HTTP, "core_ops_100k"]
+ALL_SCENARIOS = [*STDIO, "memory", *HTTP, *WORKLOADS]
 
 FULL = Pace(rounds=3, seconds=1.0, warm_up=2.0)
 QUICK = Pace(rounds=1, seconds=0.25, warm_up=0.3)
@@ -48,7 +52,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a floor is missed")
     parser.add_argument("--name", default=f"bench_{stamp()}", help="name of the file under bench/results")
     chosen = parser.parse_args()
-    chosen.scenarios = [*chosen.scenarios, *chosen.scenario] or DEFAULT_SCENARIOS
+    named = [*chosen.scenarios, *chosen.scenario] or DEFAULT_SCENARIOS
+    chosen.scenarios = [each for name in named for each in (HTTP if name == "http" else [name])]
     unknown = [name for name in chosen.scenarios if name not in ALL_SCENARIOS]
     if unknown:
         parser.error(f"no scenario named {', '.join(unknown)}; there are {', '.join(ALL_SCENARIOS)}")
@@ -65,31 +70,36 @@ def pace_of(chosen: argparse.Namespace) -> Pace:
     )
 
 
-def field_of(only: list[str]) -> list[Contestant]:
-    """Choose the contestants that take part; one that is not installed is named and left out."""
-    field = [one for one in contestants() if not only or one.name.startswith(tuple(only))]
+def field_of(everyone: list[Contestant], only: list[str]) -> list[Contestant]:
+    """Choose the contestants that take part; one that cannot be installed is named and left out."""
+    field = [one for one in everyone if not only or one.name.startswith(tuple(only))]
+    install(one.peer for one in field if one.peer is not None)
     for absent in [one for one in field if not one.ready]:
-        print(f"skipped: {absent.name} is not installed (python -m bench.peers)", file=sys.stderr)
+        print(f"skipped: {absent.name} is not installed", file=sys.stderr)
     return [one for one in field if one.ready]
 
 
-def measure(scenarios: list[str], field: list[Contestant], pace: Pace) -> Results:
+def measure(scenarios: list[str], only: list[str], pace: Pace) -> Results:
     """Run the scenarios."""
     results = Results()
-    run_loads(scenarios, field, pace, results)
-    if "cold" in scenarios:
-        run_cold(field, pace, results)
-    if "memory" in scenarios:
-        run_memory(field, pace, results)
+    if any(name in scenarios for name in (*STDIO, "memory")):
+        field = field_of(contestants(), only)
+        run_loads(scenarios, field, pace, results)
+        if "cold" in scenarios:
+            run_cold(field, pace, results)
+        if "memory" in scenarios:
+            run_memory(field, pace, results)
+    if any(name in scenarios for name in HTTP):
+        run_http(scenarios, field_of(http_contestants(), only), pace, results)
     for workload in [name for name in scenarios if name in WORKLOADS]:
         run_core_ops(workload, results)
     return results
 
 
-def judged(scenarios: list[str], field: list[Contestant]) -> list[str]:
+def judged(scenarios: list[str], only: list[str]) -> list[str]:
     """Tell which scenarios have floors in this run: those that Ferrule took part in."""
     families = ["core_ops" if name in WORKLOADS else name for name in scenarios]
-    present = any(contestant.name == FERRULE for contestant in field)
+    present = not only or FERRULE.startswith(tuple(only))
     return [family for family in families if present or family == "core_ops"]
 
 
@@ -111,11 +121,11 @@ def record_of(chosen: argparse.Namespace, pace: Pace, results: Results, verdicts
 def main() -> int:
     """Measure, print, keep; 0 unless a floor is missed and `--check` was asked for."""
     chosen = options()
-    pace, field = pace_of(chosen), field_of(chosen.only)
+    pace = pace_of(chosen)
     sys.path.insert(0, str(PROJECT / "src"))
     pin(GENERATOR_CORE)
-    results = measure(chosen.scenarios, field, pace)
-    verdicts = judge(results, judged(chosen.scenarios, field))
+    results = measure(chosen.scenarios, chosen.only, pace)
+    verdicts = judge(results, judged(chosen.scenarios, chosen.only))
     print(report(results, verdicts))
     kept = [write_record(chosen.name, record_of(chosen, pace, results, verdicts))]
     if results.core_ops is not None:

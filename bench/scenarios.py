@@ -1,37 +1,19 @@
-"""What is measured: which requests, how many in flight, in which protocol generation, and in which order.
-
-All servers of a group are started and warmed up first; then the rounds go through cases and contestants in turn, so
-that a disturbance of the machine falls on everybody.
-"""
+"""What is measured over stdio, in memory and in this process: which requests, how many in flight, in which era."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
+from functools import partial
 
 from bench.contestants import FERRULE, Contestant
 from bench.core_ops import run_workload
-from bench.figures import Window
-from bench.memory import PairFailed, measure_pair
+from bench.memory import measure_pair
 from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS, Era
 from bench.results import Results
-from bench.stdio import BadAnswer, Load, Server
-
-BETWEEN_CASES = 0.15
-"""Seconds of load before each window, for the caches."""
+from bench.rounds import FAILURES, Case, Pace, progress, race
+from bench.stdio import Load, Server
 
 COLD_CASE = "exec to initialize"
-FAILURES = (BadAnswer, PairFailed, OSError, TimeoutError, ValueError, KeyError, subprocess.SubprocessError)
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long and how often to measure."""
-
-    rounds: int
-    seconds: float
-    warm_up: float
 
 
 @dataclass(frozen=True)
@@ -58,10 +40,6 @@ def case_name(era: Era, in_flight: int) -> str:
     return f"{era} x{in_flight}"
 
 
-def _progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def run_loads(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:
     """Run the load scenarios, those that can share their servers together."""
     wanted = [load for load in LOADS if load.name in names]
@@ -69,70 +47,19 @@ def run_loads(names: list[str], field: list[Contestant], pace: Pace, results: Re
     for extra_tools, era in groups:
         loads = [load for load in wanted if load.extra_tools == extra_tools and era in load.eras]
         speakers = [contestant for contestant in field if era in contestant.eras]
-        _run_group(loads, era, speakers, pace, results)
+        cases = [_case(load, era, in_flight) for load in loads for in_flight in load.in_flight]
+        race(speakers, partial(Server, era=era, extra_tools=extra_tools), cases, pace, results)
 
 
-class Group:
-    """Servers that speak one era and offer the same tools, under load in turn."""
-
-    def __init__(self, era: Era, pace: Pace, results: Results) -> None:
-        self._era = era
-        self._pace = pace
-        self._results = results
-        self._servers: dict[str, Server] = {}
-
-    def start(self, contestant: Contestant, load: LoadScenario) -> None:
-        """Start a contestant's server and warm it up; one that fails takes no part."""
-        _progress(f"{contestant.name} {self._era}: start and warm-up")
-        try:
-            server = Server(contestant, self._era, load.extra_tools)
-        except FAILURES as error:
-            self._results.fail(f"{contestant.name} {self._era}", error)
-            return
-        self._servers[contestant.name] = server
-        self._attempt(contestant.name, load, max(load.in_flight), 0.0, self._pace.warm_up)
-
-    def measure(self, load: LoadScenario, in_flight: int, round_number: int) -> None:
-        """Measure one case of everybody."""
-        case = case_name(self._era, in_flight)
-        _progress(f"{load.name} {case}: round {round_number}")
-        for name in list(self._servers):
-            window = self._attempt(name, load, in_flight, self._pace.seconds, BETWEEN_CASES)
-            if window is not None:
-                self._results.add(load.name, case, name, round_number, window.row())
-
-    def _attempt(self, name: str, load: LoadScenario, in_flight: int, seconds: float, warm_up: float) -> Window | None:
-        """Put load on a server; one that fails is ended, for what it still says would fit no later request."""
-        try:
-            return Load(self._servers[name], OPERATIONS[load.name], in_flight).run(seconds, warm_up)
-        except FAILURES as error:
-            self._results.fail(f"{name} {load.name} {case_name(self._era, in_flight)}", error)
-            self._servers.pop(name).close()
-            return None
-
-    def close(self) -> None:
-        """End every server."""
-        for server in self._servers.values():
-            server.close()
-
-
-def _run_group(loads: list[LoadScenario], era: Era, field: list[Contestant], pace: Pace, results: Results) -> None:
-    group = Group(era, pace, results)
-    try:
-        for contestant in field:
-            group.start(contestant, loads[0])
-        for round_number in range(1, pace.rounds + 1):
-            for load in loads:
-                for in_flight in load.in_flight:
-                    group.measure(load, in_flight, round_number)
-    finally:
-        group.close()
+def _case(load: LoadScenario, era: Era, in_flight: int) -> Case[Server]:
+    operation = OPERATIONS[load.name]
+    return Case(load.name, case_name(era, in_flight), lambda server: Load(server, operation, in_flight))
 
 
 def run_cold(field: list[Contestant], pace: Pace, results: Results) -> None:
     """Start each server afresh and let it answer one initialize."""
     for round_number in range(1, pace.rounds + 1):
-        _progress(f"cold: round {round_number}")
+        progress(f"cold: round {round_number}")
         for contestant in field:
             try:
                 server = Server(contestant, Era.HANDSHAKE)
@@ -150,23 +77,28 @@ def run_cold(field: list[Contestant], pace: Pace, results: Results) -> None:
 
 def run_memory(field: list[Contestant], pace: Pace, results: Results) -> None:
     """Let each client call its own server in one process."""
+    run_pairs("memory", field, pace, results)
+
+
+def run_pairs(scenario: str, field: list[Contestant], pace: Pace, results: Results, url: str = "") -> None:
+    """Let each client that has a driver call its own server, or the one at the URL."""
     for round_number in range(1, pace.rounds + 1):
-        _progress(f"memory: round {round_number}")
+        progress(f"{scenario}: round {round_number}")
         for contestant in field:
             if contestant.pair is None:
                 continue
             try:
-                windows = measure_pair(contestant, pace.seconds, min(pace.warm_up, 0.5))
+                windows = measure_pair(contestant, pace.seconds, min(pace.warm_up, 0.5), url)
             except FAILURES as error:
-                results.fail(f"{contestant.name} memory", error)
+                results.fail(f"{contestant.name} {scenario}", error)
                 continue
             for in_flight, row in windows.items():
-                results.add("memory", f"x{in_flight}", contestant.name, round_number, row)
+                results.add(scenario, f"x{in_flight}", contestant.name, round_number, row)
 
 
 def run_core_ops(workload: str, results: Results) -> None:
     """Measure our own parts in this process."""
-    _progress(workload)
+    progress(workload)
     results.core_ops = run_workload(workload)
     for name, component in results.core_ops["components"].items():
         row = {

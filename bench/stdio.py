@@ -6,69 +6,29 @@ repeats its bytes around another id that is in flight is right, any other is dec
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
-import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
 
 from bench.contestants import Contestant
 from bench.figures import Window, percentiles
-from bench.machine import SERVER_CORE, cpu_seconds, pinned, resident_mib
+from bench.machine import cpu_seconds, resident_mib
 from bench.messages import FIRST_ID, Era, Operation, opened, opening
+from bench.process import FEWEST_ANSWERS, SILENCE_LIMIT, START_LIMIT, BadAnswer, ServerProcess, time_limit
 
 READ_SIZE = 1 << 20
-FEWEST_ANSWERS = 5
-"""A window lasts until this many answers came, however slow the server."""
-
-START_LIMIT = 60.0
-SILENCE_LIMIT = 60.0
 
 _now = time.perf_counter_ns
 
 
-class BadAnswer(Exception):
-    """A server said something wrong, or nothing more."""
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Break off the block with TimeoutError when it takes longer than that."""
-
-    def expired(*_: object) -> None:
-        raise TimeoutError(f"no end within {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, expired)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-class Server:
+class Server(ServerProcess):
     """A contestant's process that has answered its opening request."""
 
     def __init__(self, contestant: Contestant, era: Era, extra_tools: int = 0) -> None:
         self.era = era
         self.next_id = FIRST_ID
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        command = [*contestant.command, "--transport", "stdio", "--tools", str(extra_tools)]
         started = _now()
-        with pinned(SERVER_CORE):
-            self.process = subprocess.Popen(
-                command,
-                env={**os.environ, "NO_COLOR": "1", **contestant.environment},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._complaints,
-                bufsize=0,
-                start_new_session=True,
-            )
+        super().__init__(contestant, ["--transport", "stdio", "--tools", str(extra_tools)], pipes=True)
         self._inlet, self._outlet = self.process.stdin.fileno(), self.process.stdout.fileno()
         self._parts: list[bytes] = []
         try:
@@ -85,11 +45,6 @@ class Server:
             self.close()
             raise
 
-    @property
-    def pid(self) -> int:
-        """Tell the process id."""
-        return self.process.pid
-
     def write(self, data: bytes) -> None:
         """Write all of it."""
         while data:
@@ -100,27 +55,13 @@ class Server:
         while True:
             data = os.read(self._outlet, READ_SIZE)
             if not data:
-                raise BadAnswer(f"the server ended: {self._last_words()}")
+                raise BadAnswer(f"the server ended: {self.last_words()}")
             first, *others = data.split(b"\n")
             self._parts.append(first)
             if others:
                 lines = [b"".join(self._parts), *others]
                 self._parts = [lines.pop()]
                 return lines
-
-    def _last_words(self) -> str:
-        self._complaints.seek(0)
-        lines = self._complaints.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "without a word")
-
-    def close(self) -> None:
-        """End the process and whatever it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self._complaints.close()
 
 
 class Load:

@@ -15,6 +15,10 @@ def _small(value: float) -> str:
     return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
 
 
+def _fine(value: float) -> str:
+    return f"{value:,.2f}"
+
+
 def _duration(microseconds: float) -> str:
     return f"{_small(microseconds)} µs" if microseconds < 1000 else f"{_small(microseconds / 1000)} ms"
 
@@ -24,6 +28,9 @@ COLUMNS = (
     ("CPU µs", "cpu_us", _small),
     ("CPU ms", "cpu_ms", _small),
     ("wall ms", "start_ms", _small),
+    ("KB/session", "session_kb", _fine),
+    ("KB/stream", "stream_kb", _fine),
+    ("answering", "answering", _count),
     ("p50", "p50_us", _duration),
     ("p95", "p95_us", _duration),
     ("p99", "p99_us", _duration),
@@ -51,7 +58,7 @@ def case_table(results: Results, scenario: str, case: str) -> str:
     """Show who did how well in one case, with the CPU of each as a multiple of Ferrule's."""
     best = {name: results.best(scenario, case, name) for name in results.contestants(scenario, case)}
     own = best.get(FERRULE, {})
-    columns = [column for column in COLUMNS if any(column[1] in row for row in best.values())]
+    columns = [column for column in COLUMNS if any(row.get(column[1]) for row in best.values())]
     rows = [["", "CPU/ferrule", *(title for title, _, _ in columns)]]
     for name, row in best.items():
         cells = [show(row[key]) if key in row else "-" for _, key, show in columns]

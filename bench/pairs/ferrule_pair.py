@@ -1,10 +1,11 @@
-"""Contestant: Ferrule's client and server, connected in memory, on the loop `Server.run` chooses."""
+"""Contestant: Ferrule's client, of its own server in memory or of one at a URL, on the loop `Server.run` chooses."""
 
 import uvloop
-from pair_load import measure
+from pair_load import measure, options
 
 from ferrule import Client, Server
 
+chosen = options()
 app = Server("bench", version="1")
 
 
@@ -15,13 +16,13 @@ async def add(a: int, b: int) -> int:
 
 
 async def main() -> None:
-    """Measure calls from this client to that server."""
-    async with Client(app) as client:
+    """Measure calls from this client."""
+    async with Client(chosen.url or app) as client:
 
         async def call(tool: str, arguments: dict) -> object:
             return (await client.call_tool(tool, arguments)).structured_content
 
-        await measure(call)
+        await measure(call, chosen)
 
 
 uvloop.run(main())

@@ -1,11 +1,18 @@
-"""Contestant: the client and server of the official Python SDK 2.x, connected in memory."""
+"""Contestant: the client of the official Python SDK 2.x, of its own server in memory or of one at a URL."""
 
 import asyncio
+import contextlib
 
 from mcp.client import Client
 from mcp.server import MCPServer
-from pair_load import measure
+from pair_load import measure, options
 
+with contextlib.suppress(ImportError):
+    import uvloop
+
+    uvloop.install()
+
+chosen = options()
 server = MCPServer("bench", log_level="ERROR")
 
 
@@ -16,13 +23,13 @@ async def add(a: int, b: int) -> int:
 
 
 async def main() -> None:
-    """Measure calls from this client to that server."""
-    async with Client(server) as client:
+    """Measure calls from this client."""
+    async with Client(chosen.url or server) as client:
 
         async def call(tool: str, arguments: dict) -> object:
             return (await client.call_tool(tool, arguments)).structured_content
 
-        await measure(call)
+        await measure(call, chosen)
 
 
 asyncio.run(main())

@@ -1,7 +1,7 @@
-"""Load on a client whose server lives in the same process; prints one line of JSON a window.
+"""Load on a client whose server lives in the same process, or at a URL; prints one line of JSON a window.
 
-Each pair driver is a script for its own interpreter: `driver.py --seconds 1.0 --warm-up 0.3`. CPU is the process's,
-so it covers both sides of every call.
+Each pair driver is a script for its own interpreter: `driver.py --seconds 1.0 --warm-up 0.3 [--url URL]`. CPU is the
+process's: without a URL it covers both sides of every call.
 """
 
 from __future__ import annotations
@@ -39,12 +39,17 @@ async def _window(call: Call, in_flight: int, seconds: float) -> tuple[list[floa
     return sorted(latencies), time.perf_counter() - before, time.process_time() - cpu_before
 
 
-async def measure(call: Call) -> None:
-    """Run every window that the command line asks for."""
+def options() -> argparse.Namespace:
+    """Read the command line of a pair driver."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--warm-up", type=float, default=0.3)
-    chosen = parser.parse_args()
+    parser.add_argument("--url", help="call this server, not one in the same process")
+    return parser.parse_args()
+
+
+async def measure(call: Call, chosen: argparse.Namespace) -> None:
+    """Run every window that the command line asks for."""
     for in_flight in IN_FLIGHT:
         await _window(call, in_flight, chosen.warm_up)
         latencies, seconds, cpu = await _window(call, in_flight, chosen.seconds)

@@ -1,4 +1,6 @@
 // What both TypeScript servers of the benchmark offer, the command line they share, and where their packages are.
+import { randomUUID } from 'node:crypto';
+import { createServer } from 'node:http';
 import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
 
@@ -10,10 +12,34 @@ export const load = name => import(import.meta.resolve(name, home));
 /** Read the command line of a benchmark server. */
 export function options() {
     const { values } = parseArgs({
-        options: { transport: { type: 'string', default: 'stdio' }, tools: { type: 'string', default: '0' } },
+        options: {
+            transport: { type: 'string', default: 'stdio' },
+            port: { type: 'string', default: '0' },
+            mode: { type: 'string' },
+            tools: { type: 'string', default: '0' },
+        },
     });
-    if (values.transport !== 'stdio') throw new Error(`no such transport here: ${values.transport}`);
-    return { transport: values.transport, tools: Number(values.tools) };
+    return { ...values, port: Number(values.port), tools: Number(values.tools) };
+}
+
+/** Serve HTTP the cheapest way there is, on bare node:http; connections may come all at once. */
+export const serveHttp = (handle, port) => createServer(handle).listen(port, '127.0.0.1', 4096);
+
+/** Serve sessions: `open` makes a server and the transport of one, given what that transport has to be told. */
+export function serveSessions(open, { port, mode }) {
+    const transports = new Map();
+    serveHttp(async (request, response) => {
+        const id = request.headers['mcp-session-id'];
+        if (id && !transports.has(id)) return response.writeHead(404).end();
+        const transport =
+            transports.get(id) ??
+            (await open({
+                sessionIdGenerator: () => randomUUID(),
+                enableJsonResponse: mode === 'session-json',
+                onsessioninitialized: opened => void transports.set(opened, transport),
+            }));
+        return transport.handleRequest(request, response);
+    }, port);
 }
 
 const URI = 'bench://static';
@@ -25,8 +51,23 @@ const sumLater = async ({ a, b }) => answer(a + b);
 const repeat = async ({ text }) => answer(text);
 const give = async ({ query }) => answer(query);
 
-/** Offer the benchmark's tools and its resource on a server; `object` makes a schema of named fields. */
-export function offer(server, z, object, extraTools) {
+const joined = new Set();
+
+/** Offer what makes updates and lets a session hear of them; `update` tells those who listen otherwise. */
+function offerUpdates(server, update) {
+    server.registerTool('join', {}, async () => (joined.add(server.server), answer('ok')));
+    server.registerTool('bump', {}, async () => {
+        update(URI);
+        for (const session of joined) session.sendResourceUpdated({ uri: URI });
+        return answer('ok');
+    });
+}
+
+/**
+ * Give a function that offers the benchmark's tools and its resource on a server; `object` makes a schema of named
+ * fields. Schemas are made once, for an SDK may want a new server for every request.
+ */
+export function offering(z, object, extraTools, update = () => {}) {
     const numbers = object({ a: z.number().int(), b: z.number().int() });
     const number = object({ result: z.number().int() });
     const text = object({ text: z.string() });
@@ -37,19 +78,29 @@ export function offer(server, z, object, extraTools) {
         exact: z.boolean().default(false),
         labels: z.array(z.string()).optional(),
     });
-    const tool = (name, description, inputSchema, outputSchema, handler) =>
-        server.registerTool(name, { description, inputSchema, outputSchema }, handler);
 
-    tool('add', 'Add two integers.', numbers, number, sumLater);
-    tool('add_sync', 'Add two integers in a plain function.', numbers, number, sum);
-    tool('echo', 'Give the text back.', text, string, repeat);
-    for (let i = 0; i < extraTools; i++)
-        tool(
-            `look_up_${String(i).padStart(4, '0')}`,
-            `Look something up in collection ${i}.\n\nGives the first entries that fit the query, as text.`,
-            query,
-            string,
-            give,
-        );
-    server.registerResource('static', URI, {}, async () => ({ contents: [{ uri: URI, text: TEXT }] }));
+    return server => {
+        const tool = (name, description, inputSchema, outputSchema, handler) =>
+            server.registerTool(name, { description, inputSchema, outputSchema }, handler);
+
+        tool('add', 'Add two integers.', numbers, number, sumLater);
+        tool('add_sync', 'Add two integers in a plain function.', numbers, number, sum);
+        tool('echo', 'Give the text back.', text, string, repeat);
+        // A long list has exactly the tools it was asked for.
+        if (!extraTools) offerUpdates(server, update);
+        for (let i = 0; i < extraTools; i++)
+            tool(
+                `look_up_${String(i).padStart(4, '0')}`,
+                `Look something up in collection ${i}.\n\nGives the first entries that fit the query, as text.`,
+                query,
+                string,
+                give,
+            );
+        server.registerResource('static', URI, {}, async () => ({ contents: [{ uri: URI, text: TEXT }] }));
+        return server;
+    };
 }
+
+/** Make an empty server, with the class of the SDK under test. */
+export const empty = McpServer =>
+    new McpServer({ name: 'bench', version: '1' }, { capabilities: { resources: { subscribe: true } } });

@@ -13,7 +13,9 @@ DESCRIPTION = "Look something up in collection {}.\n\nGives the first entries th
 def options() -> argparse.Namespace:
     """Read the command line of a benchmark server."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--transport", choices=["stdio"], default="stdio")
+    parser.add_argument("--transport", choices=["stdio", "http"], default="stdio")
+    parser.add_argument("--port", type=int, default=0, help="where to serve HTTP")
+    parser.add_argument("--mode", choices=["session-json", "session-sse", "stateless"], help="how to serve HTTP")
     parser.add_argument("--tools", type=int, default=0, help="how many extra tools to offer")
     return parser.parse_args()
 

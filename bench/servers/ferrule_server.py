@@ -26,13 +26,24 @@ async def echo(text: str) -> str:
     return text
 
 
+async def bump() -> str:
+    """Tell who listens that the text changed."""
+    app.notify_resource_updated(STATIC_URI)
+    return "ok"
+
+
 @app.resource(STATIC_URI)
 async def static() -> str:
     """A text that never changes."""
     return STATIC_TEXT
 
 
-for tool in extra_tools(chosen.tools):
+# A long list has exactly the tools it was asked for.
+for tool in extra_tools(chosen.tools) or [bump]:
     app.add_tool(tool)
 
-app.run(chosen.transport)
+if chosen.transport == "stdio":
+    app.run()
+else:
+    response = {"session-json": "json", "session-sse": "sse", "stateless": "auto"}[chosen.mode]
+    app.run("http", port=chosen.port, response=response)

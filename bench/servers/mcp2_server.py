@@ -1,10 +1,20 @@
 """Contestant: the official Python SDK, 2.x."""
 
+import contextlib
+
 from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+
+# The SDK starts its own loop: where uvloop is installed, it is used only when it is made the policy.
+with contextlib.suppress(ImportError):
+    import uvloop
+
+    uvloop.install()
 
 chosen = options()
 server = MCPServer("bench", log_level="ERROR")
+joined = []
 
 
 @server.tool()
@@ -25,13 +35,31 @@ async def echo(text: str) -> str:
     return text
 
 
+async def join(ctx: Context) -> str:
+    """Let this session hear of updates."""
+    joined.append(ctx.session)
+    return "ok"
+
+
+async def bump(ctx: Context) -> str:
+    """Tell who listens that the text changed."""
+    await ctx.notify_resource_updated(STATIC_URI)
+    for session in joined:
+        await session.send_resource_updated(STATIC_URI)
+    return "ok"
+
+
 @server.resource(STATIC_URI)
 async def static() -> str:
     """A text that never changes."""
     return STATIC_TEXT
 
 
-for tool in extra_tools(chosen.tools):
+# A long list has exactly the tools it was asked for.
+for tool in extra_tools(chosen.tools) or [join, bump]:
     server.add_tool(tool)
 
-server.run(chosen.transport)
+if chosen.transport == "stdio":
+    server.run("stdio")
+else:
+    server.run("streamable-http", host="127.0.0.1", port=chosen.port, json_response=chosen.mode != "session-sse")

@@ -1,14 +1,25 @@
 // Contestant: the official TypeScript SDK, 2.x.
-import { load, offer, options } from './catalogue.mjs';
+import { empty, load, offering, options, serveHttp, serveSessions } from './catalogue.mjs';
 
-const { McpServer } = await load('@modelcontextprotocol/server');
+const { McpServer, createMcpHandler } = await load('@modelcontextprotocol/server');
 const { serveStdio } = await load('@modelcontextprotocol/server/stdio');
 const z = await load('zod');
 
-const { tools } = options();
+const chosen = options();
+let handler;
+const offer = offering(z, z.object, chosen.tools, uri => handler?.notify.resourceUpdated(uri));
+const made = () => offer(empty(McpServer));
 
-serveStdio(() => {
-    const server = new McpServer({ name: 'bench', version: '1' });
-    offer(server, z, z.object, tools);
-    return server;
-});
+if (chosen.transport === 'stdio') serveStdio(made);
+else {
+    const { NodeStreamableHTTPServerTransport, toNodeHandler } = await load('@modelcontextprotocol/node');
+    if (chosen.mode === 'stateless') {
+        handler = createMcpHandler(made, { responseMode: 'json' });
+        serveHttp(toNodeHandler(handler), chosen.port);
+    } else
+        serveSessions(async told => {
+            const transport = new NodeStreamableHTTPServerTransport(told);
+            await made().connect(transport);
+            return transport;
+        }, chosen);
+}

@@ -8,10 +8,11 @@ FerruleError
 │  └─ ResourceNotFound  ToolNotFound  PromptNotFound  InvalidUri  UrlElicitationRequired
 ├─ PeerError                    THEY refused OURS: code, message, data, as received
 ├─ CallFailed                   a call of ours got no answer
-│  ├─ TimedOut (ConnectionTimedOut)  Cancelled  LinkLost  TooManyRounds  InvalidAnswer
+│  ├─ TimedOut (ConnectionTimedOut)  Cancelled  LinkLost  OutcomeUnknown  TooManyRounds  InvalidAnswer
 │  └─ NotConnected  AlreadyInitialized  CapabilityNotSupported  Declined
 ├─ CarrierError                 could not connect, listen or start the child process
-│  └─ ConnectFailed  ChildFailed  InitializeFailed (VersionMismatch  InitializeTimedOut)
+│  ├─ ConnectFailed  ChildFailed  InitializeFailed (VersionMismatch  InitializeTimedOut)
+│  └─ HttpFailed                an HTTP status or page where an answer should be; a CallFailed too
 ├─ EncodeError                  a message of ours cannot be written as JSON
 └─ SetupError                   wrong use, raised before serving
 ToolError                       raised by a tool for the model to read, and by a client whose tool call failed
@@ -221,6 +222,10 @@ class LinkLost(CallFailed):
     """The link ended before the answer came."""
 
 
+class OutcomeUnknown(CallFailed):
+    """The way was cut after the call was sent: it may have run or not, and it was not sent again."""
+
+
 class TooManyRounds(CallFailed):
     """The server kept asking for input beyond the limit of rounds."""
 
@@ -263,6 +268,16 @@ class ConnectFailed(CarrierError):
 
 class ChildFailed(CarrierError):
     """The child process could not be started, or ended before it said anything."""
+
+
+class HttpFailed(CarrierError, CallFailed):
+    """The HTTP server answered with a status, a page or a redirect instead of an answer."""
+
+    def __init__(self, message: str, status: int, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers or {}
+        """The answer's headers, names in lower case: a 401 says there how to be allowed."""
 
 
 class InitializeFailed(CarrierError):

@@ -32,15 +32,17 @@ FREE = {"testing", "__init__", "__main__"}
 LATE_IMPORTS = {
     ("protocol/sealing.py", "cryptography"): "only a server that asks in the stateless era needs a cipher",
     ("validation/checking.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
-    ("server/server.py", "uvloop"): "optional: there is none on Windows",
+    ("server/serving.py", "uvloop"): "optional: there is none on Windows",
     ("transports/stdio.py", "ctypes"): "only Python on a C library whose streams must be flushed has it",
     ("cli/main.py", "ferrule.transports.stdio"): "the wire is claimed when it is known that this process serves it",
+    ("client/targets.py", "ferrule.transports.http.client"): "only a URL needs HTTP",
+    ("client/targets.py", "ferrule.transports.sse_client"): "only a URL needs HTTP",
     ("cli/main.py", "ferrule.cli.loading"): "what a user's module prints at import must not reach the wire",
 }
 
 LOADERS = {
     "__init__.py": "each public name is imported when it is first used",
-    "server/server.py": "the table of transports by name",
+    "server/serving.py": "the table of transports by name",
     "client/notices.py": "a handler may be named as text",
     "cli/loading.py": "the user's file",
 }

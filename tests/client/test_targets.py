@@ -13,7 +13,9 @@ from ferrule import Client, Server
 from ferrule.client.targets import transport_for
 from ferrule.errors import SetupError
 from ferrule.transports.child import ChildProcess
+from ferrule.transports.http.client import HttpTransport
 from ferrule.transports.memory import Memory
+from ferrule.transports.sse_client import SseTransport
 
 SERVER = """
 import os, sys
@@ -147,8 +149,8 @@ BAD = {
     "a server that is text": ({"servers": {"a": "x"}}, "the server 'a' of the configuration is malformed"),
     "arguments in one text": ({"servers": {"a": {"command": "x", "args": "y z"}}}, "malformed.*args"),
     "an environment in a list": ({"servers": {"a": {"command": "x", "env": []}}}, "malformed.*env"),
-    "no command": ({"servers": {"a": {"url": "https://x.example"}}}, "the server 'a' has no command"),
-    "an empty command in it": ({"servers": {"a": {"command": ""}}}, "the server 'a' has no command"),
+    "no command": ({"servers": {"a": {"args": []}}}, "the server .a. of the configuration has neither"),
+    "an empty command in it": ({"servers": {"a": {"command": ""}}}, "the server .a. of the configuration has neither"),
 }
 
 
@@ -164,3 +166,44 @@ async def test_a_target_nobody_can_reach_is_one_clear_sentence(target, said, fol
 def test_a_path_object_names_a_file_too(folder):
     with pytest.raises(SetupError, match="no such file"):
         transport_for(Path("missing.py"))
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8000/mcp", "https://example.com/mcp", "HTTPS://example.com"])
+def test_a_url_is_reached_over_http(url):
+    assert isinstance(transport_for(url, http={"pool_size": 2}), HttpTransport)
+
+
+@pytest.mark.parametrize("url", ["sse+http://localhost:8000/sse", "sse+https://example.com/sse"])
+def test_a_url_may_say_that_its_server_is_an_old_one(url):
+    assert isinstance(transport_for(url), SseTransport)
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        ({"url": "https://example.com/mcp"}, HttpTransport),
+        ({"url": "https://example.com/mcp", "type": "http", "headers": {"Authorization": "Bearer x"}}, HttpTransport),
+        ({"url": "https://example.com/mcp", "type": "streamable-http"}, HttpTransport),
+        ({"url": "https://example.com/sse", "type": "sse"}, SseTransport),
+        ({"url": "sse+https://example.com/sse"}, SseTransport),
+    ],
+)
+def test_a_configuration_may_name_a_url(entry, kind):
+    assert isinstance(transport_for({"mcpServers": {"one": entry}}), kind)
+
+
+def test_headers_of_the_configuration_go_along_and_ours_win():
+    entry = {"url": "https://example.com/mcp", "headers": {"A": "theirs", "B": "theirs"}}
+    transport = transport_for({"mcpServers": {"one": entry}}, http={"headers": {"A": "ours"}})
+    assert transport._options.headers == {"A": "ours", "B": "theirs"}
+
+
+@pytest.mark.parametrize("url", ["http://", "http://a b/", "https://x:port/"])
+def test_a_url_that_is_none_is_refused(url):
+    with pytest.raises(SetupError, match="URL"):
+        transport_for(url)
+
+
+def test_a_configured_url_must_be_one_of_http():
+    with pytest.raises(SetupError, match="http:// or https://"):
+        transport_for({"mcpServers": {"one": {"url": "ws://x"}}})

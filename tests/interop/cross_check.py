@@ -1,6 +1,7 @@
 """Run the peers' programs against each other, to know that they are right before ours are judged by them.
 
-Usage: python tests/interop/cross_check.py [--client PEER] [--server PEER] [--verbose]
+Usage: python tests/interop/cross_check.py [--client PEER] [--server PEER] [--transport stdio|http]
+       [--verbose]
 """
 
 from __future__ import annotations
@@ -26,10 +27,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--client", action="append", choices=(*matrix.PEERS, matrix.OURS))
     parser.add_argument("--server", action="append", choices=(*matrix.PEERS, matrix.OURS))
+    parser.add_argument("--transport", action="append", choices=matrix.TRANSPORTS)
     parser.add_argument("--verbose", action="store_true", help="print what was observed otherwise")
     options = parser.parse_args()
     clients, servers = options.client or matrix.PEERS, options.server or matrix.PEERS
-    every = [run for client in clients for server in servers for run in matrix.runs_of(client, server)]
+    every = [
+        run
+        for transport in options.transport or matrix.TRANSPORTS
+        for client in clients
+        for server in servers
+        for run in matrix.runs_of(client, server, transport)
+    ]
     failed = 0
     with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2)) as pool:
         for run, seen in zip(every, pool.map(peer_programs.observe, every), strict=True):
@@ -37,7 +45,7 @@ def main() -> int:
             failed += bool(wrong)
             verdict = "ok" if not wrong else "differs: " + ", ".join(wrong)
             print(
-                f"{run.client:8} -> {run.server:8} {run.version}{' auto' if run.finds_out else '':5}  {verdict}",
+                f"{run.transport:5} {run.client:8} -> {run.server:8} {run.version}{' auto' if run.finds_out else '':5}  {verdict}",
                 flush=True,
             )
             for feature, value in wrong.items() if options.verbose else ():

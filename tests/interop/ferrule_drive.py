@@ -80,7 +80,7 @@ def make_client(target: scenario.Target, heard: scenario.Heard) -> Client:
         return heard.sampling([(message.role, message.content.text) for message in params.messages], params.max_tokens)
 
     return Client(
-        target.command,
+        target.url or target.command,
         mode=MODES[target.mode],
         protocol_version=target.version if target.mode == "legacy" else None,
         elicitation=elicitation,

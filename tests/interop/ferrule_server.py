@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 from dataclasses import dataclass
 
 from ferrule import Context, Server, ToolError
@@ -130,4 +132,9 @@ def styles(value: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    app.run()
+    if "--http" in sys.argv[1:]:
+        # The log says where it serves.
+        logging.basicConfig(level="INFO", stream=sys.stdout)
+        app.run("http", port=0)
+    else:
+        app.run()

@@ -13,6 +13,7 @@ STATELESS = "2026-07-28"
 MODERN_PEERS = ("mcp2", "fastmcp", "ts2")
 PEERS = ("mcp2", "mcp1", "fastmcp", "ts1", "ts2")
 OURS = "ferrule"
+TRANSPORTS = ("stdio", "http")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Run:
     version: str
     finds_out: bool = False
     """The client is not told the revision: it must find the newest one both know."""
+    transport: str = "stdio"
 
     @property
     def era(self) -> str:
@@ -31,7 +33,8 @@ class Run:
 
     @property
     def kinds(self) -> set[str]:
-        return {"*", self.era, f"{self.era}-{'auto' if self.finds_out else 'told'}"}
+        told = f"{self.era}-{'auto' if self.finds_out else 'told'}"
+        return {"*", self.era, told, self.transport, f"{self.transport}-{self.era}"}
 
     @property
     def arguments(self) -> list[str]:
@@ -43,22 +46,23 @@ class Run:
         return self.client if self.server == OURS else self.server
 
     def __str__(self) -> str:
-        return f"{self.peer}-{self.version}{'-auto' if self.finds_out else ''}"
+        return f"{self.transport}-{self.peer}-{self.version}{'-auto' if self.finds_out else ''}"
 
 
 def versions_of(peer: str) -> tuple[str, ...]:
     return (OLDER, HANDSHAKE, STATELESS) if peer in (*MODERN_PEERS, OURS) else (OLDER, HANDSHAKE)
 
 
-def runs_of(client: str, server: str) -> list[Run]:
+def runs_of(client: str, server: str, transport: str) -> list[Run]:
     """Every way in which this client can speak with this server."""
     shared = [version for version in versions_of(client) if version in versions_of(server)]
-    told = [Run(client, server, version) for version in shared]
-    return [*told, Run(client, server, shared[-1], finds_out=True)] if client in (*MODERN_PEERS, OURS) else told
+    told = [Run(client, server, version, transport=transport) for version in shared]
+    found = Run(client, server, shared[-1], finds_out=True, transport=transport)
+    return [*told, found] if client in (*MODERN_PEERS, OURS) else told
 
 
-THEIR_CLIENTS = [run for peer in PEERS for run in runs_of(peer, OURS)]
-THEIR_SERVERS = [run for peer in PEERS for run in runs_of(OURS, peer)]
+THEIR_CLIENTS = [run for transport in TRANSPORTS for peer in PEERS for run in runs_of(peer, OURS, transport)]
+THEIR_SERVERS = [run for transport in TRANSPORTS for peer in PEERS for run in runs_of(OURS, peer, transport)]
 
 TOOLS = ["add", "ask", "cancelled_calls", "count", "echo", "fail", "grow", "log", "roots", "sample", "slow", "touch"]
 

@@ -9,9 +9,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from install_peers import PINS, is_ready, peers_folder, venv_python
 from matrix import OURS, Run
@@ -53,14 +56,16 @@ def end_group(process: subprocess.Popen[str]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def start(command: list[str], attempts: int = EXEC_ATTEMPTS) -> subprocess.Popen[str]:
-    """Start a program in a process group of its own."""
+def start(
+    command: list[str], complaints: int | IO[str] = subprocess.PIPE, attempts: int = EXEC_ATTEMPTS
+) -> subprocess.Popen[str]:
+    """Start a program in a process group of its own; its stderr goes to `complaints`."""
     try:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=complaints,
             text=True,
             encoding="utf-8",
             start_new_session=True,
@@ -70,12 +75,40 @@ def start(command: list[str], attempts: int = EXEC_ATTEMPTS) -> subprocess.Popen
         if error.errno != errno.EFAULT or attempts <= 1:
             raise
     time.sleep(0.2)
-    return start(command, attempts - 1)
+    return start(command, complaints, attempts - 1)
 
 
 def observe(run: Run) -> dict[str, Any]:
     """Run a client against a server and give what it observed, feature by feature."""
-    process = start([*program(run.client, "client"), *run.arguments, "--", *program(run.server, "server")])
+    client, server = program(run.client, "client"), program(run.server, "server")
+    if run.transport == "stdio":
+        return exercise([*client, *run.arguments, "--", *server])
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as complaints:
+        with serving(server, complaints) as url:
+            seen = exercise([*client, *run.arguments, "--url", url])
+        complaints.seek(0)
+        return seen if seen.get("connect") == "connected" else {**seen, "server_says": complaints.read()[-2000:]}
+
+
+@contextlib.contextmanager
+def serving(command: list[str], complaints: IO[str]) -> Iterator[str]:
+    """Serve over HTTP while the block runs; gives where."""
+    process = start([*command, "--http"], complaints)
+    assert process.stdout is not None
+    # Whoever waits for a server that hangs is released by its end.
+    late = threading.Timer(2 * RUN_SECONDS, end_group, [process])
+    late.start()
+    try:
+        yield (process.stdout.readline().split() or ["http://the.server.said.nothing.invalid"])[-1]
+    finally:
+        late.cancel()
+        end_group(process)
+        process.communicate()
+
+
+def exercise(command: list[str]) -> dict[str, Any]:
+    """Run a client program to its end and give what it observed."""
+    process = start(command)
     try:
         output, complaints = process.communicate(timeout=RUN_SECONDS)
     except subprocess.TimeoutExpired:

@@ -56,6 +56,12 @@ class TestTheStatelessEra:
         assert written(ALWAYS.stamp({}, None, None)) == {"_meta": FACTS}
         assert written(ALWAYS.stamp({"name": "t"}, None, None)) == {"name": "t", "_meta": FACTS}
 
+    def test_what_every_request_says_is_written_once(self) -> None:
+        """STL-1: a request that adds nothing carries the very bytes of the one before; a handshake needs none."""
+        assert written(ALWAYS.plain) == FACTS
+        assert ALWAYS.stamp({}, None, None)["_meta"] is ALWAYS.plain
+        assert OnceIntroduced().plain is UNSET
+
     def test_identity_and_log_level_may_be_left_out(self) -> None:
         """STL-2 STL-3: version and capabilities may not, even when there are none."""
         plain = AlwaysIntroduced("2026-07-28", ClientCapabilities(), None)

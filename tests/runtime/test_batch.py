@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ferrule.errors import EncodeError
-from ferrule.runtime.batch import BatchChannel
+from ferrule.runtime.batch import BatchPart, Replies
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
 
 
@@ -36,7 +36,7 @@ def below() -> Below:
 
 def test_answers_are_kept_until_all_are_there(below: Below) -> None:
     """RPC-11 BATC-02: one array, in the order in which they came."""
-    batch = BatchChannel(below, 3)
+    batch = BatchPart(Replies(below, 3))
     answers = [Success(2, {}), Failure(1, ErrorObject(1, "x")), Success(3, {})]
     for answer in answers[:2]:
         batch.send(answer)
@@ -47,7 +47,7 @@ def test_answers_are_kept_until_all_are_there(below: Below) -> None:
 
 def test_what_is_no_answer_goes_out_at_once(below: Below) -> None:
     """Progress and questions do not wait for the results."""
-    batch = BatchChannel(below, 1)
+    batch = BatchPart(Replies(below, 1))
     batch.send(Notification("n"))
     batch.send(Request(1, "roots/list"))
     assert below.sent == [Notification("n"), Request(1, "roots/list")]
@@ -55,7 +55,7 @@ def test_what_is_no_answer_goes_out_at_once(below: Below) -> None:
 
 def test_an_answer_that_will_not_come_is_not_waited_for(below: Below) -> None:
     """CANC-2: before the others or after them."""
-    early, late = BatchChannel(below, 2), BatchChannel(below, 2)
+    early, late = BatchPart(Replies(below, 2)), BatchPart(Replies(below, 2))
     early.dropped()
     early.send(Success(1, {}))
     late.send(Success(2, {}))
@@ -65,7 +65,7 @@ def test_an_answer_that_will_not_come_is_not_waited_for(below: Below) -> None:
 
 def test_a_batch_without_any_answer_sends_nothing(below: Below) -> None:
     """BATC-02 RPC-9: no empty array."""
-    batch = BatchChannel(below, 2)
+    batch = BatchPart(Replies(below, 2))
     batch.dropped()
     batch.dropped()
     assert below.sent == []
@@ -73,7 +73,7 @@ def test_a_batch_without_any_answer_sends_nothing(below: Below) -> None:
 
 def test_an_answer_that_cannot_be_written_is_refused_to_its_own_call(below: Below) -> None:
     """FRM-04: so the call can answer with an error, and the others arrive."""
-    batch = BatchChannel(below, 2)
+    batch = BatchPart(Replies(below, 2))
     batch.send(Success(1, {}))
     with pytest.raises(EncodeError):
         batch.send(Success(2, {"x": object()}))
@@ -90,14 +90,14 @@ def test_answers_that_are_too_long_together_go_out_one_by_one(below: Below) -> N
         below.sent.append(message)
 
     below.send = narrow
-    batch = BatchChannel(below, 2)
+    batch = BatchPart(Replies(below, 2))
     batch.send(Success(1, {}))
     batch.send(Success(2, {}))
     assert below.sent == [Success(1, {}), Success(2, {})]
 
 
 async def test_waiting_and_closing_are_those_of_the_channel_below(below: Below) -> None:
-    batch = BatchChannel(below, 1)
+    batch = BatchPart(Replies(below, 1))
     await batch.wait_writable()
     batch.close("done")
     assert (below.waited, below.reason) == (1, "done")

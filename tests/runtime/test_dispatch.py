@@ -307,5 +307,5 @@ class TestNotifications:
         told: list[str] = []
         dispatcher = Dispatcher({}, {}, {"n/a": lambda note: None}, other_notes=lambda note: told.append(note.method))
         for method in ("n/a", "n/b"):
-            dispatcher.note(Note(method, b"{}", None))
+            dispatcher.note(Note(method, b"{}", None, None))
         assert told == ["n/b"]

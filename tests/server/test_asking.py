@@ -550,23 +550,98 @@ class TestUrls:
             with pytest.raises(PeerError, match="elicitation"):
                 await client.call_tool("ask")
 
-    async def test_a_handler_may_fail_with_the_urls_to_visit(self):
-        """ELIC-10"""
-        app = Server("paid")
-        asked = {"mode": "url", "message": "Pay", "url": "https://pay.example", "elicitationId": "1"}
+    async def test_the_server_may_choose_the_name_of_a_url_elicitation(self):
+        """ELIC-8"""
+        seen = []
 
-        @app.tool
+        async def visit(params):
+            seen.append(params.elicitation_id)
+            return "accept"
+
+        app = asker(lambda ctx: ctx.elicit("Please pay", url="https://pay.example/7", elicitation_id="bill-7"))
+        async with pair(app, url_elicitation=visit) as client:
+            await client.call_tool("ask")
+        assert seen == ["bill-7"]
+
+
+PAYMENT = {"mode": "url", "message": "Pay", "url": "https://pay.example", "elicitationId": "1"}
+
+
+class Till:
+    """A server that wants its user to pay elsewhere before it goes on, and notices after so many tries."""
+
+    def __init__(self, tries=1, data=None):
+        self.runs = 0
+        self.app = Server("paid")
+
+        @self.app.tool
         async def pay() -> str:
-            raise UrlElicitationRequired("Pay first", {"elicitations": [asked]})
+            self.runs += 1
+            if self.runs <= tries:
+                raise UrlElicitationRequired("Pay first", data or {"elicitations": [PAYMENT]})
+            return "paid"
 
-        async with pair(app) as client:
+
+class TestRequiringAUrl:
+    """Refusing to go on before the user has visited a URL."""
+
+    @staticmethod
+    def visitor(*actions):
+        """Give a user who does these things in turn, and what they were asked."""
+        seen, left = [], list(actions)
+
+        async def visit(params):
+            seen.append((params.message, params.mode, params.url, params.elicitation_id))
+            return left.pop(0)
+
+        return seen, visit
+
+    async def test_in_the_handshake_era_it_is_an_error_that_names_the_urls(self):
+        """ELIC-10"""
+        seen, visit = self.visitor()
+        async with pair(Till().app, url_elicitation=visit) as client:
             with pytest.raises(PeerError, match="Pay first") as caught:
                 await client.call_tool("pay")
-        assert (caught.value.code, caught.value.data) == (-32042, {"elicitations": [asked]})
-        async with pair(app, "stateless") as client:
+        assert (caught.value.code, caught.value.data) == (-32042, {"elicitations": [PAYMENT]})
+        assert seen == []
+
+    async def test_in_the_stateless_era_it_is_a_round_that_asks_for_the_visit(self):
+        """ELIC-10"""
+        seen, visit = self.visitor("accept")
+        till = Till()
+        async with pair(till.app, "stateless", url_elicitation=visit) as client:
+            assert (await client.call_tool("pay")).data == "paid"
+        assert seen == [("Pay", "url", "https://pay.example", None)]
+        assert till.runs == 2
+
+    async def test_a_user_slower_than_the_client_is_asked_again(self):
+        seen, visit = self.visitor("accept", "accept", "accept")
+        async with pair(Till(tries=3).app, "stateless", url_elicitation=visit) as client:
+            assert (await client.call_tool("pay")).data == "paid"
+        assert len(seen) == 3
+
+    @pytest.mark.parametrize("action", ["decline", "cancel"])
+    async def test_a_user_who_will_not_go_there_is_not_asked_again(self, action):
+        """ELIC-14"""
+        seen, visit = self.visitor("accept", action)
+        async with pair(Till(tries=9).app, "stateless", url_elicitation=visit) as client:
+            with pytest.raises(ToolError, match=action):
+                await client.call_tool("pay")
+        assert len(seen) == 2
+
+    async def test_a_client_that_cannot_send_its_user_anywhere_is_told_what_it_lacks(self):
+        """ELIC-2"""
+        async with pair(Till().app, "stateless", elicitation=lambda params: True) as client:
             with pytest.raises(PeerError) as caught:
                 await client.call_tool("pay")
-        assert caught.value.code != -32042
+        assert caught.value.code == -32021
+
+    @pytest.mark.parametrize("data", [["pay"], {"elicitations": [{"message": "Pay"}]}], ids=str)
+    async def test_a_refusal_that_names_no_url_stays_a_refusal(self, data):
+        async with pair(Till(data=data).app, "stateless", url_elicitation=lambda params: True) as client:
+            with pytest.raises(PeerError, match="Pay first") as caught:
+                await client.call_tool("pay")
+        assert caught.value.code == -32600
 
 
 class TestSampling:

@@ -168,6 +168,56 @@ class TestProgress:
         assert heard == [(1.0, 2.0, None)]
 
 
+class TestElicitationComplete:
+    """Telling a client that what its user was sent to a URL for is done."""
+
+    COMPLETE = "notifications/elicitation/complete"
+
+    @staticmethod
+    def app(contexts):
+        app = Server("till")
+
+        @app.tool
+        async def pay(ctx: Context) -> str:
+            contexts.append(ctx)
+            await ctx.elicitation_complete("bill-7")
+            return "paid"
+
+        return app
+
+    async def test_only_the_client_that_was_asked_is_told(self, wire):
+        """ELIC-9"""
+        app = self.app([])
+        async with wire(app) as peer, wire(app) as other:
+            await peer.call("pay")
+            assert [m["params"] for m in peer.told(self.COMPLETE)] == [{"elicitationId": "bill-7"}]
+            assert other.told(self.COMPLETE) == []
+
+    async def test_a_visit_may_end_after_the_call_that_asked_for_it(self, wire):
+        """ELIC-9"""
+        contexts = []
+        async with wire(self.app(contexts)) as peer:
+            await peer.call("pay")
+            await contexts[0].elicitation_complete("bill-8")
+            assert peer.told(self.COMPLETE)[-1]["params"] == {"elicitationId": "bill-8"}
+
+    async def test_to_a_client_that_is_gone_it_is_told_in_vain(self, wire):
+        contexts = []
+        async with wire(self.app(contexts)) as peer:
+            await peer.call("pay")
+            await peer.leave()
+            await contexts[0].elicitation_complete("bill-8")
+            assert len(peer.told(self.COMPLETE)) == 1
+
+    @pytest.mark.parametrize("version", ["2026-07-28", "2025-06-18", "2025-03-26", "2024-11-05"])
+    async def test_a_revision_without_the_notice_is_spared_it(self, wire, version):
+        """ELIC-9"""
+        era = "stateless" if version == "2026-07-28" else "handshake"
+        async with wire(self.app([]), era, version=version) as peer:
+            assert "result" in await peer.call("pay")
+            assert peer.told(self.COMPLETE) == []
+
+
 class TestLogging:
     """Log messages for the client."""
 

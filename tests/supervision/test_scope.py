@@ -54,7 +54,7 @@ def test_a_spawned_task_is_kept_until_it_ends() -> None:
 
 def test_a_task_that_was_only_begun_is_its_callers() -> None:
     async def work(scope: Scope) -> None:
-        task = scope.begin(asyncio.sleep(1))
+        task = asyncio.get_running_loop().create_task(asyncio.sleep(1))
         assert not scope.tasks
         await task
 
@@ -72,7 +72,7 @@ def test_a_cancelled_task_is_kept_until_it_has_really_ended() -> None:
                 await asyncio.sleep(3)
                 ended.append(True)
 
-        task = scope.begin(slow_to_go())
+        task = asyncio.get_running_loop().create_task(slow_to_go())
         await asyncio.sleep(0)
         scope.cancel(task)
         scope.cancel(scope.spawn(asyncio.sleep(9)))

@@ -62,7 +62,7 @@ class Near:
     def channel_opened(self, channel: Channel) -> None:
         self.channel = channel
 
-    def frame_received(self, frame: bytes, channel: Channel) -> None:
+    def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> None:
         assert channel is self.channel
         self.frames.append(frame)
 

@@ -11,12 +11,13 @@ from contextvars import ContextVar
 
 import pytest
 import uvloop
+from msgspec import Raw
 
 from ferrule.errors import CarrierError, EncodeError
 from ferrule.transports.memory import Memory, memory_pair
 from ferrule.wire.channel import Channel, Origin
-from ferrule.wire.codec import decode
-from ferrule.wire.messages import Notification, Request, Success
+from ferrule.wire.codec import decode, encode
+from ferrule.wire.messages import ErrorObject, Failure, Message, Notification, Request, Success
 
 Run = Callable[[Awaitable[None]], None]
 
@@ -302,3 +303,97 @@ def test_a_round_trip_is_cheap(run: Run) -> None:
         await memory.close()
 
     run(test())
+
+
+class Neighbour(Recorder):
+    """A receiver that takes messages as well as frames."""
+
+    def __init__(self, answer: Callable[[bytes, Channel], None] | None = None) -> None:
+        super().__init__(answer)
+        self.messages: list[Request | Success] = []
+
+    def message_received(self, message: Request | Success, channel: Channel) -> None:
+        self.messages.append(message)
+
+
+class TestAReceiverThatTakesMessages:
+    """What needs no envelope goes without, and is still written and read."""
+
+    def test_it_gets_requests_and_results_with_a_payload_of_raw_json(self, run: Run) -> None:
+        """FRAM-05: what does not survive the wire fails here too."""
+
+        async def test() -> None:
+            near, far = Recorder(), Neighbour()
+            channel, _ = memory_pair(near, far)
+            channel.send(Request(1, "tools/call", {"name": "add", "arguments": (1, 2)}))
+            channel.send(Success("a", {"ok": True}))
+            asked, answered = far.messages
+            assert type(asked) is Request
+            assert (asked.id, asked.method, bytes(asked.params)) == (
+                1,
+                "tools/call",
+                b'{"name":"add","arguments":[1,2]}',
+            )
+            assert type(answered) is Success
+            assert (answered.id, bytes(answered.result)) == ("a", b'{"ok":true}')
+            for unwritable in (Request(2, "ping", object()), Success(2, {"text": "\ud800"})):
+                with pytest.raises(EncodeError):
+                    channel.send(unwritable)
+            assert (len(far.messages), far.frames) == (2, [])
+
+        run(test())
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            Request(1, "ping"),
+            Notification("notifications/initialized"),
+            Failure(1, ErrorObject(-32600, "no")),
+            [Request(1, "ping", {})],
+            Success(1, {"text": "größer"}),
+            Success(1, Raw(b'{"text":"\xff"}')),
+        ],
+        ids=str,
+    )
+    def test_whatever_else_is_said_comes_as_a_frame(self, run: Run, message: Message) -> None:
+        """The codec alone judges what is no plain text."""
+
+        async def test() -> None:
+            far = Neighbour()
+            channel, _ = memory_pair(Recorder(), far)
+            channel.send(message)
+            assert far.frames == [encode(message)]
+            assert far.messages == []
+
+        run(test())
+
+    def test_what_is_too_long_is_not_sent(self, run: Run) -> None:
+        async def test() -> None:
+            far = Neighbour()
+            channel, _ = memory_pair(Recorder(), far, 1024)
+            with pytest.raises(EncodeError, match="the limit is 1024"):
+                channel.send(Success(1, "x" * 1024))
+            assert far.messages == []
+
+        run(test())
+
+    def test_messages_and_frames_stay_in_order(self, run: Run) -> None:
+        """Also those that wait because the receiver is busy."""
+
+        async def test() -> None:
+            order: list[str] = []
+            far = Neighbour()
+            far.frame_received = lambda frame, channel: order.append("frame")  # type: ignore[method-assign]
+
+            def busy(message: Request | Success, channel: Channel) -> None:
+                order.append("message")
+                if len(order) == 1:
+                    for said in (Notification("n"), Success(2, {}), Notification("n")):
+                        near.send(said)
+
+            far.message_received = busy  # type: ignore[method-assign]
+            near, _ = memory_pair(Recorder(), far)
+            near.send(Success(1, {}))
+            assert order == ["message", "frame", "message", "frame"]
+
+        run(test())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from ferrule.errors import FerruleError
+from ferrule.errors import FerruleError, SetupError
 
 HINT = "{} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.\n"
 
@@ -17,10 +18,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="serve the server a file defines")
     run.add_argument("file", metavar="FILE[:obj]", help="a Python file, and the name of its server")
-    run.add_argument("--transport", default="stdio", choices=["stdio"])
+    run.add_argument("--transport", default="stdio", choices=["stdio", "http", "streamable-http", "sse"])
+    run.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
+    run.add_argument("--port", type=int, help="the port to listen on (default: 8000)")
+    run.add_argument("--path", help="where MCP is served (default: /mcp)")
     options = parser.parse_args(arguments)
     try:
-        _run(options.file, options.transport)
+        _run(options.file, options.transport, _given(options, "host", "port", "path"))
     except FerruleError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None
@@ -28,7 +32,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def _run(place: str, transport: str) -> None:
+def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def _run(place: str, transport: str, options: dict[str, Any]) -> None:
+    if transport != "stdio":
+        _serve(place, transport, options)
+        return
+    if options:
+        raise SetupError(f"stdio has no {next(iter(options))}: it speaks to the process that started it")
     # The wire is claimed before somebody's module is imported, so that nothing it prints can reach the peer.
     from ferrule.transports.stdio import claim
 
@@ -40,3 +53,9 @@ def _run(place: str, transport: str) -> None:
     if watched:
         sys.stderr.write(HINT.format(server.name))
     server.run(transport)
+
+
+def _serve(place: str, transport: str, options: dict[str, Any]) -> None:
+    from ferrule.cli.loading import load_server
+
+    load_server(place).run(transport, **options)

@@ -16,7 +16,7 @@ from ferrule.client.answering import Answering, Callback, root
 from ferrule.client.batch import Batch
 from ferrule.client.cache import Cache
 from ferrule.client.conversation import Asking, Conversation, Progress
-from ferrule.client.fetching import Fetching, given, malformed
+from ferrule.client.fetching import Fetching, given
 from ferrule.client.notices import Deliver, Notices
 from ferrule.client.opening import Opening
 from ferrule.client.phases import Phases
@@ -40,6 +40,7 @@ from ferrule.schema.notices import RESOURCE_UPDATED, ROOTS_CHANGED
 from ferrule.schema.prompts import GetPromptResult, Prompt
 from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTemplate
 from ferrule.schema.roots import Root
+from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tools import CallToolResult, Tool
 from ferrule.transports.child import ChildProcess
 from ferrule.transports.contract import Transport
@@ -55,6 +56,9 @@ DRAIN = 5.0
 
 PATIENCE, CHILD_PATIENCE = 10.0, 30.0
 """How long a server may take to answer the handshake, and one that has to be started first."""
+
+FINAL = (None, COMPLETE)
+"""The kinds of result that end a call; any other is looked at twice."""
 
 _read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
 
@@ -148,7 +152,9 @@ class Client(Fetching):
 
     def _transport(self) -> Transport:
         settings = self.settings
-        return transport_for(self.target, env=settings.env, cwd=settings.cwd, stderr=settings.stderr)
+        return transport_for(
+            self.target, http=settings.http_options, env=settings.env, cwd=settings.cwd, stderr=settings.stderr
+        )
 
     def _opening(self, transport: Transport, timeout: float | None) -> Opening:
         settings = self.settings
@@ -225,13 +231,21 @@ class Client(Fetching):
         how = self._usual
         if timeout is not None or on_progress is not None or meta is not None:
             how = self._how(given(timeout, self.settings.tool_timeout), on_progress, meta)
-        raw = await self._talk().ask("tools/call", {"name": name, "arguments": arguments or {}}, how)
+        conversation = self._conversation or self._talk()
+        awaited = conversation.call_tool(name, arguments or {}, how)
+        try:
+            raw: Raw = await awaited.waiter
+        except asyncio.CancelledError:
+            conversation.abandon(awaited)
+            raise
         try:
             result = _read_call_result(raw)
-        except (msgspec.DecodeError, RecursionError) as reason:
-            raise malformed("tools/call", reason) from None
-        if result.result_type is not None:
-            self._require_complete("tools/call", result.result_type)
+            final = result.result_type in FINAL
+        except (msgspec.DecodeError, RecursionError):
+            final = False
+        if not final:
+            params = {"name": name, "arguments": arguments or {}}
+            result = self._read("tools/call", await conversation.completed("tools/call", params, how, raw))
         if result.is_error:
             if raise_on_error:
                 raise ToolError(result.text or f"the tool {name} failed", result=result)

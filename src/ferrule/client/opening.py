@@ -8,9 +8,13 @@ import msgspec
 from msgspec import Struct, structs
 
 from ferrule.errors import (
+    CarrierError,
+    HeaderMismatch,
+    HttpFailed,
     InitializeFailed,
     InitializeTimedOut,
     LinkLost,
+    MissingCapability,
     PeerError,
     TimedOut,
     UnsupportedVersion,
@@ -29,6 +33,12 @@ from ferrule.schema.notices import INITIALIZED
 from ferrule.wire.messages import Notification
 
 Mode = Literal["auto", "handshake", "stateless"]
+
+SAYS_NOTHING = frozenset({401, 403, 408, 429})
+"""Statuses that tell nothing of a server's age."""
+
+MODERN_ONLY = frozenset({HeaderMismatch.code, MissingCapability.code})
+"""Errors that over HTTP only a server of the stateless era has."""
 
 _read_initialize = msgspec.json.Decoder(InitializeResult).decode
 
@@ -105,6 +115,8 @@ class Opening(Struct, frozen=True):
             except PeerError as error:
                 supported = _supported(error)
                 untried = [other for other in untried if other in supported]
+                if not untried and _always_answers(link) and error.code in MODERN_ONLY:
+                    raise InitializeFailed(f"the server speaks {version} and refuses how we ask: {error}") from None
                 if not untried:
                     raise _refused(error, version, supported) from None
             else:
@@ -116,17 +128,23 @@ class Opening(Struct, frozen=True):
         return Opened(self.introduction(version, self.log_level), True, found.instructions)
 
     async def _probe(self, link: Link, version: str, timeout: float) -> Discovery:
+        if getattr(link.channel, "handshake_only", False):
+            raise FallBack(VersionMismatch(f"HTTP+SSE is older than {version} and cannot carry it"))
         params = self.introduction(version, self.log_level).stamp({}, None, None)
         try:
             return _read_discovery(await link.request("server/discover", params, timeout=timeout))
         except TimedOut:
             silence = InitializeTimedOut(f"the server did not answer server/discover within {timeout:g} s")
-            raise FallBack(silence) from None
+            raise silence if _always_answers(link) else FallBack(silence) from None
+        except HttpFailed as failure:
+            # Whoever does not know the method says so; who may ask, how often, and a broken server are other matters.
+            old = 400 <= failure.status < 500 and failure.status not in SAYS_NOTHING
+            raise FallBack(failure) if old else failure from None
         except msgspec.DecodeError as reason:
             malformed = InitializeFailed(f"the server's answer to server/discover is malformed: {reason}")
             raise FallBack(malformed) from None
         except LinkLost as lost:
-            raise FallBack(lost, respawn=True) from None
+            raise _unreachable(lost) if _always_answers(link) else FallBack(lost, respawn=True) from None
 
     def _mutual(self, version: str, supported: list[str]) -> str:
         """Choose a version both sides speak, by preference the one the server just answered."""
@@ -159,6 +177,8 @@ class Opening(Struct, frozen=True):
             raise InitializeFailed(f"the server refused initialize: {error}") from error
         except msgspec.DecodeError as reason:
             raise InitializeFailed(f"the server's answer to initialize is malformed: {reason}") from None
+        except LinkLost as lost:
+            raise _unreachable(lost) if _always_answers(link) else lost from lost.__cause__
         if not era.opened(link.session, result, self.capabilities):
             spoken = ", ".join(era.versions)
             raise VersionMismatch(f"the server answered with version {result.protocol_version!r}; we speak {spoken}")
@@ -173,6 +193,17 @@ def _supported(error: PeerError) -> list[str]:
     if error.code != UnsupportedVersion.code or not isinstance(supported, list):
         return []
     return [str(version) for version in supported]
+
+
+def _always_answers(link: Link) -> bool:
+    """Over HTTP every server answers something, so silence is a failure and not an old server's way."""
+    return getattr(link.channel, "always_answers", False)
+
+
+def _unreachable(lost: LinkLost) -> Exception:
+    """Say why a server cannot be reached in the words of the carrier that tried."""
+    cause = lost.__cause__
+    return cause if isinstance(cause, CarrierError) else InitializeFailed(str(lost))
 
 
 def _refused(error: PeerError, version: str, supported: list[str]) -> Exception:

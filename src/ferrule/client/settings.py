@@ -41,6 +41,10 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] | None = None
     cwd: str | None = None
     stderr: Any = "pass"
+    headers: Mapping[str, str] | None = None
+    """Sent with every HTTP request: an authorization, for one."""
+    http: Mapping[str, Any] | None = None
+    """More options of HTTP: see HttpOptions."""
 
     def __post_init__(self) -> None:
         _require("mode", self.mode, get_args(Mode))
@@ -48,6 +52,14 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
             require_level(self.log_level)
         if self.protocol_version is not None:
             _require("protocol version", self.protocol_version, [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS])
+
+    @property
+    def http_options(self) -> dict[str, Any]:
+        """What a transport over HTTP is told."""
+        given = dict(self.http or {})
+        if self.headers:
+            given["headers"] = {**given.get("headers", {}), **self.headers}
+        return given
 
 
 def require_level(level: str) -> None:
@@ -87,3 +99,5 @@ class ClientOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     cwd: str | None
     stderr: Any
+    headers: Mapping[str, str] | None
+    http: Mapping[str, Any] | None

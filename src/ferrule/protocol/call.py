@@ -29,6 +29,8 @@ class Revision(Struct, frozen=True):
     """Whether either side may ask the other."""
     faults_in_results: bool = True
     """Whether bad tool arguments are told to the model in a result instead of refused."""
+    polls: bool = False
+    """Whether a stream of events begins with an id, so that its reader can leave and come back."""
     absent: frozenset[str] = frozenset()
     """Methods this revision does not have yet."""
     trims: Mapping[type, Callable[[Any], Any]] = {}
@@ -82,6 +84,8 @@ class Call(Struct, eq=False):
     reason: str = ""
     on_cancel: Callable[[], None] | None = None
     progressed: float | None = None
+    pace: Any = None
+    """What limits how often this call may tell of progress, where its link does not."""
 
     @property
     def method(self) -> str:
@@ -96,6 +100,7 @@ class Awaited(Struct, eq=False):
     method: str
     waiter: Any
     started: float
+    channel: Channel | None = None
     deadline: float | None = None
     limit: float | None = None
     timeout: float | None = None
@@ -143,6 +148,7 @@ class Note(Struct):
     method: str
     params: Raw
     channel: Channel
+    link: Asker
 
 
 class Ignored(Struct):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Raw, Struct
 
 from ferrule.errors import CapabilityNotSupported, Internal, Refusal
-from ferrule.protocol.call import Call, Peer
+from ferrule.protocol.call import Call, Peer, Revision
 from ferrule.schema.methods import Method
 from ferrule.schema.model import Meta
 from ferrule.wire.channel import Origin
@@ -69,9 +69,18 @@ class Eras(Struct, frozen=True):
 
     handshake: Era
     stateless: Era
+    _admitted: dict[str, tuple[Mapping[str, Method], int, frozenset[str]]] = {}
 
     def era_of(self, meta: Meta | None, origin: Origin) -> Era:
         """A request that carries its own version, in its `_meta` or its HTTP header, is stateless; any other is not."""
         if meta is not None and meta.version is not UNSET:
             return self.stateless
         return self.stateless if origin.version and origin.version in self.stateless.versions else self.handshake
+
+    def admitted(self, methods: Mapping[str, Method], revision: Revision) -> frozenset[str]:
+        """Give the methods a peer of this revision may ask after its handshake; thousands of sessions share the set."""
+        known = self._admitted.get(revision.version)
+        if known is None or known[0] is not methods or known[1] != len(methods):
+            names = (name for name, row in methods.items() if row.handshake and name != "initialize")
+            known = self._admitted[revision.version] = (methods, len(methods), frozenset(names) - revision.absent)
+        return known[2]

@@ -56,7 +56,7 @@ from ferrule.schema.model import (
     Implementation,
     Meta,
 )
-from ferrule.schema.notices import ProgressParams
+from ferrule.schema.notices import ELICITATION_COMPLETE, ProgressParams
 from ferrule.schema.prompts import GetPromptResult, ListPromptsResult
 from ferrule.schema.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
 from ferrule.schema.roots import ListRootsResult
@@ -93,6 +93,7 @@ LATER_REFUSALS = dict.fromkeys((HeaderMismatch, MissingCapability, UnsupportedVe
 NEWEST = Revision(
     "2025-11-25",
     nameless_id=UNSET,
+    polls=True,
     trims={
         **LATER_REFUSALS,
         type(None): empty,
@@ -108,6 +109,7 @@ BEFORE_ICONS = Revision(
     "2025-06-18",
     nameless_id=None,
     faults_in_results=False,
+    absent=frozenset({ELICITATION_COMPLETE}),
     trims={
         **LATER_REFUSALS,
         type(None): empty,
@@ -133,7 +135,7 @@ def _old(version: str, *, audio: bool, batches: bool, gone: tuple[str, ...], cap
         nameless_id=None,
         batches=batches,
         faults_in_results=False,
-        absent=frozenset({"elicitation/create"}),
+        absent=frozenset({"elicitation/create", ELICITATION_COMPLETE}),
         trims={
             **LATER_REFUSALS,
             type(None): empty,
@@ -172,6 +174,9 @@ OLDEST = _old(
     capabilities=("extensions", "tasks", "completions"),
 )
 
+HEADERLESS = WITH_BATCHES.version
+"""What an HTTP request without session and version header is taken to speak: later revisions demand the header."""
+
 REVISIONS = {revision.version: revision for revision in (NEWEST, BEFORE_ICONS, WITH_BATCHES, OLDEST)}
 
 
@@ -198,6 +203,10 @@ class Handshake:
         if not row.handshake or row.name in peer.revision.absent:
             raise MethodNotFound(f"Method not found: {row.name}", {"method": row.name})
         return peer
+
+    def stranger(self, version: str) -> Peer:
+        """Give the peer that speaks a revision and never made its handshake: nothing is known of what it can do."""
+        return Peer(REVISIONS[version], ClientCapabilities())
 
     def offered(self, version: str) -> Revision:
         """Give the revision to answer an offer with: the one offered, else our newest."""

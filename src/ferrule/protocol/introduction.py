@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from ferrule.schema.model import (
     CLIENT_CAPABILITIES_KEY,
@@ -23,12 +23,17 @@ _write = msgspec.json.Encoder().encode
 class Introduction(Protocol):
     """How requests of this era are stamped with who sends them."""
 
+    plain: Raw | UnsetType
+    """The `_meta` of a request whose caller adds nothing to it, encoded once; UNSET where it has none."""
+
     def stamp(self, params: dict[str, Any], token: Id | None, meta: dict[str, Any] | None) -> Any:
         """Give the params their `_meta`."""
 
 
 class OnceIntroduced:
     """The handshake era: the server knows us already."""
+
+    plain: Raw | UnsetType = UNSET
 
     def stamp(self, params: dict[str, Any], token: Id | None, meta: dict[str, Any] | None) -> Any:
         """Add the caller's metadata and the progress token, if any."""
@@ -55,12 +60,12 @@ class AlwaysIntroduced:
             self._facts[CLIENT_INFO_KEY] = Raw(_write(implementation))
         if log_level is not None:
             self._facts[LOG_LEVEL_KEY] = log_level
-        self._plain = Raw(_write(self._facts))
+        self.plain: Raw | UnsetType = Raw(_write(self._facts))
 
     def stamp(self, params: dict[str, Any], token: Id | None, meta: dict[str, Any] | None) -> Any:
         """Add who we are, the caller's metadata and the progress token."""
         if token is None and not meta:
-            return {**params, "_meta": self._plain}
+            return {**params, "_meta": self.plain}
         extra = {**(meta or {}), **self._facts}
         if token is not None:
             extra["progressToken"] = token

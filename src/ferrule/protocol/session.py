@@ -135,36 +135,39 @@ class Session:
 
     # -- the peer speaks
 
-    def receive(self, message: Message, channel: Channel) -> Event:
+    def receive(self, message: Message, channel: Channel, origin: Origin | None = None) -> Event:
         """Decide what a message means. Raises Refusal for a request that is not admitted."""
         kind = type(message)
         if kind is Request:
-            return self.admit(message, channel)  # type: ignore[arg-type]
+            return self.admit(message, channel, origin)  # type: ignore[arg-type]
         if kind is Notification:
             return self._notified(message, channel)  # type: ignore[arg-type]
         return self._answered(message)  # type: ignore[arg-type]
 
-    def admit(self, request: Request, channel: Channel) -> Call:
+    def admit(self, request: Request, channel: Channel, origin: Origin | None = None) -> Call:
         """Make a call of a request, or refuse it."""
         if request.id in self.running:
             raise InvalidRequest("Invalid request: this id is in use by a running request")
+        call = self.running[request.id] = self.call_of(request, channel, origin or self.origin)
+        return call
+
+    def call_of(self, request: Request, channel: Channel, origin: Origin) -> Call:
+        """Make a call of a request whose id is free, or refuse it."""
         row = self.methods.get(request.method)
         if row is None:
-            raise self._unknown(request)
+            raise self._unknown(request, origin)
         raw = request.params
         try:
             params = row.decode_params(raw)
         except READING_FAILURES as reason:
-            raise self._malformed(row, raw, reason) from None
+            raise self._malformed(row, raw, reason, origin) from None
         meta = params.meta
         if request.method in self.admitted and (meta is None or meta.version is UNSET):
-            call = Call(request.id, row, params, raw, meta, self.handshake, self.peer, channel, self.origin, self.link)  # type: ignore[arg-type]
-        else:
-            era = self.eras.era_of(meta, self.origin)
-            peer = era.admit(self, row, meta)
-            call = Call(request.id, row, params, raw, meta, era, peer, channel, self.origin, self.link)
-            call.retry = row.may_ask and (params.request_state is not None or params.input_responses is not UNSET)
-        self.running[request.id] = call
+            return Call(request.id, row, params, raw, meta, self.handshake, self.peer, channel, origin, self.link)  # type: ignore[arg-type]
+        era = self.eras.era_of(meta, origin)
+        peer = era.admit(self, row, meta)
+        call = Call(request.id, row, params, raw, meta, era, peer, channel, origin, self.link)
+        call.retry = row.may_ask and (params.request_state is not None or params.input_responses is not UNSET)
         return call
 
     def agree(self, peer: Peer) -> None:
@@ -173,25 +176,24 @@ class Session:
         self.modern = False
         self.enter(Phase.INITIALIZED)
         if not self.origin.version:
-            allowed = (name for name, row in self.methods.items() if row.handshake and name != "initialize")
-            self.admitted = frozenset(allowed) - peer.revision.absent
+            self.admitted = self.eras.admitted(self.methods, peer.revision)
 
-    def _unknown(self, request: Request) -> Refusal:
+    def _unknown(self, request: Request, origin: Origin) -> Refusal:
         """A method nobody knows is refused as its era asks: by number, and not before the handshake."""
         row = Method(request.method, MetaOnly, EmptyResult)
         try:
             meta = self._meta_of(request.params)
-            self.eras.era_of(meta, self.origin).admit(self, row, meta)
+            self.eras.era_of(meta, origin).admit(self, row, meta)
         except Refusal as refusal:
             return refusal
         name = request.method[:MAX_QUOTE]
         return MethodNotFound(f"Method not found: {name}", {"method": name})
 
-    def _malformed(self, row: Method, raw: Raw, reason: Exception) -> Refusal:
+    def _malformed(self, row: Method, raw: Raw, reason: Exception, origin: Origin) -> Refusal:
         """Bad params count only once the request is admitted otherwise."""
         try:
             meta = self._meta_of(raw)
-            self.eras.era_of(meta, self.origin).admit(self, row, meta)
+            self.eras.era_of(meta, origin).admit(self, row, meta)
         except Refusal as refusal:
             return refusal
         if not self.offers(row.capability):
@@ -211,7 +213,7 @@ class Session:
         method = OLD_NAMES.get(notification.method, notification.method)
         if method == CANCELLED:
             return self._cancelled(notification.params)
-        return Note(method, notification.params, channel)
+        return Note(method, notification.params, channel, self.link)
 
     def _cancelled(self, raw: Raw) -> Event:
         try:
@@ -259,10 +261,11 @@ class Session:
             if running is not None:
                 self.running[call.id] = running
             return None
-        if isinstance(outcome, Refusal):
-            outcome = call.peer.revision.trim(outcome)
-            return refused(call.id, outcome, call.era.code(outcome))
-        return Success(call.id, outcome)
+        return reply(call, outcome)
+
+    def runs(self, call: Call) -> bool:
+        """Tell whether a call is neither answered nor cancelled yet."""
+        return self.running.get(call.id) is call
 
     def refuse(self, identity: Id | UnsetType, refusal: Refusal) -> Failure:
         """Make the reply to a request that was not admitted."""
@@ -272,13 +275,13 @@ class Session:
 
     # -- we ask
 
-    def expect(self, method: str, waiter: Any, now: float) -> Awaited:
+    def expect(self, method: str, waiter: Any, now: float, channel: Channel | None = None) -> Awaited:
         """Give a request of ours its id, and wait for its reply."""
         identity = self.next_id
         if identity in self.awaited or identity >= MAX_ID:
             identity = self._free_id()
         self.next_id = identity + 1
-        awaited = Awaited(identity, method, waiter, now)
+        awaited = Awaited(identity, method, waiter, now, channel)
         self.awaited[identity] = awaited
         return awaited
 
@@ -328,6 +331,14 @@ class Session:
         waiting = list(self.awaited.values())
         self.awaited.clear()
         return waiting
+
+
+def reply(call: Call, outcome: Any) -> Success | Failure:
+    """Make the reply of a call's outcome."""
+    if isinstance(outcome, Refusal):
+        outcome = call.peer.revision.trim(outcome)
+        return refused(call.id, outcome, call.era.code(outcome))
+    return Success(call.id, outcome)
 
 
 def refused(identity: Id | UnsetType | None, refusal: Refusal, code: int) -> Failure:

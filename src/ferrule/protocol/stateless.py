@@ -6,7 +6,8 @@ needs, and is run again when the client retries with the answers.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from ferrule.protocol.session import Session
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import Method
 from ferrule.schema.model import SERVER_INFO_KEY, CacheableResult, ClientCapabilities, Implementation, Meta, Result
+from ferrule.schema.notices import ELICITATION_COMPLETE
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequest, InputRequired
 from ferrule.schema.tools import ListToolsResult, Tool
 
@@ -51,6 +53,7 @@ NEWEST = Revision(
     "2026-07-28",
     nameless_id=UNSET,
     two_way=False,
+    absent=frozenset({ELICITATION_COMPLETE}),
     trims={ListToolsResult: _listed, ServerCapabilities: _no_tasks, ClientCapabilities: _no_tasks},
 )
 REVISIONS = {NEWEST.version: NEWEST}
@@ -73,6 +76,9 @@ class CacheHints(msgspec.Struct, frozen=True):
 
 
 NO_HINTS = CacheHints()
+
+NOTHING_DECLARED: Mapping[str, Any] = MappingProxyType({})
+"""What a server has told a client of itself in a handshake, where there is none."""
 
 
 class Sealing(msgspec.Struct, frozen=True):
@@ -114,9 +120,14 @@ class Stateless:
             raise UnsupportedVersion(meta.version, self.supported)
         if not row.stateless:
             raise MethodNotFound(f"Method not found: {row.name}", {"method": row.name})
-        info = None if meta.client_info is UNSET else meta.client_info
-        level = None if meta.log_level is UNSET else meta.log_level
-        return Peer(revision, meta.client_capabilities, info, level)
+        info, level = meta.client_info, meta.log_level
+        return Peer(
+            revision,
+            meta.client_capabilities,
+            None if info is UNSET else info,
+            None if level is UNSET else level,
+            NOTHING_DECLARED,
+        )
 
     def recall(self, call: Call) -> Answers:
         """Open the sealed journal the client brought back, and read its answers."""
@@ -161,11 +172,14 @@ class Stateless:
             return self._completed(result)
         if result.result_type is None:
             result.result_type = COMPLETE
-        if self._identity is not None:
-            result.meta = self._identity if result.meta is None else {**self._identity, **result.meta}
+        if result.meta is None:
+            result.meta = self._identity
+        elif self._identity is not None:
+            result.meta = {**self._identity, **result.meta}
         if isinstance(result, CacheableResult):
             self._hint(result)
-        return call.peer.revision.trim(result)
+        trim = call.peer.revision.trims.get(type(result))
+        return result if trim is None else trim(result)
 
     def _completed(self, result: Any) -> Any:
         """What an extension gives need not be a Result; what is encoded already was sealed before."""

@@ -16,7 +16,7 @@ from ferrule.protocol.session import Session
 from ferrule.schema.notices import ProgressParams
 from ferrule.supervision.scope import Scope
 from ferrule.wire.channel import Channel
-from ferrule.wire.messages import Failure, Request, Success
+from ferrule.wire.messages import Failure, Id, Request, Success
 
 logger = logging.getLogger("ferrule.link")
 
@@ -50,7 +50,23 @@ DEFAULTS = LinkOptions()
 
 
 class Asking:
-    """The asking half of a link."""
+    """The asking half of a link. Thousands may be idle at once, so what few of them need is made when it is needed."""
+
+    __slots__ = (
+        "__weakref__",
+        "_keepalive",
+        "_missed",
+        "_ready",
+        "_timer",
+        "_timer_at",
+        "channel",
+        "closed",
+        "error",
+        "loop",
+        "options",
+        "scope",
+        "session",
+    )
 
     def __init__(self, options: LinkOptions) -> None:
         self.loop = asyncio.get_running_loop()
@@ -64,7 +80,7 @@ class Asking:
         self._timer_at = 0.0
         self._keepalive: asyncio.TimerHandle | None = None
         self._missed = 0
-        self._ready: list[asyncio.Future[None]] = []
+        self._ready: tuple[asyncio.Future[None], ...] = ()
 
     def close(self, error: Exception | None = None) -> None:
         """End the link."""
@@ -86,7 +102,7 @@ class Asking:
 
     async def _ask_when_ready(self, method: str, params: Any, channel: Channel) -> Raw:
         ready: asyncio.Future[None] = self.loop.create_future()
-        self._ready.append(ready)
+        self._ready += (ready,)
         await ready
         return await self._result(self.start(method, params, channel))
 
@@ -97,7 +113,7 @@ class Asking:
 
     def wake_askers(self) -> None:
         """Let go on whoever waits for the peer to be ready."""
-        waiting, self._ready = self._ready, []
+        waiting, self._ready = self._ready, ()
         for ready in waiting:
             if not ready.done():
                 ready.set_result(None)
@@ -122,7 +138,7 @@ class Asking:
         if out is None or self.closed:
             raise LinkLost("the link is closed") from self.error
         now = self.loop.time()
-        awaited = self.session.expect(method, self.loop.create_future(), now)
+        awaited = self.session.expect(method, self.loop.create_future(), now, out)
         if on_progress is not None:
             awaited.on_progress = on_progress
         if timeout is not None or limit is not None:
@@ -146,8 +162,9 @@ class Asking:
     def abandon(self, awaited: Awaited, reason: str = "") -> None:
         """Stop waiting for a request of ours and tell the peer."""
         notice = self.session.abandon(awaited.id, reason)
-        if notice is not None and self.channel is not None:
-            self.channel.send(notice)
+        channel = awaited.channel or self.channel
+        if notice is not None and channel is not None:
+            channel.send(notice)
 
     def settle(self, awaited: Awaited, message: Success | Failure) -> None:
         """Hand an answer to whoever waits for it."""
@@ -159,6 +176,12 @@ class Asking:
             return
         error = message.error  # type: ignore[union-attr]
         waiter.set_exception(PeerError(error.code, error.message, error.data, method=awaited.method))
+
+    def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
+        """A request of ours will get no answer: whoever waits for it learns why."""
+        awaited = self.session.awaited.pop(identity, None)
+        if awaited is not None and not awaited.waiter.done():
+            awaited.waiter.set_exception(error)
 
     def progress(self, raw: Raw) -> None:
         """Note progress on a request of ours, and tell whoever wants to know."""

@@ -27,10 +27,11 @@ from ferrule.protocol.call import Call, Cancel, Ignored, Note, Reply, Withdrawn
 from ferrule.protocol.era import Eras
 from ferrule.protocol.session import Phase, Session, refused
 from ferrule.runtime.asking import DEFAULTS, Asking, LinkOptions, lost
-from ferrule.runtime.batch import BatchChannel
+from ferrule.runtime.batch import BatchPart, Replies
 from ferrule.runtime.dispatch import Dispatcher, unencodable
 from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
+from ferrule.supervision.scope import task_maker
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.codec import Decoded, Unreadable, decode
 from ferrule.wire.messages import Message, Request, Success
@@ -40,6 +41,8 @@ logger = logging.getLogger("ferrule.link")
 
 class Link(Asking):
     """One peer, while connected: a session and its channels."""
+
+    __slots__ = ("_begin", "_idle", "_line", "_on_closed", "_roomy_up_to", "_standing", "dispatcher", "draining")
 
     def __init__(
         self,
@@ -52,19 +55,20 @@ class Link(Asking):
         on_closed: Callable[[Link, Exception | None], None] | None = None,
     ) -> None:
         super().__init__(options)
-        self.session = Session(eras, methods, origin, self)
+        self.session = self.new_session(eras, methods, origin)
         self.dispatcher = dispatcher
-        # The hot path reads these for every message, so they are looked up once.
-        self._run, self._instant = dispatcher.run, dispatcher.instant
-        self._begin = self.scope.begin
-        self._max_size, self._max_running = options.max_message_size, options.max_running
+        self._begin = task_maker(self.loop)
         self._roomy_up_to = options.max_running
         """Up to this many running calls there is room for one more without a closer look."""
         self.draining = False
         self._on_closed = on_closed
-        self._line: deque[Call] = deque()
+        self._line: deque[Call] | tuple[()] = ()
         self._standing = 0
-        self._idle: list[asyncio.Future[None]] = []
+        self._idle: tuple[asyncio.Future[None], ...] = ()
+
+    def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> Session:
+        """Make the book-keeping of this link."""
+        return Session(eras, methods, origin, self)
 
     # -- what a carrier drives
 
@@ -73,23 +77,24 @@ class Link(Asking):
         if self.channel is None:
             self.channel = channel
 
-    def frame_received(self, frame: bytes, channel: Channel) -> None:
-        """Take one frame."""
+    def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
+        """Take one frame; tells whether it will be answered."""
         try:
-            message = decode(frame, self._max_size)
+            message = decode(frame, self.options.max_message_size)
         except Unreadable as unreadable:
-            self._unreadable(unreadable, channel)
-            return
+            return self._unreadable(unreadable, channel)
         kind = type(message)
         if kind is Request:
-            self.request_received(message, channel)  # type: ignore[arg-type]
-        elif kind is Success and (awaited := self.session.answered(message)) is not None:  # type: ignore[arg-type]
+            self.request_received(message, channel, origin)  # type: ignore[arg-type]
+            return True
+        if kind is Success and (awaited := self.session.answered(message)) is not None:  # type: ignore[arg-type]
             if not awaited.waiter.done():
                 awaited.waiter.set_result(message.result)  # type: ignore[union-attr]
         elif kind is list:
-            self._batch(message, channel)  # type: ignore[arg-type]
+            return self._batch(message, channel, origin)  # type: ignore[arg-type]
         else:
             self._event(message, channel)  # type: ignore[arg-type]
+        return False
 
     def _unreadable(self, unreadable: Unreadable, channel: Channel) -> bool:
         """Answer what cannot be read; a response is no question, its id is one of ours: whoever waits for it fails."""
@@ -121,19 +126,20 @@ class Link(Asking):
 
     # -- the peer asks
 
-    def request_received(self, request: Request, channel: Channel) -> None:
+    def request_received(self, request: Request, channel: Channel, origin: Origin | None = None) -> None:
         """Answer at once what needs no waiting, begin the rest, or let it wait in line."""
+        session, dispatcher = self.session, self.dispatcher
         try:
-            call = self.session.admit(request, channel)
+            call = session.admit(request, channel, origin)
         except Refusal as refusal:
             self._refuse(request, refusal, channel)
             return
-        if request.method in self._instant:
-            self._finish(call, self.dispatcher.run_now(call, self._instant[request.method]))
-        elif len(self.session.running) > self._roomy_up_to and self._full(call):
+        if request.method in dispatcher.instant:
+            self._finish(call, dispatcher.run_now(call, dispatcher.instant[request.method]))
+        elif len(session.running) > self._roomy_up_to and self._full(call):
             self._wait_in_line(call)
         else:
-            call.task = self._begin(self._run(call, self._finish))
+            call.task = self._begin(dispatcher.run(call, self._finish), loop=self.loop, name=request.method)
             if call.row.standing:
                 self._standing += 1
 
@@ -149,7 +155,7 @@ class Link(Asking):
         return len(self.session.running) - len(self._line) - self._standing
 
     def _full(self, call: Call) -> bool:
-        return self.draining or (not call.row.standing and self._slots_taken > self._max_running)
+        return self.draining or (not call.row.standing and self._slots_taken > self.options.max_running)
 
     def _wait_in_line(self, call: Call) -> None:
         if self.draining:
@@ -157,6 +163,7 @@ class Link(Asking):
         elif len(self._line) >= self.options.max_waiting:
             self._finish(call, Busy())
         else:
+            self._line = self._line or deque()
             self._line.append(call)
 
     def _finish(self, call: Call, outcome: Any) -> None:
@@ -176,9 +183,9 @@ class Link(Asking):
             self._wake()
 
     def _start_waiting(self) -> None:
-        while self._line and self._slots_taken < self._max_running:
+        while self._line and self._slots_taken < self.options.max_running:
             call = self._line.popleft()
-            call.task = self._begin(self._run(call, self._finish))
+            call.task = self._begin(self.dispatcher.run(call, self._finish), loop=self.loop, name=call.method)
 
     def _event(self, message: Message, channel: Channel) -> None:
         event = self.session.receive(message, channel)
@@ -196,13 +203,13 @@ class Link(Asking):
                 logger.log(logging.WARNING if event.level == "warning" else logging.DEBUG, "ignored: %s", event.why)
 
     def _cancel(self, call: Call) -> None:
-        if isinstance(call.channel, BatchChannel):
+        if isinstance(call.channel, BatchPart):
             call.channel.dropped()
         if call.on_cancel is not None:
             call.on_cancel()
         if call.task is not None:
             self.scope.cancel(call.task)
-        elif call in self._line:
+        elif self._line and call in self._line:
             self._line.remove(call)
         if call.row.standing:
             self._standing -= 1
@@ -219,28 +226,29 @@ class Link(Asking):
             self.peer_is_ready()
         self.dispatcher.note(note)
 
-    def _batch(self, items: list[Decoded], channel: Channel) -> None:
+    def _batch(self, items: list[Decoded], channel: Channel, origin: Origin | None) -> bool:
         peer = self.session.peer
         if not self.options.allow_batch and (peer is None or not peer.revision.batches):
-            self._unreadable(Unreadable(InvalidRequest("Invalid request: batches are not supported here")), channel)
-            return
-        expected = sum(1 for item in items if isinstance(item, Request | Unreadable))
-        replies = BatchChannel(channel, expected)
+            refusal = InvalidRequest("Invalid request: batches are not supported here")
+            return self._unreadable(Unreadable(refusal), channel)
+        replies = Replies(channel, sum(1 for item in items if isinstance(item, Request | Unreadable)))
         for item in items:
             if isinstance(item, Unreadable):
-                if not self._unreadable(item, replies):
-                    replies.dropped()
+                part = BatchPart(replies)
+                if not self._unreadable(item, part):
+                    part.dropped()
             elif isinstance(item, Request):
-                self._batched(item, replies)
+                self._batched(item, BatchPart(replies), origin)
             else:
                 self._event(item, channel)
+        return replies.expected > 0
 
-    def _batched(self, request: Request, replies: BatchChannel) -> None:
+    def _batched(self, request: Request, part: BatchPart, origin: Origin | None) -> None:
         if request.method == "initialize":
             refusal = InvalidRequest("Invalid request: initialize cannot be part of a batch")
-            replies.send(self.session.refuse(request.id, refusal))
+            part.send(self.session.refuse(request.id, refusal))
         else:
-            self.request_received(request, replies)
+            self.request_received(request, part, origin)
 
     # -- the end
 
@@ -255,7 +263,7 @@ class Link(Asking):
         if not self.session.running or self.closed:
             return
         idle: asyncio.Future[None] = self.loop.create_future()
-        self._idle.append(idle)
+        self._idle += (idle,)
         await asyncio.wait([idle], timeout=grace)
         self._give_up()
 
@@ -268,7 +276,7 @@ class Link(Asking):
                 self.scope.cancel(task)
 
     def _wake(self) -> None:
-        waiting, self._idle = self._idle, []
+        waiting, self._idle = self._idle, ()
         for future in waiting:
             if not future.done():
                 future.set_result(None)
@@ -287,7 +295,7 @@ class Link(Asking):
             if call.task is not None:
                 self.scope.cancel(call.task)
         self.session.running.clear()
-        self._line.clear()
+        self._line = ()
         for awaited in self.session.close(Phase.ERROR if error else Phase.CLOSED):
             if not awaited.waiter.done():
                 awaited.waiter.set_exception(lost(error))

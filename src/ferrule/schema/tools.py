@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET, Raw, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ferrule.schema.content import ContentBlock, TextContent
 from ferrule.schema.model import Icon, Model, PagedResult, Params, Result, Value
@@ -75,6 +75,14 @@ class CallToolParams(Params, kw_only=True):
     arguments: Raw = EMPTY_OBJECT
     input_responses: Raw | UnsetType = UNSET
     request_state: str | None = None
+
+
+class ToolCall(Struct, gc=False):
+    """The same as a client sends it, its `_meta` encoded already."""
+
+    name: str
+    arguments: Any
+    meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
 class CallToolResult(Result, kw_only=True):

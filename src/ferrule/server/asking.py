@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ferrule.errors import InvalidParams, SetupError
-from ferrule.protocol.needs import Question
+from ferrule.errors import Declined, InvalidParams, SetupError, UrlElicitationRequired
+from ferrule.protocol.call import Call
+from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.elicitation import ElicitResult
 from ferrule.schema.model import Model
 from ferrule.schema.sampling import SamplingMessage
@@ -46,17 +47,58 @@ class Elicitation(Struct, frozen=True):
         return self.action == "accept"
 
 
+class Visit(Struct, frozen=True):
+    """One URL that a refusal asks the user to visit."""
+
+    url: str
+    message: str = ""
+
+
+class Visits(Struct, frozen=True):
+    """The data of such a refusal."""
+
+    elicitations: list[Visit]
+
+
 def elicit_question(message: str, schema: Any, key: str) -> Question:
     """Ask for a form to be filled in; the schema is a type, a JSON Schema, or None for a mere yes."""
     return Question("elicitation/create", {"message": message, "mode": "form", "requestedSchema": _form(schema)}, key)
 
 
-def url_question(message: str, url: str, key: str) -> Question:
+def url_question(message: str, url: str, key: str, identity: str = "") -> Question:
     """Ask for a URL to be visited."""
-    identity = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{url} {message}"))
+    identity = identity or str(uuid.uuid5(uuid.NAMESPACE_URL, f"{url} {message}"))
     return Question(
         "elicitation/create", {"message": message, "mode": "url", "url": url, "elicitationId": identity}, key
     )
+
+
+def ask_to_visit(call: Call, refusal: UrlElicitationRequired) -> None:
+    """Ask for the URLs a refusal names where no refusal can name them; raises Need, or Declined once they were.
+
+    A URL that was accepted and is still required is asked for again: the user may have been slower than the client.
+    """
+    if call.peer.revision.two_way:
+        return
+    answers = call.answers = call.answers or Answers()
+    missing = []
+    for visit in _visits(refusal.data):
+        question = url_question(visit.message or refusal.message, visit.url, "")
+        place = answers.place(question)
+        while (known := answers.find(place, question)) is not None:
+            if (answer := read_elicitation(known, None)).action != "accept":
+                raise Declined(answer.action)
+            place = answers.place(question)
+        missing.append((place, question))
+    if missing:
+        call.era.ask(call, missing)
+
+
+def _visits(data: Any) -> list[Visit]:
+    try:
+        return msgspec.convert(data, Visits).elicitations
+    except msgspec.ValidationError:
+        return []
 
 
 def _form(schema: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.handshake import OfferRefused
 from ferrule.runtime.dispatch import Handler, Instant, NoteHandler
-from ferrule.schema.lifecycle import DiscoverResult, InitializeResult
+from ferrule.schema.lifecycle import DiscoverResult, InitializeParams, InitializeResult
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult
 from ferrule.schema.notices import (
@@ -26,7 +26,7 @@ from ferrule.schema.notices import (
 )
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
-from ferrule.server.subscriptions import Listener, to_channel
+from ferrule.server.subscriptions import Listener
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ FLAGS = {
     RESOURCES_CHANGED: "resources_list_changed",
 }
 
+MOST_MET = 256
+
 _read_any = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -46,6 +48,8 @@ class Builtins:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._met: dict[bytes, tuple[InitializeParams, dict[str, Any]]] = {}
+        self._kinds: dict[frozenset[str], frozenset[str]] = {}
 
     def instant(self) -> dict[str, Instant]:
         """What is answered on the spot."""
@@ -90,15 +94,16 @@ class Builtins:
         """Make the handshake."""
         server = self._server
         link = server.links.of(call)
-        declared = _read_any(call.raw).get("capabilities", {})
+        params, declared = self._introduced(call)
         try:
-            revision = server.handshake.open(link.session, call.params, declared)
+            revision = server.handshake.open(link.session, params, declared)
         except OfferRefused:
             if server.handshake.versions:
                 link.loop.call_soon(call.channel.close, "unsupported protocol version")
             raise
         call.peer = link.session.peer  # type: ignore[assignment]  # known from here on
-        server.links.greet(link, [kind for kind, flag in FLAGS.items() if self._tells(flag)])
+        kinds = frozenset(kind for kind, flag in FLAGS.items() if self._tells(flag))
+        server.links.greet(link, self._kinds.setdefault(kinds, kinds))
         return InitializeResult(
             protocol_version=revision.version,
             capabilities=revision.trim(server.capabilities),
@@ -106,9 +111,19 @@ class Builtins:
             instructions=server.instructions,
         )
 
+    def _introduced(self, call: Call) -> tuple[InitializeParams, dict[str, Any]]:
+        """Give what a client said of itself; clients that say the same, as thousands do, share one copy of it."""
+        words = bytes(call.raw)
+        met = self._met.get(words)
+        if met is None:
+            if len(self._met) >= MOST_MET:
+                self._met.clear()
+            met = self._met[words] = (call.params, _read_any(call.raw).get("capabilities", {}))
+        return met
+
     def initialized(self, note: Note) -> None:
         """The client is ready for requests of ours."""
-        self._server.links.ready(note.channel)
+        self._server.links.ready(self._server.links.behind(note))
 
     def ping(self, call: Call) -> EmptyResult:
         """Tell that we live."""
@@ -153,7 +168,7 @@ class Builtins:
         """Hold a subscription open until the client or the server ends it."""
         honoured, kinds = self._honoured(call.params.notifications)
         tag = {SUBSCRIPTION_KEY: call.id}
-        listener = Listener(to_channel(call.channel), kinds, honoured.resource_subscriptions or (), call.id)
+        listener = Listener(call.channel, kinds, honoured.resource_subscriptions or (), call.id)
         call.channel.send(Notification(ACKNOWLEDGED, {"_meta": tag, "notifications": honoured}))
         ended = asyncio.Event()
 

@@ -15,7 +15,7 @@ from ferrule.errors import Cancelled, Declined, SetupError, ToolError
 from ferrule.protocol.call import Call, Peer
 from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.model import Implementation, LogLevel
-from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, ProgressParams
+from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, ProgressParams
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.server.asking import Elicitation, elicit_question, read_elicitation, sample_question, url_question
@@ -137,6 +137,15 @@ class Context:
         call.channel.send(Notification(LOG_MESSAGE, params))
         await call.channel.wait_writable()
 
+    async def close_stream(self) -> None:
+        """Let go of the client's connection while the work goes on; the client comes back for the rest by itself.
+
+        Does nothing where there is no stream to come back to: in the stateless era, and on other transports than HTTP.
+        """
+        release = getattr(self._call.channel, "release", None)
+        if release is not None:
+            release()
+
     async def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at level debug."""
         await self.log("debug", data, logger)
@@ -160,13 +169,28 @@ class Context:
 
     # -- asking
 
-    async def elicit(self, message: str, schema: Any = None, *, key: str = "", url: str = "") -> Elicitation:
+    async def elicit(
+        self, message: str, schema: Any = None, *, key: str = "", url: str = "", elicitation_id: str = ""
+    ) -> Elicitation:
         """Ask the client's user, by form, or by a URL to visit; gives `.action` and `.data`."""
         if url:
-            question = url_question(message, url, key)
+            question = url_question(message, url, key, elicitation_id)
             return read_elicitation((await self._learn([question]))[0], None)
         question = elicit_question(message, schema, key)
         return read_elicitation((await self._learn([question]))[0], schema)
+
+    async def elicitation_complete(self, elicitation_id: str) -> None:
+        """Tell the client that what its user was sent to a URL for is done, also after the call has ended.
+
+        Does nothing where the revision has no such notification.
+        """
+        call = self._call
+        channel = call.channel if self.server.links.running(call) else self.server.links.of(call).channel
+        if channel is None or ELICITATION_COMPLETE in call.peer.revision.absent:
+            await self._breathe()
+            return
+        channel.send(Notification(ELICITATION_COMPLETE, {"elicitationId": elicitation_id}))
+        await channel.wait_writable()
 
     async def ask(self, message: str, schema: Any = None, *, key: str = "") -> Any:
         """Ask the client's user and give the value; raises Declined when there is none."""

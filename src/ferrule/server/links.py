@@ -10,29 +10,31 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.errors import SetupError
-from ferrule.protocol.call import Call
+from ferrule.protocol.call import Call, Note
 from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
+from ferrule.runtime.crowd import Crowd
 from ferrule.runtime.limits import TokenBucket
 from ferrule.runtime.link import Link
 from ferrule.server.context import LEVELS
 from ferrule.server.settings import ServerSettings
-from ferrule.server.subscriptions import Listener, Subscriptions, to_channel
-from ferrule.wire.channel import Channel
+from ferrule.server.subscriptions import Listener, Subscriptions
 
 logger = logging.getLogger("ferrule.server")
 
 TURN_EVERY = 0.01
-OWNED_CARRIERS = frozenset({"stdio", "memory"})
-"""Carriers whose peer owns this process or lives in it: there is nothing to protect from its silence."""
+PATIENT_CARRIERS = frozenset({"stdio", "memory", "http"})
+"""Carriers with nothing to protect from a silent peer: it owns this process, lives in it, or holds no connection."""
+SILENT = Listener(None)
+"""The listener of a link that was not greeted yet."""
 
 
 class LinkState(Struct, eq=False):
-    """What is remembered of one link."""
+    """What is remembered of one link; what few links need is made when it is needed."""
 
-    listener: Listener
-    values: dict[str, Any]
-    progress: TokenBucket
+    listener: Listener = SILENT
+    values: dict[str, Any] | None = None
+    pace: TokenBucket | None = None
     log_level: int = LEVELS["info"]
     last_turn: float = 0.0
     init_timer: asyncio.TimerHandle | None = None
@@ -56,9 +58,8 @@ class Links:
 
     def remember(self, link: Link) -> None:
         """Begin to watch over a link."""
-        rate = self._settings.progress_rate
-        state = LinkState(Listener(lambda _method, _params: None), {}, TokenBucket(rate, rate))
-        if self._settings.init_timeout is not None and link.session.origin.carrier not in OWNED_CARRIERS:
+        state = LinkState()
+        if self._settings.init_timeout is not None and link.session.origin.carrier not in PATIENT_CARRIERS:
             state.init_timer = link.loop.call_later(self._settings.init_timeout, self._silent, link)
         self._states[link] = state
 
@@ -66,27 +67,24 @@ class Links:
         """Release what a link held."""
         state = self._states.pop(link, None)
         if state is not None:
-            self._subscriptions.remove(state.listener)
+            if state.listener is not SILENT:
+                self._subscriptions.remove(state.listener)
             _stop(state)
 
     def greet(self, link: Link, kinds: Iterable[str]) -> None:
         """A client has made the handshake, and was told of which lists it will hear."""
         state = self._states[link]
         _stop(state)
-        if link.channel is not None:
-            state.listener = Listener(to_channel(link.channel), kinds)
+        state.listener = Listener(link.channel, kinds)
 
-    def ready(self, channel: Channel) -> None:
+    def ready(self, link: Link) -> None:
         """A client is ready to hear from us: of changed lists, and whether it still lives."""
-        link = self.at(channel)
-        if link is not None:
+        state = self._states.get(link)
+        if state is not None:
             link.session.peer_ready = True
-            self._subscriptions.add(self._states[link].listener)
-            link.keep_alive()
-
-    def at(self, channel: Channel) -> Link | None:
-        """Give the link whose own channel this is."""
-        return next((link for link in self._states if link.channel is channel), None)
+            self._subscriptions.add(state.listener)
+            if link.session.origin.carrier != "http":
+                link.keep_alive()
 
     def _silent(self, link: Link) -> None:
         if link.session.peer is None and not link.session.modern and link.channel is not None:
@@ -98,6 +96,10 @@ class Links:
         """Give the link a call came in on."""
         return call.link  # type: ignore[return-value]  # every link of a server is a Link
 
+    def behind(self, note: Note) -> Link:
+        """Give the link a notification came in on."""
+        return note.link  # type: ignore[return-value]  # every link of a server is a Link
+
     def state(self, call: Call) -> LinkState:
         """Give what is remembered of the link a call came in on."""
         return self._states[self.of(call)]
@@ -105,7 +107,9 @@ class Links:
     def values(self, call: Call) -> dict[str, Any]:
         """Give the values kept between requests of one session, or of one principal where there are no sessions."""
         state = self._states.get(self.of(call))
-        if call.era is self._handshake and state is not None:
+        if call.era is self._handshake and state is not None and state.listener is not SILENT:
+            if state.values is None:
+                state.values = {}
             return state.values
         if call.origin.principal is None:
             raise SetupError("ctx.state needs a session or an authenticated principal, and this request has neither")
@@ -121,12 +125,20 @@ class Links:
 
     def running(self, call: Call) -> bool:
         """Tell whether a call is neither answered nor cancelled yet."""
-        return self.of(call).session.running.get(call.id) is call
+        return self.of(call).session.runs(call)
 
     def may_tell_progress(self, call: Call) -> bool:
-        """Tell whether one more progress notice may go out on this call's link now."""
-        state = self._states.get(self.of(call))
-        return state is not None and state.progress.take(self.of(call).loop.time())
+        """Tell whether one more progress notice may go out now on this call's link; a crowd's calls share none."""
+        link = self.of(call)
+        state = self._states.get(link)
+        if state is None:
+            return False
+        place: Any = call if isinstance(link, Crowd) else state
+        bucket = place.pace
+        if bucket is None:
+            rate = self._settings.progress_rate
+            bucket = place.pace = TokenBucket(rate, rate)
+        return bool(bucket.take(link.loop.time()))
 
     def owes_a_turn(self, call: Call) -> bool:
         """Tell whether the handlers of a link have told in vain for so long that the loop should turn."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib
 import inspect
 import logging
 import os
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, Unpack, overload
+
+from msgspec import structs
 
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Note
@@ -22,6 +20,7 @@ from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.sealing import Keyring, Seal
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
 from ferrule.runtime.asking import LinkOptions
+from ferrule.runtime.crowd import Crowd
 from ferrule.runtime.dispatch import Dispatcher, Handler, Middleware
 from ferrule.runtime.link import Link
 from ferrule.schema.keys import check_extensions, check_keys
@@ -39,27 +38,21 @@ from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
+from ferrule.server.serving import Lifespan, Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
 from ferrule.server.telling import Telling
 from ferrule.server.threads import Bulkhead, Threads
 from ferrule.server.tools import ToolOptions, Tools
-from ferrule.supervision.shutdown import Shutdown
-from ferrule.transports.contract import Listener as TransportListener
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import Origin, Receiver
 
 logger = logging.getLogger("ferrule.server")
 
 F = TypeVar("F", bound=Callable[..., Any])
-Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
-
-LAST_GRACE = 1.0
-
-TRANSPORTS = {"stdio": ("ferrule.transports.stdio", "Stdio")}
-"""The transports `run` knows by name; each is imported when it is first used."""
+L = TypeVar("L", bound=Link)
 
 
-class Server(LocalCalls, Telling):
+class Server(LocalCalls, Telling, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -98,13 +91,7 @@ class Server(LocalCalls, Telling):
         self.completions = Completions(self)
         self.subscriptions = Subscriptions()
         self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
-        self.lifespan_value: Any = None
-        self._lifespan = lifespan
-        self._lifespan_exit: contextlib.AsyncExitStack | None = None
-        self._users = 0
-        self._lock: asyncio.Lock | None = None
-        self._home: asyncio.AbstractEventLoop | None = None
-        self._listeners: list[TransportListener] = []
+        Serving.__init__(self, lifespan)
         self._middleware: list[Middleware] = []
         self._methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
         self._own_handlers: dict[str, Handler] = {}
@@ -121,6 +108,9 @@ class Server(LocalCalls, Telling):
         )
         self.eras = Eras(self.handshake, self.stateless)
         self.links = Links(self.subscriptions, self.handshake, settings)
+        # Bound once: every session holds them.
+        self._forget, self._offered = self.links.forget, self._offers
+        self._link_options, self._crowd_options = _link_options(settings)
 
     def _sealing(self) -> Sealing:
         keys = self.settings.request_state_keys or (os.urandom(32),)
@@ -256,19 +246,31 @@ class Server(LocalCalls, Telling):
 
     def link(self, origin: Origin) -> Link:
         """Give a receiver for one new peer."""
-        settings = self.settings
-        options = LinkOptions(
-            max_running=settings.max_concurrent_per_session,
-            max_waiting=settings.max_waiting_per_session,
-            allow_batch=settings.allow_batch,
-            keepalive_interval=settings.keepalive_interval,
-            pong_timeout=settings.pong_timeout,
-            max_missed=settings.max_missed,
-        )
-        link = Link(self.eras, self._methods, self.dispatcher, origin, options=options, on_closed=self.links.forget)
-        link.session.offers = lambda capability: server_offers(self.capabilities, capability)
+        return self._linked(Link, origin, self._link_options)
+
+    def crowd(self, origin: Origin, version: str = "") -> Crowd:
+        """Give one receiver for everyone who asks without a session, of the stateless era or of one revision."""
+        crowd = self._linked(Crowd, origin, self._crowd_options)
+        if version:
+            crowd.session.agree(self.handshake.stranger(version))
+        return crowd
+
+    def busy(self, link: Receiver) -> bool:
+        """Tell whether calls run on a link."""
+        return isinstance(link, Link) and bool(link.session.running)
+
+    def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
+        """Tell which arguments of a tool its HTTP headers mirror."""
+        return self.tools.mirrored(tool)
+
+    def _linked(self, kind: type[L], origin: Origin, options: LinkOptions) -> L:
+        link = kind(self.eras, self._methods, self.dispatcher, origin, options=options, on_closed=self._forget)
+        link.session.offers = self._offered
         self.links.remember(link)
         return link
+
+    def _offers(self, capability: str) -> bool:
+        return server_offers(self.capabilities, capability)
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -286,105 +288,32 @@ class Server(LocalCalls, Telling):
 
     def roots_changed(self, note: Note) -> None:
         """Learn that a client's roots changed."""
-        link = self.links.at(note.channel)
+        link = self.links.behind(note)
         for handler in self._roots_handlers:
             try:
                 value = handler()
             except Exception:
                 logger.exception("a handler of changed roots failed")
             else:
-                if inspect.iscoroutine(value) and link is not None:
+                if inspect.iscoroutine(value):
                     link.scope.spawn(value)
 
     def wants_log(self, call: Call, rank: int) -> bool:
         """Tell whether the caller wants a log message of this rank."""
         return self.capabilities.logging is not None and self.links.wants_log(call, rank)
 
-    # -- serving
 
-    async def enter(self) -> None:
-        """Start what the server needs while anyone uses it; every enter is matched by a leave."""
-        loop = asyncio.get_running_loop()
-        if self._lock is None or self._home is not loop:
-            self._lock, self._home = asyncio.Lock(), loop
-        async with self._lock:
-            self._users += 1
-            if self._users > 1:
-                return
-            self.changes.begin(loop)
-            try:
-                await self._enter_lifespan()
-            except BaseException:
-                self._users -= 1
-                self.changes.loop = None
-                raise
-
-    async def _enter_lifespan(self) -> None:
-        self._lifespan_exit = contextlib.AsyncExitStack()
-        if self._lifespan is not None:
-            manager = self._lifespan(self)
-            if isinstance(manager, AsyncIterator):
-                manager = contextlib.asynccontextmanager(lambda: manager)()  # type: ignore[arg-type,return-value]
-            self.lifespan_value = await self._lifespan_exit.enter_async_context(manager)
-
-    async def leave(self) -> None:
-        """End what `enter` started, when the last user leaves."""
-        assert self._lock is not None
-        async with self._lock:
-            self._users -= 1
-            if self._users == 0 and self._lifespan_exit is not None:
-                stack, self._lifespan_exit = self._lifespan_exit, None
-                self.lifespan_value = None
-                try:
-                    await stack.aclose()
-                finally:
-                    self.changes.loop = None
-
-    async def serve(self, *listeners: TransportListener) -> None:
-        """Serve one or several transports until they end or `stop` is called."""
-        await self.enter()
-        self._listeners.extend(listeners)
-        tasks = [asyncio.ensure_future(listener.serve(self, lambda: None)) for listener in listeners]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for listener in listeners:
-                self._listeners.remove(listener)
-            await self.leave()
-
-    async def drain(self, grace: float) -> None:
-        """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
-        await asyncio.gather(*(link.drain(grace) for link in self.links))
-
-    async def stop(self, grace: float | None = None) -> None:
-        """Stop serving: let running calls end, then close every transport."""
-        within = self.settings.shutdown_grace if grace is None else grace
-        await asyncio.gather(*(listener.close(within) for listener in list(self._listeners)))
-
-    async def run_async(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve one transport by name, with signals that stop it in order."""
-        listener = _listener(transport, options)
-        if transport == "stdio" and sys.stdin is not None and sys.stdin.isatty():
-            sys.stderr.write(
-                f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.\n"
-            )
-        loop = asyncio.get_running_loop()
-        stopping: set[asyncio.Task[None]] = set()
-        with Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop()))):
-            await self.serve(listener)
-            if stopping:
-                await asyncio.wait(stopping)
-
-    def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve one transport by name until it ends or a signal comes; blocks."""
-        runner = asyncio.Runner(loop_factory=_loop_factory())
-        try:
-            runner.run(self.run_async(transport, **options))
-        finally:
-            _close(runner)
+def _link_options(settings: ServerSettings) -> tuple[LinkOptions, LinkOptions]:
+    """Give the options of a session's link, and of the one link of those without a session."""
+    one = LinkOptions(
+        max_running=settings.max_concurrent_per_session,
+        max_waiting=settings.max_waiting_per_session,
+        allow_batch=settings.allow_batch,
+        keepalive_interval=settings.keepalive_interval,
+        pong_timeout=settings.pong_timeout,
+        max_missed=settings.max_missed,
+    )
+    return one, structs.replace(one, max_running=settings.max_concurrent, max_waiting=settings.max_waiting)
 
 
 def _decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:
@@ -414,36 +343,3 @@ def _extension(server: Server, fn: Callable[..., Any]) -> Handler:
         return EmptyResult() if value is None else value
 
     return handle
-
-
-def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
-    known = TRANSPORTS.get(transport)
-    if known is None:
-        raise SetupError(f"unknown transport {transport!r}: this version has {', '.join(TRANSPORTS)}")
-    module, name = known
-    factory = getattr(importlib.import_module(module), name)
-    return factory(**options)  # type: ignore[no-any-return]
-
-
-def _close(runner: asyncio.Runner) -> None:
-    """End what still runs, and leave behind what will not end: closing the runner would wait for it for ever."""
-    stuck = runner.get_loop().run_until_complete(_end_tasks())
-    if stuck:
-        logger.error("%d tasks ignore their cancellation and are left behind", stuck)
-    else:
-        runner.close()
-
-
-async def _end_tasks() -> int:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    return len((await asyncio.wait(tasks, timeout=LAST_GRACE))[1]) if tasks else 0
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -29,6 +29,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     max_missed: int = 1
     max_concurrent_per_session: int = 100
     max_waiting_per_session: int = 1024
+    max_concurrent: int = 4096
+    """How many requests without a session may run at once."""
+    max_waiting: int = 4096
     list_changed_interval: float = 0.1
     update_interval: float = 0.0
     allow_batch: bool = False
@@ -65,6 +68,8 @@ LEAST = {
     "max_missed": 1,
     "max_concurrent_per_session": 1,
     "max_waiting_per_session": 0,
+    "max_concurrent": 1,
+    "max_waiting": 0,
     "list_changed_interval": 0,
     "update_interval": 0,
     "cache_ttl": 0,
@@ -91,6 +96,8 @@ class ServerOptions(TypedDict, total=False):
     max_missed: int
     max_concurrent_per_session: int
     max_waiting_per_session: int
+    max_concurrent: int
+    max_waiting: int
     list_changed_interval: float
     update_interval: float
     allow_batch: bool

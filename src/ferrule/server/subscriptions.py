@@ -5,39 +5,67 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+from msgspec import Raw
+
 from ferrule.schema.model import SUBSCRIPTION_KEY
 from ferrule.schema.notices import RESOURCE_UPDATED
 from ferrule.wire.channel import Channel
 from ferrule.wire.messages import Id, Notification
 
-Send = Callable[[str, dict[str, Any]], None]
+NO_URIS: frozenset[str] = frozenset()
+"""What most listeners of thousands subscribe to; they share it."""
+
+_write = msgspec.json.Encoder().encode
+
+
+class Notice:
+    """One change to be told of: encoded once, however many listen."""
+
+    __slots__ = ("message", "method", "params")
+
+    def __init__(self, method: str, params: dict[str, Any]) -> None:
+        self.method = method
+        self.params = params
+        self.message = Notification(method, Raw(_write(params))) if params else Notification(method)
+
+    def under(self, tag: Id) -> Notification:
+        """Give the message for one subscription, which is named in it."""
+        meta = {**self.params.get("_meta", {}), SUBSCRIPTION_KEY: tag}
+        return Notification(self.method, {**self.params, "_meta": meta})
 
 
 class Listener:
     """One place change notices go to: a link, one `subscriptions/listen`, or a function of this process."""
 
-    __slots__ = ("_meta", "_send", "kinds", "uris")
+    __slots__ = ("_channel", "_tag", "kinds", "uris")
 
-    def __init__(self, send: Send, kinds: Iterable[str] = (), uris: Iterable[str] = (), tag: Id | None = None) -> None:
-        self._send = send
-        self._meta = None if tag is None else {SUBSCRIPTION_KEY: tag}
+    def __init__(
+        self, channel: Channel | None, kinds: Iterable[str] = (), uris: Iterable[str] = (), tag: Id | None = None
+    ) -> None:
+        self._channel = channel
+        self._tag = tag
         self.kinds = frozenset(kinds)
-        self.uris = set(uris)
+        self.uris: set[str] | frozenset[str] = set(uris) or NO_URIS
 
-    def tell(self, method: str, params: dict[str, Any]) -> None:
+    def tell(self, notice: Notice) -> None:
         """Pass a notice on, under the subscription it belongs to."""
-        if self._meta is not None:
-            params = {**params, "_meta": {**params.get("_meta", {}), **self._meta}}
-        self._send(method, params)
+        if self._channel is not None:
+            self._channel.send(notice.message if self._tag is None else notice.under(self._tag))
 
 
-def to_channel(channel: Channel) -> Send:
-    """Make a listener's way out of a channel."""
+class Callback(Listener):
+    """A function of this process that hears of resources."""
 
-    def send(method: str, params: dict[str, Any]) -> None:
-        channel.send(Notification(method, params) if params else Notification(method))
+    __slots__ = ("_call",)
 
-    return send
+    def __init__(self, call: Callable[[str], None], uris: Iterable[str]) -> None:
+        super().__init__(None, uris=uris)
+        self._call = call
+
+    def tell(self, notice: Notice) -> None:
+        """Call the function with the resource that changed."""
+        self._call(notice.params["uri"])
 
 
 class Subscriptions:
@@ -45,32 +73,41 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._by_uri: dict[str, dict[Listener, None]] = {}
-        self._by_kind: dict[str, dict[Listener, None]] = {}
+        self._to_lists: dict[Listener, None] = {}
 
     def add(self, listener: Listener) -> None:
         """Let a listener hear what it asked for."""
-        for kind in listener.kinds:
-            self._by_kind.setdefault(kind, {})[listener] = None
+        if listener.kinds:
+            self._to_lists[listener] = None
         for uri in listener.uris:
             self._by_uri.setdefault(uri, {})[listener] = None
 
     def remove(self, listener: Listener) -> None:
         """Let a listener hear nothing more."""
-        for kind in listener.kinds:
-            _discard(self._by_kind, kind, listener)
+        self._to_lists.pop(listener, None)
         for uri in listener.uris:
-            _discard(self._by_uri, uri, listener)
-        listener.uris.clear()
+            self._discard(uri, listener)
+        listener.uris = NO_URIS
 
     def subscribe(self, listener: Listener, uri: str) -> None:
         """Let a listener hear of one more resource; twice is once."""
+        if isinstance(listener.uris, frozenset):
+            listener.uris = set()
         listener.uris.add(uri)
         self._by_uri.setdefault(uri, {})[listener] = None
 
     def unsubscribe(self, listener: Listener, uri: str) -> None:
         """Let a listener hear of a resource no more."""
-        listener.uris.discard(uri)
-        _discard(self._by_uri, uri, listener)
+        if isinstance(listener.uris, set):
+            listener.uris.discard(uri)
+        self._discard(uri, listener)
+
+    def _discard(self, uri: str, listener: Listener) -> None:
+        group = self._by_uri.get(uri)
+        if group is not None:
+            group.pop(listener, None)
+            if not group:
+                del self._by_uri[uri]
 
     def listeners(self, uri: str) -> list[Listener]:
         """Give who hears of a resource."""
@@ -78,29 +115,21 @@ class Subscriptions:
 
     def updated(self, uri: str, extra: dict[str, Any]) -> int:
         """Tell everyone who listens that a resource changed; gives how many were told."""
-        listeners = self._by_uri.get(uri)
-        if not listeners:
-            return 0
-        params = {"uri": uri, **extra}
-        for listener in list(listeners):
-            listener.tell(RESOURCE_UPDATED, params)
+        listeners = list(self._by_uri.get(uri, ()))
+        if listeners:
+            notice = Notice(RESOURCE_UPDATED, {"uri": uri, **extra})
+            for listener in listeners:
+                listener.tell(notice)
         return len(listeners)
 
     def changed(self, kind: str) -> int:
         """Tell everyone who listens that a list changed; gives how many were told."""
-        listeners = list(self._by_kind.get(kind, ()))
+        listeners = [listener for listener in self._to_lists if kind in listener.kinds]
+        notice = Notice(kind, {})
         for listener in listeners:
-            listener.tell(kind, {})
+            listener.tell(notice)
         return len(listeners)
 
     def __len__(self) -> int:
-        everyone = {listener for group in (*self._by_uri.values(), *self._by_kind.values()) for listener in group}
-        return len(everyone)
-
-
-def _discard(groups: dict[str, dict[Listener, None]], key: str, listener: Listener) -> None:
-    group = groups.get(key)
-    if group is not None:
-        group.pop(listener, None)
-        if not group:
-            del groups[key]
+        everyone = {listener for group in self._by_uri.values() for listener in group}
+        return len(everyone | self._to_lists.keys())

@@ -10,7 +10,7 @@ from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
 from ferrule.server.changes import Changes
 from ferrule.server.resources import Resources
-from ferrule.server.subscriptions import Listener, Subscriptions
+from ferrule.server.subscriptions import Callback, Listener, Subscriptions
 
 logger = logging.getLogger("ferrule.server")
 
@@ -48,13 +48,13 @@ class Telling:
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Listener:
         """Let a function of this process hear of a resource; gives what `unsubscribe` takes."""
 
-        def tell(method: str, params: dict[str, Any]) -> None:
+        def tell(changed: str) -> None:
             try:
-                callback(params["uri"])
+                callback(changed)
             except Exception:
                 logger.exception("a subscriber of %s failed", uri)
 
-        listener = Listener(tell, uris=(uri,))
+        listener = Callback(tell, (uri,))
         self.subscriptions.add(listener)
         return listener
 

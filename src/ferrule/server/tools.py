@@ -20,6 +20,7 @@ from ferrule.errors import (
     SetupError,
     ToolError,
     ToolNotFound,
+    UrlElicitationRequired,
 )
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
@@ -27,12 +28,14 @@ from ferrule.runtime.dispatch import internal, need_within
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
 from ferrule.server.refusals import Refused
 from ferrule.server.results import UnwritableResult, Wrap, failed, wrapper_for
 from ferrule.server.threads import Bulkhead
+from ferrule.transports.http import mirror
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -73,6 +76,7 @@ class RegisteredTool:
         "exact",
         "invoke",
         "is_async",
+        "mirrored",
         "name",
         "timeout",
         "tool",
@@ -92,6 +96,10 @@ class RegisteredTool:
         self.timeout = timeout
         self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output)
         self.is_async = binding.is_async
+        try:
+            self.mirrored = mirror.annotations(tool.input_schema)
+        except ValueError as reason:
+            raise SetupError(f"tool {tool.name!r}: {reason}") from None
         self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
 
     async def run(self, call: Call, context: Context | None) -> CallToolResult:
@@ -156,6 +164,11 @@ class Tools:
         self.catalogue.add(tool.name, entry, replace=replace)
         return entry
 
+    def mirrored(self, name: str) -> mirror.Annotated:
+        """Tell which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
+        entry = self._get(name)
+        return mirror.NOT_ANNOTATED if entry is None else entry.mirrored
+
     async def call(self, call: Call) -> CallToolResult:
         """Answer `tools/call`."""
         entry = self._get(call.params.name)
@@ -210,6 +223,8 @@ class Tools:
 
     def _failure(self, call: Call, entry: RegisteredTool, error: BaseException) -> CallToolResult:
         """Tell the model what it can use; hide what it must not know."""
+        if isinstance(error, UrlElicitationRequired):
+            error = _asked_to_visit(call, error)
         if isinstance(error, InvalidArguments):
             return _bad_arguments(call, entry, error, in_result=not self._by_number(call))
         if isinstance(error, Declined | UnwritableResult | InvalidOutput | SetupError):
@@ -227,6 +242,15 @@ class Tools:
         if self._server.capabilities.tools is None:
             return off("tools")
         return ToolNotFound(name, self.catalogue.hint(name))
+
+
+def _asked_to_visit(call: Call, refusal: UrlElicitationRequired) -> Exception:
+    """Ask for what a refusal requires where it can be asked for; gives why the call fails where it cannot."""
+    try:
+        ask_to_visit(call, refusal)
+    except Declined as declined:
+        return declined
+    return refusal
 
 
 async def _contained(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 logger = logging.getLogger("ferrule.scope")
 
+
+NO_TASKS: frozenset[asyncio.Task[Any]] = frozenset()
 
 ABANDONED_AFTER = 5.0
 """How many seconds a cancelled task may go on before it counts as abandoned."""
@@ -17,13 +19,11 @@ ABANDONED_AFTER = 5.0
 class Scope:
     """The tasks one owner started."""
 
-    __slots__ = ("_loop", "begin", "tasks")
+    __slots__ = ("_loop", "tasks")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.tasks: set[asyncio.Task[Any]] = set()
-        self.begin = loop.create_task
-        """Start a task whose owner keeps it: nothing is added to it, which makes it cheaper than `spawn`."""
+        self.tasks: set[asyncio.Task[Any]] | frozenset[asyncio.Task[Any]] = NO_TASKS
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task that this scope owns until it ends."""
@@ -40,8 +40,11 @@ class Scope:
 
     def _adopt(self, task: asyncio.Task[Any]) -> None:
         if task not in self.tasks:
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+            # An idle link should cost little, so the set is made when there is something to put into it.
+            tasks = self.tasks if isinstance(self.tasks, set) else set()
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            self.tasks = tasks
 
     async def close(self, grace: float = 0.0) -> None:
         """Let the tasks end by themselves for a while, then cancel them, then leave those that will not go."""
@@ -53,6 +56,15 @@ class Scope:
             _, stuck = await asyncio.wait(set(self.tasks), timeout=1.0)
             if stuck:
                 logger.warning("%d tasks ignore their cancellation and are left behind", len(stuck))
+
+
+def task_maker(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[Any]]:
+    """Give what starts a task whose owner keeps it: the task itself, which is cheaper than asking the loop for one."""
+    return asyncio.Task if loop.get_task_factory() is None else _by_factory
+
+
+def _by_factory(work: Coroutine[Any, Any, Any], *, loop: asyncio.AbstractEventLoop, name: str) -> asyncio.Task[Any]:
+    return loop.create_task(work, name=name)
 
 
 def _tell_abandoned(task: asyncio.Task[Any]) -> None:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from ferrule.transports.contract import Transport
-from ferrule.wire.channel import Channel, Receiver
+from ferrule.wire.channel import Channel, Origin, Receiver
 from ferrule.wire.codec import encode
-from ferrule.wire.messages import Message
+from ferrule.wire.messages import Id, Message
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -67,12 +67,15 @@ class _Heard:
     def channel_opened(self, channel: Channel) -> None:
         self._receiver.channel_opened(self._said(channel))
 
-    def frame_received(self, frame: bytes, channel: Channel) -> None:
+    def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         self._messages.append(Recorded("server", _read(frame)))
-        self._receiver.frame_received(frame, self._said(channel))
+        return self._receiver.frame_received(frame, self._said(channel), origin)
 
     def frame_refused(self, max_size: int, channel: Channel) -> None:
         self._receiver.frame_refused(max_size, self._said(channel))
+
+    def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
+        self._receiver.request_failed(identity, error, self._said(channel))
 
     def end_received(self, channel: Channel) -> None:
         self._receiver.end_received(self._said(channel))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from ferrule.protocol.era import Eras
 from ferrule.wire.channel import Channel, Origin, Receiver
 
 
@@ -37,8 +38,24 @@ class Acceptor(Protocol):
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
 
+    @property
+    def eras(self) -> Eras:
+        """The protocol generations this acceptor speaks."""
+
     def link(self, origin: Origin) -> Receiver:
         """Give a receiver for one new peer."""
+
+    def crowd(self, origin: Origin, version: str = "") -> Receiver:
+        """Give one receiver for everyone who asks without a session: each exchange is a channel of its own.
+
+        Requests bring their own version, or are of the one given, as if its handshake had been made.
+        """
+
+    def busy(self, link: Receiver) -> bool:
+        """Tell whether calls run on a link."""
+
+    def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
+        """Tell which arguments of a tool its HTTP headers mirror: by the header's name, the path to the argument."""
 
     async def drain(self, grace: float) -> None:
         """Refuse new calls and wait until running ones are answered, at most `grace` seconds."""

@@ -3,6 +3,8 @@
 Rule 1: what is sent is received at once, but never inside another receiving of the same end: then it waits its turn.
 Rule 2: each end receives in a context of its own, so neither sees the other's context variables.
 Rule 3: what was sent before a close arrives before the loss.
+Rule 4: a receiver that takes messages is spared the envelopes of requests and results; what they carry is written and
+read all the same.
 """
 
 from __future__ import annotations
@@ -11,18 +13,47 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from msgspec import UNSET, Raw
 
 from ferrule.errors import CarrierError
 from ferrule.transports.contract import Acceptor
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritable, write
-from ferrule.wire.messages import Message
+from ferrule.wire.messages import Message, Request, Success
 
 FAIR_SHARE = 64
 """How many messages may be sent before a sender that waits for room lets others run."""
 
 logger = logging.getLogger("ferrule.transports")
+
+Given = bytes | Request | Success
+"""What one end hands the other: a frame, or a message whose payload is raw JSON as if it had been read from one."""
+
+
+def framed(message: Message | Sequence[Message], max_size: int) -> bytes:
+    """Write a message, or a batch, as one frame."""
+    frame = write(message)
+    if len(frame) > max_size:
+        raise too_long(len(frame), max_size)
+    return frame
+
+
+def handed(message: Message | Sequence[Message], max_size: int) -> Given:
+    """Write what a request or a result carries, and anything else as one frame."""
+    given: Given
+    if type(message) is Success:
+        payload = write(message.result)
+        given = Success(message.id, Raw(payload))
+    elif type(message) is Request and message.params is not UNSET:
+        payload = write(message.params)
+        given = Request(message.id, message.method, Raw(payload))
+    else:
+        return framed(message, max_size)
+    if len(payload) > max_size:
+        raise too_long(len(payload), max_size)
+    return given if payload.isascii() else framed(given, max_size)  # only the codec looks for bytes that are no text
 
 
 class MemoryChannel:
@@ -37,7 +68,9 @@ class MemoryChannel:
         "context",
         "far",
         "frame_received",
+        "give",
         "inbox",
+        "message_received",
         "receiver",
         "receiving",
     )
@@ -47,11 +80,18 @@ class MemoryChannel:
     def __init__(self, receiver: Receiver, max_size: int) -> None:
         self.receiver = receiver
         self.frame_received = receiver.frame_received
+        self.message_received: Callable[[Request | Success, MemoryChannel], None] | None = getattr(
+            receiver, "message_received", None
+        )
+        self.give: Callable[[Message | Sequence[Message], int], Given] = (
+            framed if self.message_received is None else handed
+        )
+        """How to write for this end."""
         self.closing = False
         self._max_size = max_size
         self._loop = asyncio.get_running_loop()
         self.context = contextvars.copy_context()
-        self.inbox: deque[bytes] = deque()
+        self.inbox: deque[Given] = deque()
         self.receiving = False
         self._sent = 0
         self._lost: asyncio.Future[None] = self._loop.create_future()
@@ -62,23 +102,21 @@ class MemoryChannel:
         return self._lost.done()
 
     def send(self, message: Message | Sequence[Message]) -> None:
-        """Encode one message, or a batch, and let the other end receive it."""
+        """Write one message, or a batch, and let the other end receive it."""
         if self.closing:
             return
+        far = self.far
         try:
-            frame = write(message)
+            given = far.give(message, self._max_size)
         except UNWRITABLE as reason:
             raise unwritable(reason) from None
-        if len(frame) > self._max_size:
-            raise too_long(len(frame), self._max_size)
         self._sent += 1
-        far = self.far
         if far.receiving:
-            far.inbox.append(frame)
+            far.inbox.append(given)
             return
         far.receiving = True
         try:
-            far.context.run(far.frame_received, frame, far)
+            far.context.run(far.frame_received if type(given) is bytes else far.message_received, given, far)  # type: ignore[arg-type]
         except Exception as error:
             far.failed(error)
         finally:
@@ -107,7 +145,8 @@ class MemoryChannel:
         self.receiving = True
         try:
             while self.inbox and not self.lost:
-                self.context.run(self.frame_received, self.inbox.popleft(), self)
+                given = self.inbox.popleft()
+                self.context.run(self.frame_received if type(given) is bytes else self.message_received, given, self)  # type: ignore[arg-type]
         except Exception as error:
             self.failed(error)
         finally:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ferrule.wire.messages import Message
+from ferrule.wire.messages import Id, Message
 
 
 class Channel(Protocol):
@@ -33,11 +33,17 @@ class Receiver(Protocol):
     def channel_opened(self, channel: Channel) -> None:
         """Learn that the peer can be reached, before anything comes from it."""
 
-    def frame_received(self, frame: bytes, channel: Channel) -> None:
-        """Take one frame: the bytes of exactly one JSON-RPC message."""
+    def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
+        """Take one frame: the bytes of exactly one JSON-RPC message; tells whether it will be answered.
+
+        A carrier that knows more about this very message than about its peer gives its `origin`.
+        """
 
     def frame_refused(self, max_size: int, channel: Channel) -> None:
         """Learn that a frame was longer than the limit and was thrown away unread."""
+
+    def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
+        """Learn that a request sent on the channel will get no answer, though the channel lives on."""
 
     def end_received(self, channel: Channel) -> None:
         """Learn that the peer will send nothing more, while it may still read (half-close)."""

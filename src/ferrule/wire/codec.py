@@ -22,11 +22,11 @@ OPEN_BRACE, OPEN_BRACKET = ord("{"), ord("[")
 
 
 class Envelope(Struct, gc=False):
-    """Every member a JSON-RPC message can have; which are set tells the kind."""
+    """Every member a JSON-RPC message can have, in the order most are written in; which are set tells the kind."""
 
     jsonrpc: Literal["2.0"]
-    method: str | UnsetType = UNSET
     id: Id | UnsetType = UNSET
+    method: str | UnsetType = UNSET
     params: Raw = EMPTY_PARAMS
     result: Raw | UnsetType = UNSET
     error: Raw | UnsetType = UNSET

@@ -11,7 +11,7 @@ import mcp_types as types
 import scenario
 from fastmcp import Client
 from fastmcp.client.messages import MessageHandler
-from fastmcp.client.transports import StdioTransport
+from fastmcp.client.transports import ClientTransport, StdioTransport, StreamableHttpTransport
 from mcp import MCPError
 from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPDeprecationWarning
@@ -144,13 +144,18 @@ async def handshake(client: Client, version: str) -> None:
     await client.session.send_notification(types.InitializedNotification())
 
 
+def transport_of(target: scenario.Target) -> ClientTransport:
+    if target.url:
+        return StreamableHttpTransport(target.url)
+    return StdioTransport(target.command[0], target.command[1:], keep_alive=False)
+
+
 @contextlib.asynccontextmanager
 async def connect(target: scenario.Target) -> AsyncIterator[Session]:
     heard = scenario.Heard()
-    transport = StdioTransport(target.command[0], target.command[1:], keep_alive=False)
     mode = target.version or "2026-07-28" if target.mode == "modern" else target.mode
     older = target.mode == "legacy" and target.version not in (None, "2025-11-25")
-    async with Client(transport, mode=mode, auto_initialize=not older, **handlers(heard)) as client:
+    async with Client(transport_of(target), mode=mode, auto_initialize=not older, **handlers(heard)) as client:
         if older:
             await handshake(client, target.version)
         yield Session(client, heard)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import mcp_types as types
+import serving
 from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.tools import Tool
@@ -161,4 +162,4 @@ def complete(ref, argument, context):
 
 
 if __name__ == "__main__":
-    app.run(show_banner=False, log_level="ERROR")
+    serving.run(lambda: app.run(show_banner=False, log_level="ERROR"), app.http_app)

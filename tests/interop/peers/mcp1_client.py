@@ -9,6 +9,7 @@ from typing import Any
 
 import scenario
 from mcp import ClientSession, McpError, StdioServerParameters, stdio_client, types
+from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl
 
 INFO = types.Implementation(name="interop-mcp1", version="1.0.0")
@@ -124,11 +125,18 @@ async def handshake(session: ClientSession, version: str) -> types.InitializeRes
     return result
 
 
+def streams_of(target: scenario.Target) -> contextlib.AbstractAsyncContextManager[Any]:
+    if target.url:
+        return streamable_http_client(target.url)
+    return stdio_client(StdioServerParameters(command=target.command[0], args=target.command[1:]))
+
+
 @contextlib.asynccontextmanager
 async def connect(target: scenario.Target) -> AsyncIterator[Session]:
     heard = scenario.Heard()
-    command = StdioServerParameters(command=target.command[0], args=target.command[1:])
-    async with stdio_client(command) as streams, ClientSession(*streams, **handlers(heard)) as session:
+    async with streams_of(target) as (incoming, outgoing, *_), ClientSession(
+        incoming, outgoing, **handlers(heard)
+    ) as session:
         newest = target.version in (None, types.LATEST_PROTOCOL_VERSION)
         initialized = await (session.initialize() if newest else handshake(session, target.version))
         yield Session(session, initialized, heard)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import anyio
+import serving
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.fastmcp.exceptions import ToolError
 from mcp.types import Completion, SamplingMessage, TextContent
@@ -158,4 +159,4 @@ async def set_level(level: str) -> None:
 
 
 if __name__ == "__main__":
-    app.run()
+    serving.run(app.run, app.streamable_http_app)

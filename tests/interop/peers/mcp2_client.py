@@ -10,6 +10,7 @@ from typing import Any
 import mcp_types as types
 import scenario
 from mcp import Client, ClientSession, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -135,19 +136,25 @@ async def handshake(session: ClientSession, version: str) -> None:
     await session.send_notification(types.InitializedNotification())
 
 
+def transport_of(target: scenario.Target) -> contextlib.AbstractAsyncContextManager[Any]:
+    if target.url:
+        return streamable_http_client(target.url)
+    return stdio_client(StdioServerParameters(command=target.command[0], args=target.command[1:]))
+
+
 @contextlib.asynccontextmanager
 async def connect(target: scenario.Target) -> AsyncIterator[Session]:
     heard = scenario.Heard()
-    command = StdioServerParameters(command=target.command[0], args=target.command[1:])
+    transport = transport_of(target)
     if target.mode != "legacy":
         mode = "auto" if target.mode == "auto" else target.version or "2026-07-28"
-        async with Client(command, mode=mode, log_level="info", **handlers(heard)) as client:
+        async with Client(transport, mode=mode, log_level="info", **handlers(heard)) as client:
             yield Session(client, heard)
     elif target.version in (None, "2025-11-25"):
-        async with Client(command, mode="legacy", **handlers(heard)) as client:
+        async with Client(transport, mode="legacy", **handlers(heard)) as client:
             yield Session(client, heard)
     else:
-        async with stdio_client(command) as streams, ClientSession(*streams, **handlers(heard)) as session:
+        async with transport as streams, ClientSession(*streams, **handlers(heard)) as session:
             await handshake(session, target.version)
             yield Session(session, heard)
 

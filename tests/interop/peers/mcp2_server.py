@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import anyio
+import serving
 from mcp.server.mcpserver import Context, Elicit, ListRoots, MCPServer, Resolve, Sample
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
@@ -181,4 +182,4 @@ app._lowlevel_server.add_request_handler("resources/unsubscribe", UnsubscribeReq
 app._lowlevel_server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_level)
 
 if __name__ == "__main__":
-    app.run()
+    serving.run(app.run, app.streamable_http_app)

@@ -191,12 +191,13 @@ async function exercise(session, heard) {
 }
 
 function parseTarget() {
-    const options = { mode: { type: 'string' }, version: { type: 'string' } };
+    const options = { mode: { type: 'string' }, version: { type: 'string' }, url: { type: 'string' } };
     const { values, positionals } = parseArgs({ args: process.argv.slice(3), options, allowPositionals: true });
-    if (!['legacy', 'modern', 'auto'].includes(values.mode) || positionals.length === 0) {
-        throw new Error('usage: FOLDER --mode legacy|modern|auto [--version V] -- COMMAND...');
+    const { mode, version, url } = values;
+    if (!['legacy', 'modern', 'auto'].includes(mode) || (positionals.length === 0) === (url === undefined)) {
+        throw new Error('usage: FOLDER --mode legacy|modern|auto [--version V] --url URL | -- COMMAND...');
     }
-    return { command: positionals[0], args: positionals.slice(1), mode: values.mode, version: values.version };
+    return { command: positionals[0], args: positionals.slice(1), mode, version, url };
 }
 
 // The one JSON object is all that may reach stdout; an SDK that prints there is sent to stderr.

@@ -1,6 +1,6 @@
 """The exercise every Python client runs: each feature once, as a user would, and what was observed.
 
-A client program gives a `Session` over its own SDK; `main` connects it to the server command from the command line,
+A client program gives a `Session` over its own SDK; `main` connects it to the server that the command line names,
 walks the features and prints one JSON object `{feature: observed value}`. Only the standard library is used here.
 """
 
@@ -27,11 +27,13 @@ PERSON = {"name": "Ada", "age": 36}
 
 @dataclass
 class Target:
-    """The server to start and how to speak with it: `legacy`, `modern`, or `auto` to find out."""
+    """The server to start or to reach, and how to speak with it: `legacy`, `modern`, or `auto` to find out."""
 
     command: list[str]
     mode: str
     version: str | None
+    url: str | None = None
+    """Where the server is reached over HTTP; there is nothing to start then."""
 
 
 @dataclass
@@ -357,9 +359,12 @@ def parse_target() -> Target:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mode", choices=("legacy", "modern", "auto"), required=True)
     parser.add_argument("--version", default=None)
-    parser.add_argument("command", nargs="+")
+    parser.add_argument("--url", default=None)
+    parser.add_argument("command", nargs="*")
     options = parser.parse_args()
-    return Target(options.command, options.mode, options.version)
+    if bool(options.command) == bool(options.url):
+        parser.error("give the command that starts the server, or the --url of one that runs")
+    return Target(options.command, options.mode, options.version, options.url)
 
 
 def main(connect: Connect) -> None:

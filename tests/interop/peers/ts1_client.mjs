@@ -4,27 +4,26 @@ import { main, packagesOf } from './scenario.mjs';
 const load = packagesOf(process.argv[2]);
 const { Client } = load('@modelcontextprotocol/sdk/client/index.js');
 const { StdioClientTransport } = load('@modelcontextprotocol/sdk/client/stdio.js');
+const { StreamableHTTPClientTransport } = load('@modelcontextprotocol/sdk/client/streamableHttp.js');
 const types = load('@modelcontextprotocol/sdk/types.js');
 
 // The client always offers the newest revision it knows; the transport is the one place to offer an older one.
-class OlderRevision extends StdioClientTransport {
-    constructor(server, version) {
-        super(server);
-        this.version = version;
-        this.negotiated = undefined;
-    }
+const offering = (version, Transport) =>
+    class extends Transport {
+        negotiated = undefined;
 
-    setProtocolVersion(version) {
-        this.negotiated = version;
-    }
-
-    send(message, options) {
-        if (this.version && message.method === 'initialize') {
-            message = { ...message, params: { ...message.params, protocolVersion: this.version } };
+        setProtocolVersion(negotiated) {
+            super.setProtocolVersion?.(negotiated);
+            this.negotiated = negotiated;
         }
-        return super.send(message, options);
-    }
-}
+
+        send(message, options) {
+            if (version && message.method === 'initialize') {
+                message = { ...message, params: { ...message.params, protocolVersion: version } };
+            }
+            return super.send(message, options);
+        }
+    };
 
 function session(client, transport) {
     return {
@@ -58,7 +57,7 @@ function session(client, transport) {
     };
 }
 
-async function connect({ command, args, version }, heard) {
+async function connect({ command, args, version, url }, heard) {
     const client = new Client(
         { name: 'interop-ts1', version: '1.0.0' },
         { capabilities: { elicitation: {}, sampling: {}, roots: {} } }
@@ -73,7 +72,9 @@ async function connect({ command, args, version }, heard) {
     client.setNotificationHandler(types.ToolListChangedNotificationSchema, () => {
         heard.toolChanges.push('tools');
     });
-    const transport = new OlderRevision({ command, args }, version);
+    const transport = url
+        ? new (offering(version, StreamableHTTPClientTransport))(new URL(url))
+        : new (offering(version, StdioClientTransport))({ command, args });
     await client.connect(transport);
     return session(client, transport);
 }

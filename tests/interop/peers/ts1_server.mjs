@@ -1,9 +1,13 @@
 // The interop server, written with the TypeScript SDK 1.x.
+import { randomUUID } from 'node:crypto';
+
 import { packagesOf } from './scenario.mjs';
+import { listen, overHttp } from './serving.mjs';
 
 const load = packagesOf(process.argv[2]);
 const { McpServer, ResourceTemplate } = load('@modelcontextprotocol/sdk/server/mcp.js');
 const { StdioServerTransport } = load('@modelcontextprotocol/sdk/server/stdio.js');
+const { StreamableHTTPServerTransport } = load('@modelcontextprotocol/sdk/server/streamableHttp.js');
 const { completable } = load('@modelcontextprotocol/sdk/server/completable.js');
 const { SubscribeRequestSchema, UnsubscribeRequestSchema } = load('@modelcontextprotocol/sdk/types.js');
 const { z } = load('zod');
@@ -124,4 +128,11 @@ app.registerPrompt('greet', { argsSchema: greetArguments }, ({ name, style }) =>
     return { messages: [{ role: 'user', content: { type: 'text', text: greeting } }] };
 });
 
-await app.connect(new StdioServerTransport());
+if (overHttp) {
+    // One client, so one session: a server of this SDK is connected to one transport.
+    const transport = new StreamableHTTPServerTransport({ sessionIdGenerator: randomUUID });
+    await app.connect(transport);
+    listen((request, response) => transport.handleRequest(request, response));
+} else {
+    await app.connect(new StdioServerTransport());
+}

@@ -2,7 +2,7 @@
 import { main, packagesOf } from './scenario.mjs';
 
 const load = packagesOf(process.argv[2]);
-const { Client, LOG_LEVEL_META_KEY } = load('@modelcontextprotocol/client');
+const { Client, LOG_LEVEL_META_KEY, StreamableHTTPClientTransport } = load('@modelcontextprotocol/client');
 const { StdioClientTransport } = load('@modelcontextprotocol/client/stdio');
 
 function session(client) {
@@ -47,7 +47,7 @@ function session(client) {
     };
 }
 
-async function connect({ command, args, mode, version }, heard) {
+async function connect({ command, args, mode, version, url }, heard) {
     const negotiation = mode === 'modern' ? { pin: version ?? '2026-07-28' } : mode;
     const client = new Client(
         { name: 'interop-ts2', version: '1.0.0' },
@@ -67,7 +67,9 @@ async function connect({ command, args, mode, version }, heard) {
     client.setNotificationHandler('notifications/tools/list_changed', () => {
         heard.toolChanges.push('tools');
     });
-    await client.connect(new StdioClientTransport({ command, args }));
+    await client.connect(
+        url ? new StreamableHTTPClientTransport(new URL(url)) : new StdioClientTransport({ command, args })
+    );
     return session(client);
 }
 

@@ -1,14 +1,20 @@
 // The interop server, written with the TypeScript SDK 2.x: one factory serves both eras.
+import { randomUUID } from 'node:crypto';
+
 import { packagesOf } from './scenario.mjs';
+import { fromWeb, listen, overHttp } from './serving.mjs';
 
 const load = packagesOf(process.argv[2]);
 const {
     McpServer,
     ResourceTemplate,
+    WebStandardStreamableHTTPServerTransport,
     acceptedContent,
     completable,
+    createMcpHandler,
     inputRequired,
-    inputResponse
+    inputResponse,
+    isLegacyRequest
 } = load('@modelcontextprotocol/server');
 const { serveStdio } = load('@modelcontextprotocol/server/stdio');
 const { z } = load('zod');
@@ -20,6 +26,7 @@ const PERSON = z.object({ name: z.string(), age: z.number().int() });
 const subscribed = new Set();
 let cancelledCalls = 0;
 let touches = 0;
+let grown = false;
 
 const text = value => ({ content: [{ type: 'text', text: value }] });
 const asking = request => inputRequired({ inputRequests: { answer: request } });
@@ -88,11 +95,14 @@ function addAskingTools(app) {
     });
 }
 
+const addGrown = app => app.registerTool('grown', {}, () => text('grown'));
+
 function addTellingTools(app, era) {
     app.registerTool('touch', {}, async () => {
         touches += 1;
         const wanted = era === 'modern' || subscribed.has('test://counter');
-        if (wanted) await app.server.sendResourceUpdated({ uri: 'test://counter' });
+        if (perRequest(era)) modern.notify.resourceUpdated('test://counter');
+        else if (wanted) await app.server.sendResourceUpdated({ uri: 'test://counter' });
         return text('touched');
     });
     const entry = z.object({ level: z.string(), message: z.string() });
@@ -101,9 +111,12 @@ function addTellingTools(app, era) {
         return text('logged');
     });
     app.registerTool('grow', {}, () => {
-        app.registerTool('grown', {}, () => text('grown'));
+        grown = true;
+        if (perRequest(era)) modern.notify.toolsChanged();
+        else addGrown(app);
         return text('grew');
     });
+    if (grown) addGrown(app);
 }
 
 function addResources(app, era) {
@@ -140,6 +153,9 @@ function addPrompt(app) {
     });
 }
 
+// Over HTTP a stateless request has a server of its own: who listens is known to the handler alone.
+const perRequest = era => overHttp && era === 'modern';
+
 function makeServer({ era }) {
     const app = new McpServer(
         { name: 'interop', version: '1.0.0' },
@@ -153,4 +169,15 @@ function makeServer({ era }) {
     return app;
 }
 
-serveStdio(makeServer);
+const modern = createMcpHandler(makeServer, { legacy: 'reject' });
+
+if (overHttp) {
+    // The handler serves the older era without sessions, in which it cannot ask the client; a transport can.
+    const legacy = new WebStandardStreamableHTTPServerTransport({ sessionIdGenerator: randomUUID });
+    await makeServer({ era: 'legacy' }).connect(legacy);
+    const serve = async request =>
+        (await isLegacyRequest(request)) ? legacy.handleRequest(request) : modern.fetch(request);
+    listen(fromWeb(serve));
+} else {
+    serveStdio(makeServer);
+}

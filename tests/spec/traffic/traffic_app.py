@@ -286,7 +286,9 @@ def offer_asking_tools(app: Server) -> None:
 
     @app.tool
     async def ask_url(ctx: Context) -> str:
-        return (await ctx.elicit("Sign in", url="https://example.com/sign-in")).action
+        answer = await ctx.elicit("Sign in", url="https://example.com/sign-in", elicitation_id="sign-in")
+        await ctx.elicitation_complete("sign-in")
+        return answer.action
 
     @app.tool
     async def ask_forever(ctx: Context) -> str:

@@ -16,7 +16,6 @@ TASK_MODELS = {"Tasks", "Tasks1"}
 
 NEVER_SENT = {
     ("client", "notification", "notifications/progress"): "what answers for a client tells no progress",
-    ("server", "notification", "notifications/elicitation/complete"): "a server has no way to say it",
 }
 
 NOT_IN = {

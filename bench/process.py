@@ -1,0 +1,78 @@
+"""A contestant's process: started on the server's core, its complaints kept, and ended with all it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+
+from bench.contestants import Contestant
+from bench.machine import SERVER_CORE, pinned
+
+START_LIMIT = 60.0
+SILENCE_LIMIT = 60.0
+
+FEWEST_ANSWERS = 5
+"""A window lasts until this many answers came, however slow the server."""
+
+
+class BadAnswer(Exception):
+    """A server said something wrong, or nothing more."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Break off the block with TimeoutError when it takes longer than that."""
+
+    def expired(*_: object) -> None:
+        raise TimeoutError(f"no end within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class ServerProcess:
+    """The process of a contestant's server."""
+
+    def __init__(self, contestant: Contestant, arguments: Sequence[str], *, pipes: bool) -> None:
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        ends = subprocess.PIPE if pipes else subprocess.DEVNULL
+        with pinned(SERVER_CORE):
+            self.process = subprocess.Popen(
+                [*contestant.command, *arguments],
+                env={**os.environ, "NO_COLOR": "1", **contestant.environment},
+                stdin=ends,
+                stdout=ends,
+                stderr=self._complaints,
+                bufsize=0,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Tell the process id."""
+        return self.process.pid
+
+    def last_words(self) -> str:
+        """Give the last line the server complained with."""
+        self._complaints.seek(0)
+        lines = self._complaints.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "without a word")
+
+    def close(self) -> None:
+        """End the process and whatever it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+        for end in (self.process.stdin, self.process.stdout):
+            if end is not None:
+                end.close()
+        self._complaints.close()

@@ -1,0 +1,1 @@
+"""The scenarios over Streamable HTTP: their load generator, and what it finds out."""

@@ -1,0 +1,35 @@
+"""The link of those who ask without a session: no connection, no handshake, one exchange each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ferrule.protocol.crowd import CrowdSession
+from ferrule.protocol.era import Eras
+from ferrule.runtime.link import Link
+from ferrule.schema.methods import Method
+from ferrule.wire.channel import Channel, Origin
+
+
+class Crowd(Link):
+    """One link for everyone, since nothing is kept between their requests; making one for each would cost more."""
+
+    __slots__ = ()
+
+    def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> CrowdSession:
+        """Make the book-keeping of this link."""
+        return CrowdSession(eras, methods, origin, self)
+
+    def channel_lost(self, channel: Channel, error: Exception | None) -> None:
+        """Whoever asked is gone: what runs for it ends, and the others are not touched.
+
+        The channel that was opened stands for all of them: with it, the crowd is over.
+        """
+        if channel is self.channel:
+            self.close(error)
+            return
+        call = self.session.running.pop(id(channel), None)
+        if call is not None:
+            call.cancelled = True
+            call.reason = "the client closed the connection"
+            self._cancel(call)

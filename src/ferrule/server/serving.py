@@ -1,0 +1,181 @@
+"""Serving: the lifespan, the transports that run, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import SetupError
+from ferrule.server.changes import Changes
+from ferrule.server.links import Links
+from ferrule.server.settings import ServerSettings
+from ferrule.supervision.shutdown import Shutdown
+from ferrule.transports.contract import Listener as TransportListener
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+    from ferrule.transports.http.asgi import AsgiApp
+
+logger = logging.getLogger("ferrule.server")
+
+Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+
+LAST_GRACE = 1.0
+
+TRANSPORTS = {
+    "stdio": ("ferrule.transports.stdio", "Stdio"),
+    "http": ("ferrule.transports.http.listener", "Http"),
+    "streamable-http": ("ferrule.transports.http.listener", "Http"),
+    "sse": ("ferrule.transports.http.pair_listener", "Sse"),
+}
+"""The transports `run` knows by name; each is imported when it is first used."""
+
+
+class Serving:
+    """The serving half of a server."""
+
+    name: str
+    settings: ServerSettings
+    changes: Changes
+    links: Links
+
+    def __init__(self, lifespan: Lifespan | None) -> None:
+        self.lifespan_value: Any = None
+        self._lifespan = lifespan
+        self._lifespan_exit: contextlib.AsyncExitStack | None = None
+        self._users = 0
+        self._lock: asyncio.Lock | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._listeners: list[TransportListener] = []
+
+    async def enter(self) -> None:
+        """Start what the server needs while anyone uses it; every enter is matched by a leave."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._home is not loop:
+            self._lock, self._home = asyncio.Lock(), loop
+        async with self._lock:
+            self._users += 1
+            if self._users > 1:
+                return
+            self.changes.begin(loop)
+            try:
+                await self._enter_lifespan()
+            except BaseException:
+                self._users -= 1
+                self.changes.loop = None
+                raise
+
+    async def _enter_lifespan(self) -> None:
+        self._lifespan_exit = contextlib.AsyncExitStack()
+        if self._lifespan is not None:
+            manager = self._lifespan(self._whole())
+            if isinstance(manager, AsyncIterator):
+                manager = contextlib.asynccontextmanager(lambda: manager)()  # type: ignore[arg-type,return-value]
+            self.lifespan_value = await self._lifespan_exit.enter_async_context(manager)
+
+    async def leave(self) -> None:
+        """End what `enter` started, when the last user leaves."""
+        assert self._lock is not None
+        async with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._lifespan_exit is not None:
+                stack, self._lifespan_exit = self._lifespan_exit, None
+                self.lifespan_value = None
+                try:
+                    await stack.aclose()
+                finally:
+                    self.changes.loop = None
+
+    async def serve(self, *listeners: TransportListener) -> None:
+        """Serve one or several transports until they end or `stop` is called."""
+        await self.enter()
+        self._listeners.extend(listeners)
+        tasks = [asyncio.ensure_future(listener.serve(self._whole(), lambda: None)) for listener in listeners]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for listener in listeners:
+                self._listeners.remove(listener)
+            await self.leave()
+
+    async def drain(self, grace: float) -> None:
+        """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
+        await asyncio.gather(*(link.drain(grace) for link in self.links))
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Stop serving: let running calls end, then close every transport."""
+        within = self.settings.shutdown_grace if grace is None else grace
+        await asyncio.gather(*(listener.close(within) for listener in list(self._listeners)))
+
+    async def run_async(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve one transport by name, with signals that stop it in order."""
+        listener = _listener(transport, options)
+        if transport == "stdio" and sys.stdin is not None and sys.stdin.isatty():
+            sys.stderr.write(
+                f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.\n"
+            )
+        loop = asyncio.get_running_loop()
+        stopping: set[asyncio.Task[None]] = set()
+        with Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop()))):
+            await self.serve(listener)
+            if stopping:
+                await asyncio.wait(stopping)
+
+    def run(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve one transport by name until it ends or a signal comes; blocks."""
+        runner = asyncio.Runner(loop_factory=_loop_factory())
+        try:
+            runner.run(self.run_async(transport, **options))
+        finally:
+            _close(runner)
+
+    def asgi(self, path: str = "/mcp", **options: Any) -> AsgiApp:
+        """Give this server as an ASGI app, to serve or to mount; the options are those of `DoorSettings`."""
+        module = importlib.import_module("ferrule.transports.http.asgi")
+        made: AsgiApp = module.AsgiApp(self._whole(), self.settings.shutdown_grace, path=path, **options)
+        return made
+
+    def _whole(self) -> Server:
+        return self  # type: ignore[return-value]  # only a Server has this half
+
+
+def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
+    known = TRANSPORTS.get(transport)
+    if known is None:
+        raise SetupError(f"unknown transport {transport!r}: this version has {', '.join(TRANSPORTS)}")
+    module, name = known
+    factory = getattr(importlib.import_module(module), name)
+    return factory(**options)  # type: ignore[no-any-return]
+
+
+def _close(runner: asyncio.Runner) -> None:
+    """End what still runs, and leave behind what will not end: closing the runner would wait for it for ever."""
+    stuck = runner.get_loop().run_until_complete(_end_tasks())
+    if stuck:
+        logger.error("%d tasks ignore their cancellation and are left behind", stuck)
+    else:
+        runner.close()
+
+
+async def _end_tasks() -> int:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    return len((await asyncio.wait(tasks, timeout=LAST_GRACE))[1]) if tasks else 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

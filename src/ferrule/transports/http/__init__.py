@@ -1,0 +1,1 @@
+"""Streamable HTTP: one endpoint for clients of every protocol revision."""

@@ -1,0 +1,113 @@
+"""Takes connections from a listening socket, also when descriptors run out.
+
+Rule: a shortage costs neither the processor nor the log. Whoever waits in line is turned away with the descriptor kept
+in reserve, then accepting rests for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+logger = logging.getLogger("ferrule.http")
+
+BATCH = 64
+"""How many are accepted before other work has its turn."""
+REST = 0.25
+WARN_EVERY = 60.0
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class Accepting:
+    """Takes connections from one listening socket."""
+
+    def __init__(
+        self, listening: socket.socket, take: Callable[[socket.socket], None], refusal: Callable[[], bytes]
+    ) -> None:
+        self._listening = listening
+        self._take = take
+        self._refusal = refusal
+        self._loop = asyncio.get_running_loop()
+        self._reserve = _open_reserve()
+        self._resting: asyncio.TimerHandle | None = None
+        self._warned_at = -WARN_EVERY
+
+    def start(self) -> None:
+        """Accept from now on."""
+        self._resting = None
+        if self._reserve is None:
+            self._reserve = _open_reserve()
+        self._loop.add_reader(self._listening.fileno(), self._accept)
+
+    def stop(self) -> None:
+        """Accept nothing more, and close the socket."""
+        if self._resting is not None:
+            self._resting.cancel()
+        self._loop.remove_reader(self._listening.fileno())
+        self._listening.close()
+        self._give_reserve()
+
+    def _accept(self) -> None:
+        for _ in range(BATCH):
+            try:
+                accepted, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                self._run_short(error)
+                return
+            self._take(accepted)
+
+    def _run_short(self, error: OSError) -> None:
+        """Turn away who waits, with the reserve, and rest."""
+        now = self._loop.time()
+        if now - self._warned_at >= WARN_EVERY:
+            self._warned_at = now
+            advice = "; raise the limit of open files (ulimit -n)" if error.errno in SHORTAGES else ""
+            logger.warning("cannot accept connections: %s%s", error.strerror, advice)
+        if error.errno in SHORTAGES and self._reserve is not None:
+            self._give_reserve()
+            with suppress(OSError):
+                for _ in range(BATCH):
+                    turn_away(self._listening.accept()[0], self._refusal())
+            self._reserve = _open_reserve()
+        self._loop.remove_reader(self._listening.fileno())
+        self._resting = self._loop.call_later(REST, self.start)
+
+    def _give_reserve(self) -> None:
+        if self._reserve is not None:
+            os.close(self._reserve)
+            self._reserve = None
+
+
+def turn_away(accepted: socket.socket, refusal: bytes) -> None:
+    """Say one thing to a peer, without waiting, and close."""
+    say(accepted, refusal)
+    hang_up(accepted)
+
+
+def say(accepted: socket.socket, refusal: bytes) -> None:
+    """Send what fits into the socket, and that nothing follows."""
+    with suppress(OSError):
+        accepted.setblocking(False)
+        accepted.send(refusal)
+        accepted.shutdown(socket.SHUT_WR)
+
+
+def hang_up(accepted: socket.socket) -> None:
+    """Close a socket after reading what has come: unread, it would make the system take back what we said."""
+    with accepted, suppress(OSError):
+        accepted.recv(65536)
+
+
+def _open_reserve() -> int | None:
+    with suppress(OSError):
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    return None

@@ -1,0 +1,183 @@
+"""The way back of one request on a connection of our own engine."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ferrule.transports.http.parsing import Head
+
+if TYPE_CHECKING:
+    from ferrule.transports.http.connection import Connection
+
+access_logger = logging.getLogger("ferrule.http.access")
+
+WITHOUT_LENGTH = frozenset({204, 304})
+"""Answers that end with their head."""
+LARGE = 64 * 1024
+"""From this size on a body is handed over beside its head, since copying it would cost more."""
+
+
+class Answer(Struct, eq=False):
+    """The answer to one request; see `Responder`. It lets go of its connection when it is finished or lost."""
+
+    connection: Connection | None
+    head: Head
+    begun: bool = False
+    chunked: bool = False
+    lost: Callable[[], None] | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody can read the answer any more."""
+        return self.connection is None
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes were written and not taken by the peer yet."""
+        return 0 if self.connection is None else self.connection.backlog
+
+    def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
+        """Send a whole answer."""
+        connection = self.connection
+        if connection is None:
+            return
+        if self.begun:
+            raise RuntimeError("this answer has begun already")
+        # Who watches often holds this answer: letting go of it keeps the two from waiting for the garbage collector.
+        self.connection = self.lost = None
+        request, size = self.head, len(body)
+        # The way nearly every answer goes: one formatting, one write.
+        if request.plain and not connection.last and status not in WITHOUT_LENGTH and size < LARGE:
+            start = connection.ledger.starts[status]
+            connection.write(b"%b%bcontent-length: %d\r\n\r\n%b" % (start, head, size, body))
+        else:
+            length = b"" if status in WITHOUT_LENGTH else b"content-length: %d\r\n" % size
+            lines = (connection.ledger.starts[status], head, persistence(connection, request), length, b"\r\n")
+            connection.write(b"".join(lines))
+            if size and length and request.method != "HEAD":
+                connection.write(body)
+        connection.finished()
+
+    def begin(self, status: int, head: bytes) -> None:
+        """Start an answer of unknown length."""
+        connection = self.connection
+        if connection is None:
+            return
+        if self.begun:
+            raise RuntimeError("this answer has begun already")
+        self.begun = True
+        framing = b""
+        if self.head.old:
+            # HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
+            connection.last = True
+        elif status not in WITHOUT_LENGTH:
+            self.chunked = self.head.method != "HEAD"
+            framing = b"transfer-encoding: chunked\r\n"
+        lines = (connection.ledger.starts[status], head, persistence(connection, self.head), framing, b"\r\n")
+        connection.write(b"".join(lines))
+
+    def write(self, data: bytes) -> None:
+        """Send a part of the answer."""
+        connection = self.connection
+        # An empty chunk would end the answer.
+        if connection is None or not data:
+            return
+        if self.chunked:
+            connection.write(b"%x\r\n%b\r\n" % (len(data), data))
+        elif self.head.old and self.head.method != "HEAD":
+            connection.write(data)
+
+    def finish(self) -> None:
+        """End the answer."""
+        connection = self.connection
+        if connection is None:
+            return
+        self.connection = self.lost = None
+        if self.chunked:
+            connection.write(b"0\r\n\r\n")
+        connection.finished()
+
+    def abort(self) -> None:
+        """Cut the way: what was written and not taken is lost."""
+        connection, self.connection, self.lost = self.connection, None, None
+        if connection is not None:
+            connection.abort()
+
+    def watch(self, lost: Callable[[], None]) -> None:
+        """Call a function, once, if the peer goes away before the answer is finished; the last one given counts."""
+        self.lost = lost
+
+    def lose(self) -> None:
+        """Let go of a connection that is no more, and tell who watches."""
+        self.connection = None
+        lost, self.lost = self.lost, None
+        if lost is not None:
+            lost()
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the peer reads slower than we write."""
+        if self.connection is not None:
+            await self.connection.wait_writable()
+
+
+def persistence(connection: Connection, request: Head) -> bytes:
+    """Write the line that says whether the connection stays, where it needs saying."""
+    if connection.last:
+        return b"connection: close\r\n"
+    return b"connection: keep-alive\r\n" if request.old else b""
+
+
+class LoggedAnswer(Answer):
+    """An answer that leaves a line in the access log: neither the query nor any header is in it."""
+
+    started: float = 0.0
+    status: int = 0
+    before: int = 0
+
+    def __post_init__(self) -> None:
+        self.started = time.perf_counter()
+        self.before = self.connection.written if self.connection else 0
+
+    def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
+        """Send a whole answer."""
+        connection, self.status = self.connection, status
+        Answer.reply(self, status, head, body)
+        self._log(connection)
+
+    def begin(self, status: int, head: bytes) -> None:
+        """Start an answer of unknown length."""
+        self.status = status
+        Answer.begin(self, status, head)
+
+    def finish(self) -> None:
+        """End the answer."""
+        connection = self.connection
+        Answer.finish(self)
+        self._log(connection)
+
+    def abort(self) -> None:
+        """Cut the way: what was written and not taken is lost."""
+        connection = self.connection
+        Answer.abort(self)
+        self._log(connection)
+
+    def lose(self) -> None:
+        """Let go of a connection that is no more, and tell who watches."""
+        connection = self.connection
+        Answer.lose(self)
+        self._log(connection)
+
+    def _log(self, connection: Connection | None) -> None:
+        if connection is None:
+            return
+        spent = (time.perf_counter() - self.started) * 1000
+        sent = connection.written - self.before
+        request = self.head
+        access_logger.info(
+            "%s %s %d %d %.1f %s", request.method, request.path, self.status, sent, spent, connection.address
+        )

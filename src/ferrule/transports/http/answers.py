@@ -1,0 +1,48 @@
+"""The heads and bodies of HTTP answers, written once."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from ferrule.transports.http.message import Responder, header_lines
+from ferrule.wire.codec import encode
+from ferrule.wire.messages import ErrorObject, Failure
+
+ALWAYS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "script-src 'self'",
+}
+
+JSON_HEAD = header_lines({"Content-Type": "application/json", "Cache-Control": "no-store", **ALWAYS})
+STREAM_HEAD = header_lines(
+    {
+        "Content-Type": "text/event-stream",
+        "Cache-Control": "no-cache, no-transform",
+        "X-Accel-Buffering": "no",
+        **ALWAYS,
+    }
+)
+TEXT_HEAD = header_lines({"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store", **ALWAYS})
+EMPTY_HEAD = header_lines({"Cache-Control": "no-store", **ALWAYS})
+
+RETRY_AFTER = header_lines({"Retry-After": "1"})
+
+STATELESS_STATUSES = {
+    -32700: 400,
+    -32600: 400,
+    -32602: 400,
+    -32601: 404,
+    -32020: 400,
+    -32021: 400,
+    -32022: 400,
+}
+"""The status of an error in the stateless era; one from inside a handler is an answer like any other."""
+
+INVALID_REQUEST = -32600
+
+
+def refuse(responder: Responder, status: int, why: str, head: bytes = b"", code: int = INVALID_REQUEST) -> None:
+    """Refuse a request before anyone has read it: a status, and an error that belongs to no id."""
+    body = encode(Failure(UNSET, ErrorObject(code, why)))
+    responder.reply(status, JSON_HEAD + head, body)

@@ -1,0 +1,238 @@
+"""The same doors as an ASGI app, to live inside other people's applications.
+
+Rule: what `start` enters is left by the same task of the same event loop: lifespans of users rely on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+from ferrule.errors import SetupError
+from ferrule.supervision.scope import Scope
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.answers import refuse
+from ferrule.transports.http.asgi_answer import AsgiAnswer, Event, Patience, Receive, Send
+from ferrule.transports.http.doors import Doors
+from ferrule.transports.http.message import HttpRequest
+from ferrule.transports.http.settings import DoorSettings
+
+logger = logging.getLogger("ferrule.http")
+
+PATH_CHARACTERS = "/:@!$&'()*+,;=-._~"
+
+
+class AsgiApp:
+    """A server as an ASGI 3 application: serve it, or mount it anywhere; it starts when it is first needed."""
+
+    def __init__(self, acceptor: Acceptor, grace: float, **options: Any) -> None:
+        self._acceptor = acceptor
+        self._grace = grace
+        self._settings = _settings(options)
+        self._stay: Stay | None = None
+
+    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request, or the lifespan of the whole."""
+        kind = scope["type"]
+        if kind == "http":
+            stay = self._stay
+            if stay is None or not stay.ready or stay.loop is not asyncio.get_running_loop():
+                stay = await self._arrive()
+            await stay.serve(scope, receive, send)
+        elif kind == "lifespan":
+            await self._live(receive, send)
+        elif kind == "websocket":
+            # Closed before it is accepted: the server answers 403.
+            await receive()
+            await send({"type": "websocket.close", "code": 1000, "reason": "MCP is served over HTTP here"})
+        else:
+            raise SetupError(f"this ASGI app serves http and lifespan, not {kind}")
+
+    @asynccontextmanager
+    async def lifespan(self, outer: object = None) -> AsyncIterator[None]:
+        """Start and stop together with the application it is mounted in: `FastAPI(lifespan=mcp.lifespan)`."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.stop()
+
+    async def start(self) -> None:
+        """Get ready now, not at the first request; raises what the server's own lifespan raises."""
+        if self._stay is not None and self._stay.doors.draining:
+            self._stay = None
+        await self._arrive()
+
+    async def stop(self) -> None:
+        """Answer what runs, then release everything; whatever comes later is refused."""
+        if self._stay is not None and self._stay.ready:
+            await self._stay.end(self._grace)
+
+    async def _arrive(self) -> Stay:
+        stay = self._stay
+        if stay is None or stay.loop is not asyncio.get_running_loop():
+            if stay is not None and stay.loop.is_running():
+                raise SetupError("a server lives in one event loop at a time, and another one runs this ASGI app now")
+            stay = self._stay = Stay(self._acceptor, self._settings, stay)
+        try:
+            await stay.wait_ready()
+        except Exception:
+            # Whoever comes next tries again.
+            if self._stay is stay:
+                self._stay = None
+            raise
+        return stay
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except Exception as reason:
+            logger.exception("the server could not start")
+            await send({"type": "lifespan.startup.failed", "message": str(reason)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        try:
+            await self.stop()
+        except Exception as reason:
+            logger.exception("the server did not stop in order")
+            await send({"type": "lifespan.shutdown.failed", "message": str(reason)})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+
+
+class Stay:
+    """The doors in one event loop, from their start to their end."""
+
+    def __init__(self, acceptor: Acceptor, settings: DoorSettings, before: Stay | None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.doors = Doors(acceptor, settings, bound_to="")
+        self.ready = False
+        self._acceptor = acceptor
+        self._before = before
+        self._left = False
+        self._started = self.loop.create_future()
+        self._leaving = asyncio.Event()
+        self._patience = Patience(self.loop)
+        self._keeper = Scope(self.loop).spawn(self._keep())
+
+    async def _keep(self) -> None:
+        before, self._before = self._before, None
+        try:
+            if before is not None:
+                await before.leave_late()
+            await self.doors.start()
+        except Exception as reason:
+            self._left = True
+            self._started.set_exception(reason)
+            return
+        self.ready = True
+        self._started.set_result(None)
+        try:
+            # Where no lifespan tells of the end, the end of the loop does: it cancels this task.
+            await self._leaving.wait()
+        finally:
+            self._left = True
+            await self.doors.close()
+
+    async def wait_ready(self) -> None:
+        """Wait until requests can be handled; raises what kept us from it."""
+        await asyncio.wait([self._started])
+        self._started.result()
+
+    async def end(self, grace: float) -> None:
+        """Answer what runs, within `grace` seconds, then release everything."""
+        try:
+            await self.doors.drain(grace)
+        finally:
+            self._leaving.set()
+            await asyncio.wait([self._keeper])
+        self._keeper.result()
+
+    async def leave_late(self) -> None:
+        """Leave what was entered in a loop that was closed while its tasks still ran."""
+        if not self._left:
+            self._left = True
+            try:
+                await self._acceptor.leave()
+            except Exception:
+                logger.exception("what was started in a closed event loop did not end in order")
+
+    async def serve(self, scope: Event, receive: Receive, send: Send) -> None:
+        """Read a request, and stay with it until it is answered."""
+        doors = self.doors
+        request = _request(scope, doors)
+        answer = AsgiAnswer(request.method, receive, send, self._patience)
+        most = doors.settings.max_body_size
+        try:
+            request.body = await _read(receive, request.headers.get(b"content-length", b""), most)
+        except Gone:
+            return
+        except TooLarge:
+            refuse(answer, 413, f"Too large: the limit is {most} bytes")
+        else:
+            doors.handle(request, answer)
+        await answer.deliver()
+
+
+class Gone(Exception):
+    """The client went away in the middle of its request."""
+
+
+class TooLarge(Exception):
+    """A body is longer than the limit."""
+
+
+async def _read(receive: Receive, announced: bytes, most: int) -> bytes:
+    if announced.isdigit() and int(announced) > most:
+        raise TooLarge
+    parts, size, more = [], 0, True
+    while more:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise Gone
+        part, more = event.get("body", b""), event.get("more_body", False)
+        size += len(part)
+        if size > most:
+            raise TooLarge
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _request(scope: Event, doors: Doors) -> HttpRequest:
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        headers[name] = headers[name] + b", " + value.strip() if name in headers else value.strip()
+    client = scope.get("client")
+    return HttpRequest(
+        scope["method"],
+        _path(scope, doors),
+        scope.get("query_string", b"").decode("latin-1"),
+        headers,
+        address=str(client[0]) if client else "",
+        secure=scope.get("scheme") == "https",
+    )
+
+
+def _path(scope: Event, doors: Doors) -> str:
+    """Give the path below the place we are mounted at."""
+    path, root, own = scope["path"], scope.get("root_path", "").rstrip("/"), doors.settings.path
+    if root and (path == root or path.startswith(root + "/")):
+        path = path[len(root) :]
+    if path in ("", "/"):
+        # Mounted at our own path, the mount itself is what was meant: `api.mount("/mcp", app.asgi())`.
+        return own if root.endswith(own) else "/"
+    return path if path in doors.routes else quote(path, PATH_CHARACTERS)
+
+
+def _settings(options: dict[str, Any]) -> DoorSettings:
+    known = DoorSettings.__struct_fields__
+    for name in options:
+        if name not in known:
+            raise SetupError(f"asgi: unknown option {name!r}; the options are {', '.join(sorted(known))}")
+    return DoorSettings(**options)

@@ -1,0 +1,434 @@
+"""One connection: requests are read from it one at a time, and answered in their order.
+
+Rule 1: one request is in hand; what comes behind it waits in a bounded buffer, and reading stops when that is full.
+Rule 2: no timers of its own. A deadline is a number, looked at when the engine sweeps.
+Rule 3: a request whose head is byte for byte the last one's is not parsed again: clients repeat themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import cast
+
+from ferrule.transports.http.answering import Answer, access_logger
+from ferrule.transports.http.bodies import Body, ChunkedBody, SizedBody
+from ferrule.transports.http.ledger import RETRY_AFTER, Ledger
+from ferrule.transports.http.message import HttpRequest
+from ferrule.transports.http.parsing import CHUNKED, Head, Unacceptable, check_beginning, parse_again, parse_head
+
+logger = logging.getLogger("ferrule.http")
+
+IDLE, HEAD, BODY, BUSY, LINGER, CLOSED = range(6)
+"""What a connection is at: between requests, in a head, in a body, being answered, throwing away, gone."""
+
+NEVER = math.inf
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+MAX_WAITING = 16 * 1024
+"""How much may wait behind the request in hand before reading stops."""
+BURST = 32
+"""How many waiting requests are answered before other connections have their turn."""
+MAX_BLANK_LINES = 4
+MAX_KEPT_HEAD = 2048
+LINGER_BYTES = 1024 * 1024
+LINGER_TIME = 5.0
+HALF_CLOSED_GRACE = 1.0
+"""How long an answer may still take after the peer has ended its side: it may be gone, or may only have said all."""
+
+NO_HEAD = Head(b"", "", "", "", {}, 0, False, False, False, False)
+"""Stands where no head is kept."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection to a client."""
+
+    __slots__ = (
+        "_advancing",
+        "_answer",
+        "_at",
+        "_body",
+        "_body_end",
+        "_buffer",
+        "_deadline",
+        "_ended",
+        "_fresh",
+        "_give_up",
+        "_head",
+        "_held",
+        "_kept",
+        "_kept_size",
+        "_loop",
+        "_next_turn",
+        "_paused",
+        "_phase",
+        "_stuck_at",
+        "_taken",
+        "_thrown",
+        "_transport",
+        "_waiters",
+        "address",
+        "last",
+        "ledger",
+        "written",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, ledger: Ledger, loop: asyncio.AbstractEventLoop) -> None:
+        self.ledger = ledger
+        self._loop = loop
+        self.address = ""
+        self.last = False
+        """Whether the connection ends after the answer in hand."""
+        self.written = 0
+        self._phase = IDLE
+        self._deadline = NEVER
+        self._fresh = True
+        self._buffer = b""
+        self._at = 0
+        self._held = self._thrown = 0
+        self._head = self._kept = NO_HEAD
+        self._kept_size = 0
+        self._body: Body | None = None
+        self._body_end = NEVER
+        self._answer: Answer | None = None
+        self._advancing = self._next_turn = False
+        self._ended = False
+        self._give_up: asyncio.TimerHandle | None = None
+        self._paused = False
+        self._waiters: list[asyncio.Future[None]] | None = None
+        self._taken = -1
+        self._stuck_at = NEVER
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the way to the peer."""
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        self._deadline = self.ledger.clock + self.ledger.settings.head_timeout
+        self.ledger.admit(self)
+        if self.ledger.draining:
+            self._close()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes from the peer."""
+        phase = self._phase
+        if phase == IDLE:
+            head = self._kept
+            if len(data) != self._kept_size or not data.startswith(head.raw):
+                head = self._parse_again(data)
+            if head is not NO_HEAD:
+                self._start(head, data[len(head.raw) :])
+                return
+        if phase < LINGER:
+            self._buffer = self._buffer + data if self._buffer else data
+            if phase == BUSY:
+                self._settle()
+            else:
+                self._advance()
+        elif phase == LINGER:
+            self._thrown += len(data)
+            if self._thrown > LINGER_BYTES:
+                self._close()
+
+    def eof_received(self) -> bool:
+        """Note that the peer sends nothing more; tells whether we may still answer."""
+        self._ended = True
+        if self.ledger.secure:
+            # TLS has no half-closed connections.
+            return False
+        if self._phase == HEAD:
+            return self._next_turn or self._waiters is not None
+        if self._answer is None or self._answer.begun:
+            return False
+        self.last = not self._buffer
+        self._give_up = self._loop.call_later(HALF_CLOSED_GRACE, self._leave)
+        return True
+
+    def _leave(self) -> None:
+        """Stop waiting for the answer to a peer that ended its side, if that is still the one in hand."""
+        if self._phase == BUSY:
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget everything, and tell who was about to answer."""
+        answer, self._answer = self._answer, None
+        self._phase = CLOSED
+        self._buffer, self._at, self._body = b"", 0, None
+        self._kept, self._kept_size = NO_HEAD, 0
+        self._settle()
+        if self._give_up is not None:
+            self._give_up.cancel()
+        self.ledger.forget(self)
+        self.resume_writing()
+        if answer is not None:
+            try:
+                answer.lose()
+            except Exception:
+                logger.exception("could not tell of a lost peer")
+
+    def pause_writing(self) -> None:
+        """Note that the peer reads slower than we write."""
+        self._waiters = []
+        # Without a kept head every request goes the long way, where it waits until the peer reads.
+        self._kept, self._kept_size = NO_HEAD, 0
+
+    def resume_writing(self) -> None:
+        """Wake who waits for the peer."""
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._phase < BUSY and self._buffer:
+            self._advance()
+
+    # What an answer uses.
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes were written and not taken by the peer yet."""
+        return self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+        self.written += len(data)
+        self._transport.write(data)
+
+    def finished(self) -> None:
+        """Go on to the next request: the answer in hand is written."""
+        self._answer = None
+        if self.last:
+            # Closing with bytes unread would make the system take back what the peer has not read yet.
+            if self._at < len(self._buffer):
+                self._linger()
+            else:
+                self._close()
+            return
+        self._phase = IDLE
+        self._deadline = self.ledger.idle_until
+        if self._buffer and not self._advancing:
+            self._advance()
+
+    def abort(self) -> None:
+        """Cut the connection; what was not taken is lost."""
+        self._transport.abort()
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the peer reads slower than we write."""
+        while self._waiters is not None and self._phase != CLOSED:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    # Reading requests.
+
+    def _advance(self) -> None:
+        """Answer what waits in the buffer, as far as it is whole."""
+        if self._advancing or self._phase >= BUSY:
+            return
+        self._advancing, self._next_turn = True, False
+        try:
+            for _ in range(BURST):
+                if not self._step():
+                    break
+            else:
+                self._next_turn = True
+                self._loop.call_soon(self._advance)
+        except Unacceptable as reason:
+            self._refuse(reason)
+        finally:
+            self._advancing = False
+        self._settle()
+
+    def _step(self) -> bool:
+        """Start the next request if it is whole; tells whether another may wait behind it."""
+        if self._phase >= BUSY or self._waiters is not None:
+            return False
+        if self._phase == BODY:
+            head, content = self._head, self._read_body()
+        else:
+            found = self._read_head()
+            if found is None:
+                return False
+            head, content = found, self._open_body(found)
+        if content is None:
+            return False
+        self._body, self._head, self._fresh = None, NO_HEAD, False
+        self._keep(head)
+        self._start(head, content)
+        return self._phase == IDLE and self._at < len(self._buffer)
+
+    def _read_head(self) -> Head | None:
+        buffer, at = self._buffer, self._at
+        kept = self._kept
+        head = kept if self._kept_size and buffer.startswith(kept.raw, at) else parse_again(kept, buffer, at)
+        if head is not None:
+            self._at = at + len(head.raw)
+            return head
+        limit = at + 2 * MAX_BLANK_LINES
+        while buffer.startswith(b"\r\n", at):
+            at += 2
+            if at > limit:
+                raise Unacceptable(400, "empty lines instead of a request")
+        self._at = at
+        settings = self.ledger.settings
+        end = buffer.find(b"\r\n\r\n", at, at + settings.max_head_size) + 4
+        if end < 4:
+            if at < len(buffer):
+                check_beginning(buffer[at : at + settings.max_head_size + 1], settings.max_head_size)
+            return None
+        self._at = end
+        return parse_head(buffer[at:end], settings.max_headers)
+
+    def _open_body(self, head: Head) -> bytes | None:
+        """Give the body if it has come whole, or make ready for the rest of it."""
+        ledger, length, at = self.ledger, head.length, self._at
+        if length > ledger.max_body_size:
+            raise Unacceptable(413, f"the body is longer than {ledger.max_body_size} bytes")
+        if CHUNKED < length <= len(self._buffer) - at:
+            self._at = at + length
+            return self._buffer[at : self._at]
+        if head.expects_continue and at == len(self._buffer):
+            self.write(CONTINUE)
+        self._head = head
+        self._body = ChunkedBody(ledger.max_body_size) if length == CHUNKED else SizedBody(length)
+        self._body_end = ledger.clock + ledger.settings.max_body_time
+        self._phase = BODY
+        return self._read_body()
+
+    def _read_body(self) -> bytes | None:
+        body = cast("Body", self._body)
+        self._at = body.feed(self._buffer, self._at)
+        if body.done:
+            return bytes(body.content)
+        settings = self.ledger.settings
+        # A body may stand still for a while, and in all it has as much time as it has earned by coming.
+        earned = self._body_end - settings.max_body_time + len(body.content) / settings.min_body_rate
+        self._deadline = min(min(self.ledger.clock, earned) + settings.body_timeout, self._body_end)
+        return None
+
+    def _parse_again(self, data: bytes) -> Head:
+        """Give the head of exactly one whole request that differs from the last in its length only, or NO_HEAD."""
+        head = parse_again(self._kept, data, 0)
+        if head is None or len(data) != len(head.raw) + head.length or head.length > self.ledger.max_body_size:
+            return NO_HEAD
+        self._kept, self._kept_size = head, len(data)
+        return head
+
+    def _keep(self, head: Head) -> None:
+        if head is not self._kept and head.length != CHUNKED and not head.expects_continue:
+            small = len(head.raw) <= MAX_KEPT_HEAD
+            self._kept, self._kept_size = (head, len(head.raw) + head.length) if small else (NO_HEAD, 0)
+
+    def _start(self, head: Head, body: bytes) -> None:
+        ledger = self.ledger
+        self._phase = BUSY
+        self._deadline = NEVER
+        if not head.keep_alive:
+            self.last = True
+        answer = self._answer = ledger.new_answer(self, head)
+        request = HttpRequest(head.method, head.path, head.query, head.headers, body, self.address, ledger.secure)
+        try:
+            ledger.handle(request, answer)
+        except Exception:
+            logger.exception("failed on %s %s", head.method, head.path)
+            if answer.begun:
+                answer.abort()
+            else:
+                answer.reply(500, b"")
+
+    def _settle(self) -> None:
+        """Count what is held, and read on only while there is room for it."""
+        if self._at:
+            self._buffer, self._at = self._buffer[self._at :], 0
+        ledger, waiting = self.ledger, len(self._buffer)
+        held = waiting + (len(self._body.content) if self._body else 0)
+        ledger.held += held - self._held
+        self._held = held
+        if waiting and self._phase == IDLE:
+            self._phase = HEAD
+            self._deadline = ledger.clock + ledger.settings.head_timeout
+        blocked = self._phase == BUSY or self._waiters is not None
+        if blocked and self._phase == HEAD:
+            # Their turn to read: the write timeout watches over that.
+            self._deadline = NEVER
+        self._read_on(not (blocked and waiting > MAX_WAITING))
+        if self._ended and self._phase < BUSY and not blocked and not self._next_turn:
+            self._close()
+        elif held > MAX_WAITING and ledger.held > ledger.settings.max_buffered:
+            self._shed()
+
+    def _read_on(self, on: bool) -> None:
+        if self._paused == on and self._phase != CLOSED:
+            self._paused = not on
+            if on:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _shed(self) -> None:
+        if self._phase == BUSY:
+            self.last = True
+            self._buffer = b""
+            self._settle()
+        else:
+            self._refuse(Unacceptable(503, "too many requests are being read", RETRY_AFTER))
+
+    # Endings.
+
+    def _refuse(self, reason: Unacceptable) -> None:
+        """Answer with an error, and end the connection: nobody knows where the next request would begin."""
+        ledger = self.ledger
+        self.write(ledger.refusal(reason.status, str(reason), reason.head))
+        if ledger.settings.access_log:
+            access_logger.info("- - %d 0 0 %s", reason.status, self.address)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Throw away a bounded rest of what the peer sends, then close."""
+        self._phase = LINGER
+        self._deadline = self.ledger.clock + LINGER_TIME
+        self._buffer, self._at, self._body = b"", 0, None
+        self._settle()
+        if self._ended:
+            self._close()
+        elif self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _close(self) -> None:
+        """End the connection once what was written is taken."""
+        if self._phase != CLOSED:
+            self._phase = CLOSED
+            self._deadline = NEVER
+            self._transport.close()
+
+    def drain(self) -> None:
+        """End the connection, after the answer to the request that has begun to come."""
+        if self._phase == IDLE:
+            self._close()
+        self.last = True
+
+    def sweep(self, now: float) -> None:
+        """Look at the deadlines."""
+        backlog = self._transport.get_write_buffer_size()
+        if backlog:
+            taken = self.written - backlog
+            if taken != self._taken:
+                self._taken = taken
+                self._stuck_at = now + self.ledger.settings.write_timeout
+            elif now >= self._stuck_at:
+                self.abort()
+                return
+        if now >= self._deadline:
+            self._expire()
+
+    def _expire(self) -> None:
+        if self._phase == LINGER or (self._phase == IDLE and not self._fresh):
+            self._close()
+        elif self._phase == BODY:
+            self._refuse(Unacceptable(408, "the body did not come in time"))
+        elif self._phase < BODY:
+            self._refuse(Unacceptable(408, "the request did not come in time"))

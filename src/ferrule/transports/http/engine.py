@@ -1,0 +1,138 @@
+"""The HTTP/1.1 server: sockets, the sweep over deadlines, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+
+from ferrule.supervision.scope import Scope
+from ferrule.transports.http.accepting import Accepting, hang_up, say
+from ferrule.transports.http.binding import listen, tls_context
+from ferrule.transports.http.connection import Connection
+from ferrule.transports.http.ledger import RETRY_AFTER, Ledger
+from ferrule.transports.http.message import Handle
+from ferrule.transports.http.settings import EngineSettings
+from ferrule.wire.codec import MAX_MESSAGE_SIZE
+
+logger = logging.getLogger("ferrule.http")
+
+LONGEST_PERIOD = 1.0
+SHORTEST_PERIOD = 0.02
+TLS_SHUTDOWN_TIME = 5.0
+LAST_GRACE = 1.0
+MAX_TURNED_AWAY = 64
+
+
+class Engine:
+    """Serves HTTP/1.1 requests by one function."""
+
+    def __init__(
+        self, handle: Handle, settings: EngineSettings | None = None, *, max_body_size: int = MAX_MESSAGE_SIZE
+    ) -> None:
+        self._settings = settings or EngineSettings()
+        self._context = tls_context(self._settings)
+        self._ledger = Ledger(handle, self._settings, max_body_size)
+        self._accepting: list[Accepting] = []
+        self._turned_away: deque[socket.socket] = deque()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._period = _sweep_period(self._settings)
+        self.address = ("", 0)
+        """Where it listens: host and port, once started."""
+
+    async def start(self) -> None:
+        """Listen, and serve whoever comes; raises CarrierError."""
+        self._loop = asyncio.get_running_loop()
+        self._scope = Scope(self._loop)
+        sockets = await listen(self._settings)
+        self.address = sockets[0].getsockname()[:2]
+        self._sweep()
+        for each in sockets:
+            accepting = Accepting(each, self._take, self._no_room)
+            accepting.start()
+            self._accepting.append(accepting)
+
+    def stop(self) -> None:
+        """Accept nobody new, close idle connections, and let the others end with the answer they wait for."""
+        self._ledger.draining = True
+        self._stop_accepting()
+        for connection in list(self._ledger.connections):
+            connection.drain()
+
+    async def drain(self, grace: float) -> None:
+        """Stop, and cut what is not answered within `grace` seconds."""
+        self.stop()
+        await self._ledger.wait_empty(grace)
+        await self.close()
+
+    async def close(self) -> None:
+        """Cut every connection and release everything; harmless when called again."""
+        self._stop_accepting()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+            await self._scope.close()
+        for connection in list(self._ledger.connections):
+            connection.abort()
+        # A transport reports its end in a later turn of the loop.
+        await self._ledger.wait_empty(LAST_GRACE)
+
+    def _stop_accepting(self) -> None:
+        while self._accepting:
+            self._accepting.pop().stop()
+        self._hang_up(0)
+
+    def _take(self, accepted: socket.socket) -> None:
+        ledger = self._ledger
+        if len(ledger.connections) + len(ledger.arriving) >= self._settings.max_connections:
+            say(accepted, self._no_room())
+            # Closed a little later, so that a request under way does not run into a closed door before it reads ours.
+            self._turned_away.append(accepted)
+            self._hang_up(MAX_TURNED_AWAY)
+            return
+        connection = Connection(ledger, self._loop)
+        ledger.arriving.add(connection)
+        self._scope.spawn(self._attach(connection, accepted))
+
+    def _no_room(self) -> bytes:
+        # A peer that begins with the TLS handshake could not read it.
+        return b"" if self._context else self._ledger.refusal(503, "too many connections", RETRY_AFTER)
+
+    def _hang_up(self, but: int) -> None:
+        while len(self._turned_away) > but:
+            hang_up(self._turned_away.popleft())
+
+    async def _attach(self, connection: Connection, accepted: socket.socket) -> None:
+        times: dict[str, float] = {}
+        if self._context:
+            times = {
+                "ssl_handshake_timeout": self._settings.head_timeout,
+                "ssl_shutdown_timeout": TLS_SHUTDOWN_TIME,
+            }
+        try:
+            accepted.setblocking(False)
+            await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._context, **times)
+        except OSError:
+            # The peer went away, or does not speak TLS: its own affair.
+            accepted.close()
+        finally:
+            self._ledger.arriving.discard(connection)
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        self._sweeping = self._loop.call_later(self._period, self._sweep)
+        self._ledger.tick(now + self._period)
+        for connection in list(self._ledger.connections):
+            try:
+                connection.sweep(now)
+            except Exception:
+                # All limits of time hang on this loop: no single connection may end it.
+                logger.exception("could not look after a connection")
+        self._hang_up(0)
+
+
+def _sweep_period(settings: EngineSettings) -> float:
+    """Give how often to look at deadlines: often enough that the shortest one is kept to about a quarter."""
+    times = (settings.head_timeout, settings.body_timeout, settings.idle_timeout, settings.write_timeout)
+    return max(SHORTEST_PERIOD, min(LONGEST_PERIOD, min(times) / 4))

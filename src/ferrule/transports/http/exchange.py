@@ -1,0 +1,136 @@
+"""The way back of one POST: JSON until something streams, then server-sent events.
+
+Rule 1: the status is decided before anything is streamed, so what refuses a request comes before the first event.
+Rule 2: the last thing an exchange sends is its answer; after it, and after the client is gone, it sends nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ferrule.transports.http.answers import JSON_HEAD, STATELESS_STATUSES, STREAM_HEAD
+from ferrule.transports.http.message import Responder
+from ferrule.transports.http.pulse import Living, Pulse
+from ferrule.transports.http.settings import DoorSettings
+from ferrule.wire.channel import Receiver
+from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
+from ferrule.wire.messages import Failure, Message, Notification, Success
+
+COMMENT = b":\n\n"
+
+
+def written(message: Message | Sequence[Message], max_size: int) -> bytes:
+    """Encode a message or a batch; raises EncodeError."""
+    try:
+        body = write(message)
+    except UNWRITABLE as reason:
+        raise unwritable(reason) from None
+    if len(body) > max_size:
+        raise too_long(len(body), max_size)
+    return body
+
+
+class Everyone:
+    """Stands for all who ask without a session: there is no way to tell them anything, only that it is over."""
+
+    __slots__ = ()
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Nobody hears what is said to all."""
+
+    async def wait_writable(self) -> None:
+        """Nothing is written."""
+
+    def close(self, reason: str = "") -> None:
+        """Exchanges end one by one."""
+
+
+class Exchange:
+    """The way back of one request of the stateless era; a client that goes away has cancelled it."""
+
+    __slots__ = ("_head", "_pulse", "_receiver", "_responder", "_settings", "_streaming", "bucket", "open")
+
+    def __init__(
+        self, receiver: Receiver, responder: Responder, head: bytes, settings: DoorSettings, pulse: Pulse
+    ) -> None:
+        self._receiver = receiver
+        self._responder = responder
+        self._head = head
+        self._settings = settings
+        self._pulse = pulse
+        self._streaming = False
+        self.open = True
+        self.bucket: set[Living] | None = None
+        if settings.response != "json":
+            pulse.young.add(self)
+        responder.watch(self.lost)
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Answer, or stream what comes before the answer."""
+        if not self.open:
+            return
+        body = written(message, self._settings.max_body_size)
+        kind = type(message)
+        if kind is Success or kind is list:
+            self._answer(200, body)
+        elif kind is Failure:
+            self._answer(STATELESS_STATUSES.get(message.error.code, 200), body)  # type: ignore[union-attr]
+        elif kind is Notification and self._settings.response != "json":
+            self.begin_stream()
+            self._event(body)
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.open = False
+        responder = self._responder
+        if self._streaming:
+            self._pulse.ended(self)
+            responder.write(b"data: %b\n\n" % body)
+            responder.finish()
+            return
+        self._pulse.answered(self)
+        if self._settings.response == "sse" and status == 200:
+            responder.reply(status, STREAM_HEAD + self._head, b"data: %b\n\n" % body)
+            return
+        responder.reply(status, JSON_HEAD + self._head if self._head else JSON_HEAD, body)
+
+    def begin_stream(self) -> None:
+        """Answer with a stream from here on."""
+        if not self._streaming and self.open:
+            self._streaming = True
+            self._pulse.answered(self)
+            self._pulse.streams(self)
+            self._responder.begin(200, STREAM_HEAD + self._head)
+
+    def _event(self, body: bytes) -> None:
+        responder = self._responder
+        responder.write(b"data: %b\n\n" % body)
+        if responder.backlog > self._settings.max_stream_backlog + len(body):
+            responder.abort()
+            self.lost()
+
+    def beat(self) -> None:
+        """Show a silent stream's reader, and whatever stands between, that we live."""
+        if self._responder.backlog == 0:
+            self._responder.write(COMMENT)
+
+    def lost(self) -> None:
+        """Learn that nobody reads the answer any more: the request is cancelled."""
+        if self.open:
+            self.open = False
+            self._pulse.answered(self)
+            self._pulse.ended(self)
+            self._receiver.channel_lost(self, None)
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the client reads slower than we write; where nothing is written, let others run."""
+        if self._streaming and self.open:
+            await self._responder.wait_writable()
+        else:
+            await asyncio.sleep(0)
+
+    def close(self, reason: str = "") -> None:
+        """End the exchange without an answer."""
+        if self.open:
+            self._responder.abort()
+            self.lost()

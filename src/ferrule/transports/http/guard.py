@@ -1,0 +1,150 @@
+"""Who may come in at all: origin, host, content type, what the client accepts.
+
+Rule: names are compared exactly; nothing here matches by prefix, suffix or pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import TypeVar
+
+from msgspec import Struct
+
+from ferrule.transports.http.message import NAME_CHARACTERS, HttpRequest, header_lines
+from ferrule.transports.http.settings import DoorSettings
+
+V = TypeVar("V")
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+ANYONE = "*"
+
+JSON, EVENTS = "application/json", "text/event-stream"
+
+MOST_REMEMBERED = 1024
+EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After"
+PREFLIGHT_HEADERS = (
+    "Content-Type, Accept, Authorization, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name"
+)
+PREFLIGHT_AGE = "600"
+
+
+class Verdict(Struct, frozen=True):
+    """Whether a request may come in, and what its answer must say for a browser to read it."""
+
+    status: int = 0
+    why: str = ""
+    head: bytes = b""
+
+
+class Remembering(dict[bytes, V]):
+    """Judges a header's value once: clients send the same ones over and over, attackers fill no memory."""
+
+    def __init__(self, judge: Callable[[str], V]) -> None:
+        super().__init__()
+        self._judge = judge
+
+    def __missing__(self, value: bytes) -> V:
+        if len(self) >= MOST_REMEMBERED:
+            self.clear()
+        verdict = self[value] = self._judge(value.decode("latin-1"))
+        return verdict
+
+
+class Guard:
+    """Judges the head of every request."""
+
+    def __init__(self, settings: DoorSettings, bound_to: str) -> None:
+        self._origins = frozenset(settings.allowed_origins)
+        self._hosts: frozenset[str] | None = None
+        if settings.allowed_hosts is not None:
+            self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+        elif _is_loopback(bound_to):
+            self._hosts = LOOPBACK_NAMES | {bound_to}
+        self._knows_hosts = self._hosts is not None and ANYONE not in self._hosts
+        self._verdicts: dict[tuple[bytes, bytes | None, bool], Verdict] = {}
+        self.is_json = Remembering(_is_json)
+        self.takes_both = Remembering(lambda accept: _accepts(accept, JSON) and _accepts(accept, EVENTS))
+        self.takes_events = Remembering(lambda accept: _accepts(accept, EVENTS))
+
+    def judge(self, request: HttpRequest) -> Verdict:
+        """Judge where a request is meant for and which page sent it."""
+        headers = request.headers
+        key = (headers.get(b"host", b""), headers.get(b"origin"), request.secure)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            if len(self._verdicts) >= MOST_REMEMBERED:
+                self._verdicts.clear()
+            verdict = self._verdicts[key] = self._look(*key)
+        return verdict
+
+    def _look(self, host: bytes, origin: bytes | None, secure: bool) -> Verdict:
+        named = host.decode("latin-1").lower()
+        if self._hosts is not None and not self._is_for_us(named):
+            return Verdict(403, "Forbidden: this server is not known by that Host; see allowed_hosts")
+        if origin is None:
+            return Verdict()
+        page = origin.decode("latin-1")
+        # Where any Host will do, a page of the same name may be one that was rebound to our address.
+        same = f"{'https' if secure else 'http'}://{named}" if self._knows_hosts else None
+        if page != same and page not in self._origins and ANYONE not in self._origins:
+            return Verdict(403, "Forbidden: pages of this Origin may not call this server; see allowed_origins")
+        if not page.isascii() or not page.isprintable():
+            return Verdict(403, "Forbidden: malformed Origin")
+        allowed = {"Access-Control-Allow-Origin": page, "Access-Control-Expose-Headers": EXPOSED, "Vary": "Origin"}
+        return Verdict(head=header_lines(allowed))
+
+    def _is_for_us(self, host: str) -> bool:
+        assert self._hosts is not None
+        name, colon, port = host.rpartition(":")
+        if not colon or host.endswith("]"):
+            name = host
+        elif not port.isdecimal() or not port.isascii():
+            return False
+        return host in self._hosts or name in self._hosts or ANYONE in self._hosts
+
+    def preflight(self, request: HttpRequest, methods: str) -> bytes:
+        """Give what a browser wants to know before it sends the request proper."""
+        wanted = request.headers.get(b"access-control-request-headers", b"").decode("latin-1")
+        names = [name.strip() for name in wanted.split(",")]
+        mirrored = [n for n in names if n.lower().startswith("mcp-param-") and NAME_CHARACTERS.issuperset(n)]
+        return header_lines(
+            {
+                "Access-Control-Allow-Methods": methods,
+                "Access-Control-Allow-Headers": ", ".join([PREFLIGHT_HEADERS, *mirrored[:32]]),
+                "Access-Control-Max-Age": PREFLIGHT_AGE,
+            }
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return address == "localhost" or ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_json(content_type: str) -> bool:
+    kind, *parameters = (part.strip() for part in content_type.lower().split(";"))
+    pairs = (parameter.partition("=") for parameter in parameters)
+    charsets = [value.strip().strip('"') for name, _, value in pairs if name.strip() == "charset"]
+    return kind == JSON and all(charset in ("utf-8", "utf8") for charset in charsets)
+
+
+def _accepts(accept: str, kind: str) -> bool:
+    """Whether an Accept header allows a media type: the most specific range that matches decides."""
+    if not accept:
+        return True
+    family = kind.partition("/")[0]
+    best, verdict = -1, False
+    for entry in accept.lower().split(","):
+        name, *parameters = (part.strip() for part in entry.split(";"))
+        rank = {kind: 2, f"{family}/*": 1, "*/*": 0}.get(name, -1)
+        if rank > best:
+            best, verdict = rank, not any(_is_zero(parameter) for parameter in parameters)
+    return verdict
+
+
+def _is_zero(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    return name.strip() == "q" and value.strip().strip("0") in ("", ".")

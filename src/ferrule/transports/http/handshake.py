@@ -1,0 +1,168 @@
+"""The door of the handshake era: sessions, POST and its streams, the GET stream, DELETE, resuming."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import UNSET
+
+from ferrule.protocol.handshake import HEADERLESS
+from ferrule.supervision.scope import Scope
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.http import mirror
+from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, refuse
+from ferrule.transports.http.exchange import Everyone, Exchange
+from ferrule.transports.http.guard import Guard
+from ferrule.transports.http.message import Headers, HttpRequest, Responder
+from ferrule.transports.http.session import NO_SESSION, Opening, SessionExchange
+from ferrule.transports.http.sessions import Open, Sessions
+from ferrule.transports.http.streams import Streaming
+from ferrule.wire.channel import Origin, Receiver
+from ferrule.wire.codec import Unreadable, decode, encode
+from ferrule.wire.messages import ErrorObject, Failure
+
+SESSION_FIELD, LAST_EVENT_FIELD = b"mcp-session-id", b"last-event-id"
+
+
+class HandshakeDoor:
+    """Serves sessions that begin with `initialize`; or, without sessions, requests that pretend they had."""
+
+    def __init__(self, acceptor: Acceptor, sessions: Sessions, shared: Streaming, guard: Guard) -> None:
+        self._acceptor = acceptor
+        self.sessions = sessions
+        self._shared = shared
+        self._guard = guard
+        self._versions = frozenset(version.encode() for version in acceptor.eras.handshake.versions)
+        self._crowds: dict[str, Receiver] = {}
+        self._everyone = Everyone()
+        self._scope = Scope(asyncio.get_running_loop())
+
+    async def close(self) -> None:
+        """Let nothing of this door run any more."""
+        for crowd in self._crowds.values():
+            crowd.channel_lost(self._everyone, None)
+        self._crowds.clear()
+        await self._scope.close()
+
+    def speaks(self, request: HttpRequest) -> bool:
+        """Tell whether the version a request names is one of this era; naming none is fine where there are any."""
+        version = request.headers.get(mirror.VERSION_FIELD)
+        return version in self._versions or (version is None and bool(self._versions))
+
+    # -- POST
+
+    def post(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        """Take one message, or a batch, of a session."""
+        identity = request.headers.get(SESSION_FIELD)
+        if identity is None:
+            self._without_session(request, responder, head)
+            return
+        session = self.sessions.find(identity, None)
+        if session is None:
+            refuse(responder, 404, NO_SESSION, head)
+            return
+        exchange = SessionExchange(session, session.standing, responder, head)
+        origin = Origin("http", request.address, Headers(request.headers))
+        if not session.link.frame_received(request.body, exchange, origin) and exchange.end():
+            responder.reply(202, EMPTY_HEAD + head)
+
+    def _without_session(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        if not self._shared.settings.stateless:
+            refuse(responder, 400, "Bad request: the header Mcp-Session-Id is missing", head)
+            return
+        version = request.headers.get(mirror.VERSION_FIELD, HEADERLESS.encode()).decode("latin-1")
+        if version.encode() not in self._versions:
+            refuse(responder, 400, "Bad request: the header Mcp-Protocol-Version is missing", head)
+            return
+        crowd = self._crowds.get(version)
+        if crowd is None:
+            crowd = self._crowds[version] = self._acceptor.crowd(Origin("http"), version)
+            crowd.channel_opened(self._everyone)
+        self._pass_on(crowd, request, responder, head)
+
+    def unreadable(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        """Answer a body that is not one message: in the session it names, or, before there is one, with the reason."""
+        if not self._shared.settings.stateless and SESSION_FIELD not in request.headers:
+            try:
+                decode(request.body)
+            except Unreadable as reason:
+                refusal, identity = reason.refusal, None if reason.id is UNSET else reason.id
+                failure = Failure(identity, ErrorObject(refusal.own_code, refusal.message, refusal.data))
+                responder.reply(400, JSON_HEAD + head, encode(failure))
+                return
+        self.post(request, responder, head)
+
+    def _pass_on(self, crowd: Receiver, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        exchange = Exchange(crowd, responder, head, self._shared.settings, self._shared.pulse)
+        origin = Origin("http", request.address, Headers(request.headers))
+        if not crowd.frame_received(request.body, exchange, origin) and exchange.open:
+            exchange.lost()
+            responder.reply(202, EMPTY_HEAD + head)
+
+    def initialize(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        """Open a session; an id the client brings along is not heard."""
+        origin = Origin("http", request.address, Headers(request.headers))
+        lasting = not self._shared.settings.stateless
+        session = self.sessions.prepare(origin, lasting=lasting)
+        opening = Opening(session, responder, head)
+        if not session.link.frame_received(request.body, opening, origin):
+            responder.reply(202, EMPTY_HEAD + head)
+        if opening.opened and lasting:
+            self.sessions.add(session)
+        else:
+            session.link.channel_lost(session.standing, None)
+
+    # -- GET and DELETE
+
+    def get(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        """Open the session's own stream, or come back for another."""
+        if not self._guard.takes_events[request.headers.get(b"accept", b"")]:
+            refuse(responder, 406, "Not acceptable: a GET is answered with text/event-stream", head)
+            return
+        session = self._named(request, responder, head)
+        if session is None:
+            return
+        last = request.headers.get(LAST_EVENT_FIELD)
+        if last is None:
+            session.standing.attach(responder, head)
+        else:
+            self._scope.spawn(self._resume(session, last.decode("latin-1"), responder, head))
+
+    def _named(self, request: HttpRequest, responder: Responder, head: bytes) -> Open | None:
+        identity = request.headers.get(SESSION_FIELD)
+        if identity is None:
+            refuse(responder, 400, "Bad request: the header Mcp-Session-Id is missing", head)
+            return None
+        session = self.sessions.find(identity, None)
+        if session is None:
+            refuse(responder, 404, NO_SESSION, head)
+        return session
+
+    async def _resume(self, session: Open, event_id: str, responder: Responder, head: bytes) -> None:
+        found = session.stream_of(event_id)
+        missed = None if found is None else await found[0].missed(found[1])
+        if found is None or missed is None:
+            refuse(responder, 404, "Nothing to resume: that event is unknown or no longer kept", head)
+            return
+        stream = found[0]
+        if stream.attached:
+            refuse(responder, 409, "Conflict: that stream has a reader already", head)
+            return
+        stream.attach(responder, head, missed)
+        if stream.ended:
+            stream.finish()
+
+    def delete(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        """End a session."""
+        session = self._named(request, responder, head)
+        if session is not None:
+            self.sessions.end(session)
+            responder.reply(204, EMPTY_HEAD + head)
+
+    def drain(self) -> None:
+        """Send the readers of standing streams away; they come back elsewhere, or later."""
+        for session in self.sessions:
+            stream = session.standing.stream
+            if stream is not None:
+                stream.release()
+                stream.finish()

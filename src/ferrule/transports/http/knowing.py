@@ -1,0 +1,105 @@
+"""What a client's transport remembers of the tools it has seen listed: what to mirror, and what may be done twice."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+from msgspec import Raw, Struct, UnsetType
+
+from ferrule.transports.http import mirror
+from ferrule.transports.http.mirror import ANNOTATION, NOT_ANNOTATED, Annotated
+
+logger = logging.getLogger("ferrule.transports")
+
+MARK = ANNOTATION.encode()
+
+
+class SeenHints(Struct, rename="camel"):
+    """The hints that tell whether a call may be repeated."""
+
+    read_only_hint: bool | None = None
+    idempotent_hint: bool | None = None
+
+
+class SeenTool(Struct, rename="camel"):
+    """A listed tool, as far as it matters here."""
+
+    name: str
+    input_schema: Raw = Raw(b"{}")
+    annotations: SeenHints | None = None
+
+
+class SeenPage(Struct, rename="camel"):
+    """One page of tools."""
+
+    tools: list[SeenTool] = []
+    next_cursor: str | None = None
+
+
+class SeenAnswer(Struct):
+    """The answer to tools/list."""
+
+    result: SeenPage | UnsetType = msgspec.UNSET
+
+
+_read_answer = msgspec.json.Decoder(SeenAnswer).decode
+_read_schema = msgspec.json.Decoder(dict[str, object]).decode
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_list = msgspec.json.Decoder(list[Raw]).decode
+
+
+class KnownTools:
+    """The tools a server has listed, newest listing first."""
+
+    def __init__(self) -> None:
+        self._annotated: dict[str, Annotated] = {}
+        self._repeatable: set[str] = set()
+
+    def annotated(self, name: str) -> Annotated:
+        """Tell what to mirror of a tool's arguments; nothing when the tool is unknown."""
+        return self._annotated.get(name, NOT_ANNOTATED)
+
+    def repeatable(self, name: str) -> bool:
+        """Tell whether the server says that calling a tool twice does no more than calling it once."""
+        return name in self._repeatable
+
+    def learn(self, frame: bytes) -> tuple[bytes, str | None]:
+        """Read an answer to tools/list; gives it without tools that cannot be called, and the next page's cursor."""
+        try:
+            page = _read_answer(frame).result
+            if page is msgspec.UNSET:
+                return frame, None
+            invalid = [place for place, tool in enumerate(page.tools) if not self._learn(tool)]
+            return (_without(frame, invalid) if invalid else frame), page.next_cursor
+        except (msgspec.DecodeError, RecursionError, KeyError):
+            # Whoever asked for the list will say what is wrong with it.
+            return frame, None
+
+    def _learn(self, tool: SeenTool) -> bool:
+        hints = tool.annotations
+        if hints is not None and (hints.read_only_hint or hints.idempotent_hint):
+            self._repeatable.add(tool.name)
+        else:
+            self._repeatable.discard(tool.name)
+        self._annotated.pop(tool.name, None)
+        if MARK not in bytes(tool.input_schema):
+            return True
+        try:
+            found = mirror.annotations(_read_schema(tool.input_schema))
+        except ValueError as reason:
+            logger.warning("the tool %r cannot be called over HTTP and is left out: %s", tool.name, reason)
+            return False
+        if found:
+            self._annotated[tool.name] = found
+        return True
+
+
+def _without(frame: bytes, invalid: list[int]) -> bytes:
+    """Write an answer again without some of its tools; everything else stays as the server wrote it."""
+    answer = _read_members(frame)
+    result = _read_members(answer["result"])
+    tools = [tool for place, tool in enumerate(_read_list(result["tools"])) if place not in set(invalid)]
+    result["tools"] = Raw(msgspec.json.encode(tools))
+    answer["result"] = Raw(msgspec.json.encode(result))
+    return msgspec.json.encode(answer)

@@ -1,0 +1,111 @@
+"""What the connections of one engine have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from ferrule.transports.http.answering import Answer, LoggedAnswer
+from ferrule.transports.http.message import Handle, header_lines
+from ferrule.transports.http.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from ferrule.transports.http.connection import Connection
+
+RETRY_AFTER = b"retry-after: 1\r\n"
+
+
+class Starts(dict[int, bytes]):
+    """The first lines of an answer by its status; emptied now and then, for they hold the date."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__()
+        self._server = header_lines({"server": server}) if server else b""
+
+    def __missing__(self, status: int) -> bytes:
+        date = formatdate(usegmt=True).encode("ascii")
+        start = b"HTTP/1.1 %d %b\r\ndate: %b\r\n%b" % (status, phrase(status), date, self._server)
+        self[status] = start
+        return start
+
+
+class Ledger:
+    """What the connections of one engine have in common."""
+
+    __slots__ = (
+        "_empty",
+        "arriving",
+        "clock",
+        "connections",
+        "draining",
+        "handle",
+        "held",
+        "idle_until",
+        "max_body_size",
+        "new_answer",
+        "secure",
+        "settings",
+        "starts",
+    )
+
+    def __init__(self, handle: Handle, settings: EngineSettings, max_body_size: int) -> None:
+        self.handle = handle
+        self.settings = settings
+        self.max_body_size = max_body_size
+        self.secure = settings.certificate is not None
+        self.starts = Starts(settings.server_header)
+        self.new_answer: type[Answer] = LoggedAnswer if settings.access_log else Answer
+        self.arriving: set[Connection] = set()
+        """Accepted, and not usable yet: in the middle of the TLS handshake, say."""
+        self.connections: set[Connection] = set()
+        self._empty = asyncio.Event()
+        self.held = 0
+        """Bytes of requests that are not whole yet, or wait behind another."""
+        self.draining = False
+        self.clock = 0.0
+        self.idle_until = 0.0
+
+    def admit(self, connection: Connection) -> None:
+        """Count a connection that is usable from now on."""
+        self.arriving.discard(connection)
+        self.connections.add(connection)
+        self._empty.clear()
+
+    def forget(self, connection: Connection) -> None:
+        """Count a connection no more."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    async def wait_empty(self, within: float) -> None:
+        """Wait until no connection is left, for a while."""
+        if self.connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), within)
+
+    def tick(self, clock: float) -> None:
+        """Set the time for whatever happens until the next tick: the time of that next tick."""
+        self.clock = clock
+        self.idle_until = clock + self.settings.idle_timeout
+        self.starts.clear()
+
+    def refusal(self, status: int, text: str, head: bytes = b"") -> bytes:
+        """Write the whole of an answer after which the connection ends."""
+        body = text.encode() + b"\n"
+        return b"%b%bcontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (
+            self.starts[status],
+            head,
+            len(body),
+            body,
+        )
+
+
+def phrase(status: int) -> bytes:
+    """Give the words of a status, empty for one of nobody's."""
+    try:
+        return HTTPStatus(status).phrase.encode("ascii")
+    except ValueError:
+        return b""

@@ -1,0 +1,76 @@
+"""Streamable HTTP as a listener: the doors on our own engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ferrule.errors import SetupError
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.doors import Doors
+from ferrule.transports.http.engine import Engine
+from ferrule.transports.http.settings import split_options
+
+logger = logging.getLogger("ferrule.http")
+
+LAST_GRACE = 0.25
+"""What is left, at least, for answers written in the last moment to be taken."""
+
+
+class Http:
+    """Lets clients reach us over HTTP; the options are those of `DoorSettings` and `EngineSettings`."""
+
+    def __init__(self, **options: Any) -> None:
+        self._door_settings, self._engine_settings = split_options(options)
+        self._engine: Engine | None = None
+        self._doors: Doors | None = None
+        self._closed = asyncio.Event()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Give the host and the port we listen on; raises SetupError before we do."""
+        if self._engine is None or not self._engine.address[1]:
+            raise SetupError("this Http does not listen yet: its address is known when it is ready")
+        return self._engine.address
+
+    async def serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
+        """Serve until closed."""
+        if self._engine is not None:
+            raise SetupError("this Http serves already")
+        settings = self._engine_settings
+        doors = Doors(acceptor, self._door_settings, bound_to=settings.host)
+        engine = Engine(doors.handle, settings, max_body_size=self._door_settings.max_body_size)
+        self._engine, self._doors = engine, doors
+        self._closed.clear()
+        try:
+            await doors.start()
+            await engine.start()
+            logger.info("serving on %s", self._url())
+            ready()
+            await self._closed.wait()
+        finally:
+            await doors.close()
+            await engine.close()
+            self._engine = self._doors = None
+
+    async def close(self, grace: float) -> None:
+        """Accept nobody new, answer what has begun to come within `grace` seconds, then end."""
+        if self._engine is None or self._doors is None or not self._engine.address[1]:
+            self._closed.set()
+            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace
+        self._engine.stop()
+        await self._doors.drain(grace)
+        # Streams for what belongs to no call would stay open for ever: the doors end them.
+        await self._doors.close()
+        await self._engine.drain(max(LAST_GRACE, until - loop.time()))
+        self._closed.set()
+
+    def _url(self) -> str:
+        host, port = self.address
+        name = f"[{host}]" if ":" in host else host
+        scheme = "https" if self._engine_settings.certificate else "http"
+        return f"{scheme}://{name}:{port}{self._door_settings.path}"

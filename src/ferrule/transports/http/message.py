@@ -1,0 +1,101 @@
+"""One HTTP request and the way back for its answer: where the front ends (engine, ASGI) and the doors meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from ferrule.errors import SetupError
+
+
+class HttpRequest(Struct, eq=False):
+    """One HTTP request, read whole."""
+
+    method: str
+    path: str
+    """As it came: still percent-encoded, without the query."""
+    query: str
+    headers: dict[bytes, bytes]
+    """Names in lower case; values stripped; what came several times is joined with a comma."""
+    body: bytes = b""
+    address: str = ""
+    secure: bool = False
+
+    def header(self, name: bytes) -> str:
+        """Give a header's value, empty when it is absent."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+
+class Responder(Protocol):
+    """The way back of one HTTP request. What it takes is sent in order; nothing here waits.
+
+    An answer is either one `reply`, or `begin`, any number of `write`, and `finish`. After the peer is gone all of
+    them do nothing. `head` is lines of headers as they go over the wire, made by `header_lines`.
+    """
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody can read the answer any more."""
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes were written and not taken by the peer yet."""
+
+    def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
+        """Send a whole answer."""
+
+    def begin(self, status: int, head: bytes) -> None:
+        """Start an answer of unknown length."""
+
+    def write(self, data: bytes) -> None:
+        """Send a part of the answer."""
+
+    def finish(self) -> None:
+        """End the answer."""
+
+    def abort(self) -> None:
+        """Cut the way: what was written and not taken is lost."""
+
+    def watch(self, lost: Callable[[], None]) -> None:
+        """Call a function, once, if the peer goes away before the answer is finished; the last one given counts."""
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the peer reads slower than we write."""
+
+
+Handle = Callable[[HttpRequest, Responder], None]
+"""What a front end drives: takes a request read whole, answers now or later, and never waits."""
+
+NAME_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def header_lines(headers: Mapping[str, str]) -> bytes:
+    """Write headers as they go over the wire; refuses what could end a line early (response splitting)."""
+    lines = []
+    for name, value in headers.items():
+        if not name or not NAME_CHARACTERS.issuperset(name):
+            raise SetupError(f"not a header name: {name!r}")
+        if any(not (" " <= character <= "~" or character == "\t") for character in value):
+            raise SetupError(f"the value of the header {name} has characters no header may have")
+        lines.append(f"{name.lower()}: {value}\r\n")
+    return "".join(lines).encode("ascii")
+
+
+class Headers(Mapping[str, str]):
+    """The headers of one request, as text, by any spelling of their names."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: dict[bytes, bytes]) -> None:
+        self._raw = raw
+
+    def __getitem__(self, name: str) -> str:
+        return self._raw[name.lower().encode("latin-1", "replace")].decode("latin-1")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)

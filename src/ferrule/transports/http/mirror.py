@@ -1,0 +1,301 @@
+"""Headers that mirror the body of a request: write them, check them.
+
+Rule: a header is compared with the reading that is served; what this module cannot read, the server refuses anyway.
+(There is no `from __future__ import annotations` here: `annotations` is a function of this module.)
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from ferrule.errors import HeaderMismatch
+from ferrule.schema.model import VERSION_KEY
+from ferrule.transports.http.message import NAME_CHARACTERS
+
+VERSION_HEADER, METHOD_HEADER, NAME_HEADER = "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name"
+PARAM_PREFIX = "Mcp-Param-"
+ANNOTATION = "x-mcp-header"
+
+VERSION_FIELD, METHOD_FIELD, NAME_FIELD = (h.lower().encode() for h in (VERSION_HEADER, METHOD_HEADER, NAME_HEADER))
+
+NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""The member of params that `Mcp-Name` mirrors, by method."""
+
+NOTHING = Raw(b"")
+
+Path = tuple[str, ...]
+Annotated = Mapping[str, Path]
+"""Where the mirrored arguments of a tool are, by the last part of their header's name."""
+
+NOT_ANNOTATED: Annotated = {}
+
+PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?|")
+SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+DECIMAL = re.compile(r"(-?[0-9]{1,400})(\.0+)?")
+
+MIRRORED_TYPES = {"string", "integer", "boolean"}
+SCHEMA_VALUED = {
+    *("items", "contains", "unevaluatedItems", "additionalProperties", "propertyNames", "unevaluatedProperties"),
+    *("not", "if", "then", "else", "contentSchema"),
+}
+SCHEMA_LISTS = {"allOf", "anyOf", "oneOf", "prefixItems"}
+SCHEMA_MAPS = {"patternProperties", "dependentSchemas", "$defs", "definitions"}
+
+MAX_QUOTE = 60
+
+
+# -- values
+
+
+def encode_value(text: str) -> str:
+    """Write a value so that it survives a header: as it is where that is safe, else in base64."""
+    if PLAIN.fullmatch(text) and not SENTINEL.fullmatch(text):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+def decode_value(text: str) -> str:
+    """Read a header's value back; raises ValueError for what nobody who writes properly would send."""
+    found = SENTINEL.fullmatch(text)
+    if found is None:
+        if not text.isascii() or not (text.isprintable() or text.replace("\t", " ").isprintable()):
+            raise ValueError("it has characters no header may have")
+        return text
+    payload = found.group(1)
+    try:
+        value = base64.b64decode(payload, validate=True)
+        if base64.b64encode(value).decode() != payload:
+            raise ValueError("its base64 is not in the canonical form")
+        return value.decode()
+    except (binascii.Error, UnicodeError):
+        raise ValueError("its base64 is malformed") from None
+
+
+def _rendered(value: Any) -> str | None:
+    """Give an argument the form it has in a header; None where it has none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value) if isinstance(value, int | float) else None
+
+
+def _argument(arguments: Any, path: Path) -> Any:
+    for key in path:
+        if not isinstance(arguments, Mapping):
+            return None
+        arguments = arguments.get(key)
+    return arguments
+
+
+# -- annotations of tools
+
+
+def annotations(input_schema: Mapping[str, Any]) -> Annotated:
+    """Find the arguments a tool wants mirrored; raises ValueError with the reason the tool cannot be used."""
+    found: dict[str, Path] = {}
+    for path, schema in _positions(input_schema):
+        if ANNOTATION not in schema:
+            continue
+        name = schema[ANNOTATION]
+        if not path:
+            raise ValueError(f"{ANNOTATION} stands where no path of properties leads")
+        place = ".".join(path)
+        if not isinstance(name, str) or not name or not NAME_CHARACTERS.issuperset(name):
+            raise ValueError(f"{ANNOTATION} of {place!r} is not a header name: {str(name)[:MAX_QUOTE]!r}")
+        if _type(schema) not in MIRRORED_TYPES:
+            raise ValueError(f"{ANNOTATION} of {place!r}: only a string, an integer or a boolean can be mirrored")
+        if any(name.lower() == other.lower() for other in found):
+            raise ValueError(f"{ANNOTATION} {name!r} is used twice")
+        found[name] = path
+    return found
+
+
+def _positions(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
+    """Give every place of a schema that is a schema, with the properties that lead there (None: something else)."""
+    stack: list[tuple[Path | None, Any]] = [((), root)]
+    while stack:
+        path, schema = stack.pop()
+        if not isinstance(schema, Mapping):
+            continue
+        yield path, schema
+        for key, value in schema.items():
+            if key == "properties" and isinstance(value, Mapping):
+                stack.extend((None if path is None else (*path, name), each) for name, each in value.items())
+            elif key in SCHEMA_VALUED:
+                stack.append((None, value))
+            elif key in SCHEMA_LISTS and isinstance(value, list):
+                stack.extend((None, each) for each in value)
+            elif key in SCHEMA_MAPS and isinstance(value, Mapping):
+                stack.extend((None, each) for each in value.values())
+
+
+def _type(schema: Mapping[str, Any]) -> str | None:
+    """Give the one type a property has beside null."""
+    given = schema.get("type")
+    if given is None and isinstance(schema.get("anyOf"), list):
+        given = [each.get("type") if isinstance(each, Mapping) else None for each in schema["anyOf"]]
+    types = [each for each in given if each != "null"] if isinstance(given, list) else [given]
+    return types[0] if len(types) == 1 and isinstance(types[0], str) else None
+
+
+# -- the client writes
+
+
+def mirrored_headers(
+    method: str, params: Mapping[str, Any], annotated: Annotated = NOT_ANNOTATED, version: str | None = None
+) -> dict[str, str]:
+    """Give the headers a request of the stateless era goes with; the version is the body's, unless it is given."""
+    if version is None:
+        version = version_of(params.get("_meta"))
+    headers = {VERSION_HEADER: version or "", METHOD_HEADER: encode_value(method)}
+    name = params.get(NAMED_BY.get(method, ""))
+    if isinstance(name, str):
+        headers[NAME_HEADER] = encode_value(name)
+    headers.update(param_headers(params.get("arguments"), annotated))
+    return headers
+
+
+def param_headers(arguments: Any, annotated: Annotated) -> dict[str, str]:
+    """Give the headers that mirror a tool's arguments; what is null or absent has none."""
+    headers = {}
+    for name, path in annotated.items():
+        text = _rendered(_argument(arguments, path))
+        if text is not None:
+            headers[PARAM_PREFIX + name] = encode_value(text)
+    return headers
+
+
+def version_of(meta: Any) -> str | None:
+    """Read the version from a request's metadata, encoded or not."""
+    if isinstance(meta, Raw):
+        return _read_meta(meta).version or None
+    version = meta.get(VERSION_KEY) if isinstance(meta, Mapping) else None
+    return version if isinstance(version, str) else None
+
+
+# -- the server checks
+
+
+class PeekMeta(Struct, frozen=True, gc=False):
+    """Of the metadata, the version only."""
+
+    version: str | None = field(name=VERSION_KEY, default=None)
+
+
+class PeekParams(Struct, frozen=True, gc=False):
+    """Of the params, what is mirrored; the name may have any type here, since only some methods demand a string."""
+
+    meta: PeekMeta | None = field(name="_meta", default=None)
+    name: Any = None
+    uri: Any = None
+    taskId: Any = None  # noqa: N815 - the wire's word, as NAMED_BY has it
+    arguments: Raw = NOTHING
+
+
+class Peek(Struct, frozen=True, gc=False):
+    """What of a body its headers mirror; reading it fails only where the whole body would be refused."""
+
+    method: str = ""
+    params: PeekParams = PeekParams()
+
+    @property
+    def version(self) -> str | None:
+        """The version the body names: what marks a request of the stateless era."""
+        meta = self.params.meta
+        return None if meta is None else meta.version
+
+
+_read_meta = msgspec.json.Decoder(PeekMeta).decode
+peek = msgspec.json.Decoder(Peek).decode
+"""Read a body as far as its headers mirror it; raises msgspec.DecodeError (also ValidationError), RecursionError."""
+
+
+def check(headers: Mapping[bytes, bytes], body: Peek, annotated: Annotated = NOT_ANNOTATED) -> None:
+    """Compare the headers of a request (names in lower case) with its body; raises HeaderMismatch."""
+    method, params = body.method, body.params
+    member = NAMED_BY.get(method)
+    name = None if member is None else getattr(params, member)
+    given_version, given_method = headers.get(VERSION_FIELD), headers.get(METHOD_FIELD)
+    given_name = headers.get(NAME_FIELD)
+    if given_version is None:
+        raise _missing(VERSION_HEADER)
+    if given_method is None:
+        raise _missing(METHOD_HEADER)
+    if given_name is None and name is not None:
+        raise _missing(NAME_HEADER)
+    if params.meta is None or params.meta.version is None:
+        return  # The era refuses a request without metadata, by its own number.
+    if given_version != params.meta.version.encode():
+        raise _different(VERSION_HEADER, given_version, params.meta.version)
+    if given_method != method.encode():
+        raise _different(METHOD_HEADER, given_method, method)
+    if given_name is not None and name.__class__ is str and not _mirrors(given_name, name):
+        raise _different(NAME_HEADER, given_name, name)
+    if annotated and method == "tools/call":
+        check_arguments(headers, body, annotated)
+
+
+def _mirrors(given: bytes, name: str) -> bool:
+    if given == name.encode() and given.isascii() and not given.startswith(b"=?"):
+        return True
+    return _decoded(given, NAME_HEADER) == name
+
+
+def check_arguments(headers: Mapping[bytes, bytes], body: Peek, annotated: Annotated) -> None:
+    """Compare the mirrored arguments of a tool call with its body; raises HeaderMismatch."""
+    raw = body.params.arguments
+    arguments = None if raw is NOTHING else msgspec.json.decode(raw)
+    for short, path in annotated.items():
+        header = PARAM_PREFIX + short
+        value = _argument(arguments, path)
+        text = _rendered(value)
+        given = headers.get(header.lower().encode())
+        if text is None:
+            if given is not None:
+                raise HeaderMismatch(f"Header mismatch: {header} is given, but the body has no {'.'.join(path)!r}")
+        elif given is None:
+            raise _missing(header)
+        elif not _same(_decoded(given, header), text, value):
+            raise _different(header, given, text)
+
+
+def _same(decoded: str, text: str, value: Any) -> bool:
+    number = DECIMAL.fullmatch(decoded)
+    if number is None or isinstance(value, str):
+        return decoded == text
+    return decoded == text or number.group(1) == text
+
+
+def _decoded(given: bytes, header: str) -> str:
+    try:
+        return decode_value(given.decode("latin-1"))
+    except ValueError as reason:
+        raise HeaderMismatch(f"Header mismatch: the value of {header} cannot be read: {reason}") from None
+
+
+def _missing(header: str) -> HeaderMismatch:
+    return HeaderMismatch(f"Header mismatch: the header {header} is missing")
+
+
+def _different(header: str, given: bytes, expected: str) -> HeaderMismatch:
+    ours = given.decode("latin-1")
+    return HeaderMismatch(f"Header mismatch: {header} is {_short(ours)}, the body says {_short(expected)}")
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]!r}…"

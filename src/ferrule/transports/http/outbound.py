@@ -1,0 +1,205 @@
+"""One HTTP/1.1 connection of a client: one request at a time, and its answer read strictly and within bounds.
+
+Rule 1: while bytes are parsed nothing else happens; whoever reads the answer is told afterwards and may send at once.
+Rule 2: a connection that said more than it was asked, or that nobody can be sure of, is not used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+MAX_HEAD_SIZE = 64 * 1024
+MAX_HEADERS = 200
+
+
+class Cut(Exception):
+    """A connection ended before its answer did, or said what is no HTTP; `begun` tells whether any of it had come."""
+
+    def __init__(self, why: str, *, begun: bool = True, reused: bool = False, sent: bool = True) -> None:
+        super().__init__(why)
+        self.begun = begun
+        self.reused = reused
+        """Whether the connection had served before: then it may have been closed before the server saw the request."""
+        self.sent = sent
+        """Whether anything of the request may have reached the server."""
+
+
+class Reader(Protocol):
+    """Whoever made a request and reads its answer; the last of the calls is `ended` or `lost`."""
+
+    def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:
+        """Learn how the answer begins; names are in lower case."""
+
+    def body_received(self, data: bytes) -> None:
+        """Take a part of the answer."""
+
+    def ended(self) -> None:
+        """Learn that the answer is complete."""
+
+    def lost(self, error: Exception) -> None:
+        """Learn that no more of the answer will come."""
+
+
+class Owner(Protocol):
+    """Whoever a connection belongs to."""
+
+    def freed(self, connection: Outbound) -> None:
+        """Learn that the connection can take the next request."""
+
+    def gone(self, connection: Outbound) -> None:
+        """Learn that the connection is of no use any more."""
+
+
+class Outbound(asyncio.Protocol):
+    """A connection to a server, or to the proxy that leads there."""
+
+    __slots__ = (
+        *("_complete", "_closed", "_fresh_head", "_head_size", "_headers", "_owner", "_parser", "_pieces", "_reader"),
+        *("_status", "_transport", "served", "since", "streaming"),
+    )
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._parser = HttpResponseParser(self)
+        self._reader: Reader | None = None
+        self._headers: dict[bytes, bytes] = {}
+        self._pieces: list[bytes] = []
+        self._status = self._head_size = 0
+        self._fresh_head = self._complete = self._closed = False
+        self.served = 0
+        """How many answers have come over this connection."""
+        self.since = 0.0
+        """When it became idle, or when its answer turned out to be a stream."""
+        self.streaming = False
+
+    @property
+    def usable(self) -> bool:
+        """Whether a request can be sent now."""
+        return self._reader is None and not self._closed
+
+    def send(self, request: bytes, reader: Reader) -> None:
+        """Send a request whose answer goes to the reader."""
+        assert self._transport is not None
+        self._reader = reader
+        self._transport.write(request)
+
+    def abort(self) -> None:
+        """Cut the connection without telling the reader."""
+        self._reader = None
+        self._close()
+
+    # -- what asyncio drives
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport; also a second time, when TLS was put on top of the first."""
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came, then tell of it."""
+        reader = self._reader
+        if reader is None:
+            self._close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            if not self._complete:
+                self._fail(f"the server does not speak HTTP properly: {error}")
+                return
+            self._closed = True
+        if not self._status:
+            self._head_size += len(data)
+        if self._head_size > MAX_HEAD_SIZE or len(self._headers) > MAX_HEADERS:
+            self._fail("the head of the server's answer is longer than the limit")
+            return
+        if self._fresh_head:
+            self._fresh_head = False
+            reader.head_received(self._status, self._headers)
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            reader.body_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if self._complete:
+            self._finish()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """An answer without a length ends with its connection; any other is cut."""
+        self._closed = True
+        if self._reader is not None:
+            if error is None and self._status and not self._framed:
+                self._finish()
+            else:
+                self._fail(f"the connection was cut ({error})" if error else "the server closed the connection")
+        self._owner.gone(self)
+
+    # -- what the parser calls
+
+    def on_message_begin(self) -> None:
+        """Stop reading where a second answer begins: it was not asked for."""
+        if self._complete:
+            raise ValueError("more than one answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; what comes several times is joined, as if it had come once."""
+        name = name.lower()
+        if name in self._headers:
+            value = self._headers[name] + b", " + value
+        self._headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        """Note the status; what a server says in between (1xx) is none."""
+        status: int = self._parser.get_status_code()
+        if status >= 200:
+            self._status = status
+            self._fresh_head = True
+        else:
+            self._headers = {}
+
+    def on_body(self, data: bytes) -> None:
+        """Keep a piece until the parsing is over."""
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        """Note the end."""
+        if self._status:
+            self._complete = True
+            if not self._parser.should_keep_alive():
+                self._closed = True
+
+    # -- the end of an answer
+
+    @property
+    def _framed(self) -> bool:
+        return b"content-length" in self._headers or b"transfer-encoding" in self._headers
+
+    def _finish(self) -> None:
+        reader = self._reader
+        self._reader = None
+        self._reset()
+        self.served += 1
+        if self._closed:
+            self._close()
+        else:
+            self._owner.freed(self)
+        if reader is not None:
+            reader.ended()
+
+    def _fail(self, why: str) -> None:
+        reader, self._reader = self._reader, None
+        begun = bool(self._status or self._head_size)
+        self._close()
+        if reader is not None:
+            reader.lost(Cut(why, begun=begun, reused=self.served > 0))
+
+    def _reset(self) -> None:
+        self._headers = {}
+        self._status = self._head_size = 0
+        self._complete = self.streaming = False
+
+    def _close(self) -> None:
+        self._closed = True
+        if self._transport is not None:
+            self._transport.abort()

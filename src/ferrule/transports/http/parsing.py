@@ -1,0 +1,250 @@
+"""The head of an HTTP/1.1 request, taken apart strictly: what two readers could read differently is refused.
+
+Rule: llhttp judges the header lines; the request line, Host and what frames the body are judged here as well, since
+llhttp lets doubled spaces, fragments, other protocols' versions and a missing Host pass.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from msgspec import Struct
+
+METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "TRACE")}
+"""Methods that are handed on; whether a path has them is not for the engine to say."""
+
+ALLOW = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
+LONGEST_REQUEST_LINE = 8192
+CHUNKED = -1
+"""The length of a body that comes in chunks."""
+
+_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TARGET = re.compile(rb"[!\"$-~]+")
+"""Visible ASCII without the fragment's mark."""
+_VERSION = re.compile(rb"HTTP/[0-9]\.[0-9]")
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]{0,5})?")
+_ABSOLUTE = re.compile(rb"https?://([^/?]*)(/[^?]*)?(?:\?(.*))?", re.IGNORECASE)
+_ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"authorization"})
+_LONGEST_LENGTH = 19
+
+
+class Unacceptable(Exception):
+    """A request that is answered with an error, after which its connection ends."""
+
+    def __init__(self, status: int, text: str, head: bytes = b"") -> None:
+        super().__init__(text)
+        self.status = status
+        self.head = head
+
+
+class Head(Struct, frozen=True, eq=False):
+    """The head of one request. It is kept for the next request with the same bytes, so nobody may change it."""
+
+    raw: bytes
+    method: str
+    path: str
+    query: str
+    headers: dict[bytes, bytes]
+    length: int
+    """Of the body; CHUNKED where only its end will tell."""
+    keep_alive: bool
+    old: bool
+    """Whether the peer speaks HTTP/1.0."""
+    expects_continue: bool
+    plain: bool
+    """Whether the answer needs nothing special: it has a body, and the connection stays."""
+    stem: bytes = b""
+    """What stands before the digits of the content-length, where they were found; and what stands after them."""
+    tail: bytes = b""
+
+
+class _Lines:
+    """Collects what llhttp finds."""
+
+    __slots__ = ("headers",)
+
+    def __init__(self) -> None:
+        self.headers: dict[bytes, bytes] = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep one header."""
+        name = name.lower()
+        # llhttp leaves the blanks after a value.
+        value = value.rstrip(b" \t")
+        if name in self.headers:
+            if name in _ONCE:
+                raise Unacceptable(400, f"the header {name.decode()} came more than once")
+            value = self.headers[name] + b", " + value
+        self.headers[name] = value
+
+
+def parse_head(raw: bytes, max_headers: int) -> Head:
+    """Read a whole head, the empty line after it included; raises Unacceptable."""
+    method, target, old = parse_request_line(raw[: raw.index(b"\r\n")])
+    if raw.count(b"\n") - 2 > max_headers:
+        raise Unacceptable(431, f"more than {max_headers} headers")
+    headers = _read_lines(raw)
+    path, query = _read_target(target, _read_host(headers, old))
+    options = headers.get(b"connection", b"").lower()
+    length, expects_continue = _read_length(headers, old), _read_expectation(headers, old)
+    # A head that is answered before its body comes is not worth remembering.
+    stem, tail = (b"", b"") if length <= 0 or expects_continue else _cut_at_length(raw, headers[b"content-length"])
+    keep_alive = _lists(options, b"keep-alive") if old else not (b"close" in options and _lists(options, b"close"))
+    return Head(
+        raw=raw,
+        method=method,
+        path=path,
+        query=query,
+        headers=headers,
+        length=length,
+        keep_alive=keep_alive,
+        old=old,
+        expects_continue=expects_continue,
+        plain=keep_alive and not old and method != "HEAD",
+        stem=stem,
+        tail=tail,
+    )
+
+
+def parse_again(known: Head, data: bytes, at: int) -> Head | None:
+    """Read the head at a place if it is a known one but for the digits of its content-length; None if not.
+
+    Clients repeat themselves, and comparing is many times cheaper than parsing.
+    """
+    if not known.stem or not data.startswith(known.stem, at):
+        return None
+    start = at + len(known.stem)
+    end = data.find(b"\r", start, start + _LONGEST_LENGTH + 1)
+    digits = data[start:end]
+    if end < 0 or not digits.isdigit() or not data.startswith(known.tail, end):
+        return None
+    return Head(
+        data[at : end + len(known.tail)],
+        known.method,
+        known.path,
+        known.query,
+        {**known.headers, b"content-length": digits},
+        int(digits),
+        known.keep_alive,
+        known.old,
+        False,
+        known.plain,
+        known.stem,
+        known.tail,
+    )
+
+
+def _cut_at_length(raw: bytes, digits: bytes) -> tuple[bytes, bytes]:
+    """Give what stands before and after the content-length, in its two usual spellings."""
+    for name in (b"\r\nContent-Length: ", b"\r\ncontent-length: "):
+        stem, found, rest = raw.partition(name + digits)
+        if found and rest.startswith(b"\r\n"):
+            return stem + name, rest
+    return b"", b""
+
+
+@lru_cache(256)
+def parse_request_line(line: bytes) -> tuple[str, bytes, bool]:
+    """Give the method, the target, and whether this is HTTP/1.0; raises Unacceptable."""
+    if len(line) > LONGEST_REQUEST_LINE:
+        raise Unacceptable(414, "the request line is too long")
+    parts = line.split(b" ")
+    if len(parts) != 3:
+        raise Unacceptable(400, "the request line is not a method, a target and a version, with one space between")
+    name, target, version = parts
+    if version not in {b"HTTP/1.1", b"HTTP/1.0"}:
+        if _VERSION.fullmatch(version):
+            raise Unacceptable(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+        raise Unacceptable(400, "the request line does not end with a version of HTTP")
+    if name == b"CONNECT":
+        raise Unacceptable(400, "this is not a proxy")
+    if not _TARGET.fullmatch(target):
+        raise Unacceptable(400, "the target has characters no target may have")
+    method = METHODS.get(name)
+    if method is None:
+        if _TOKEN.fullmatch(name):
+            raise Unacceptable(501, "unknown method", ALLOW)
+        raise Unacceptable(400, "the method is not a token")
+    return method, target, version == b"HTTP/1.0"
+
+
+def check_beginning(part: bytes, max_head_size: int) -> None:
+    """Refuse a head that has not come whole if it can never become acceptable."""
+    line, ended, _ = part.partition(b"\r\n")
+    if not ended and not (_TOKEN.match(part) or part == b"\r"):
+        raise Unacceptable(400, "this is not HTTP")
+    if ended:
+        parse_request_line(line)
+    elif len(part) > LONGEST_REQUEST_LINE:
+        raise Unacceptable(414, "the request line is too long")
+    breaks = part.count(b"\r\n")
+    if part.count(b"\n") != breaks or part.count(b"\r") - part.endswith(b"\r") != breaks:
+        raise Unacceptable(400, "lines end with CR LF, and neither stands alone")
+    if len(part) > max_head_size:
+        raise Unacceptable(431, f"the head is longer than {max_head_size} bytes")
+
+
+def _read_lines(raw: bytes) -> dict[bytes, bytes]:
+    lines = _Lines()
+    try:
+        HttpRequestParser(lines).feed_data(raw)
+    except HttpParserUpgrade:
+        # Asked to upgrade: RFC 9110 7.8 lets us go on with HTTP/1.1 as if it had not been said.
+        pass
+    except HttpParserError as error:
+        if isinstance(error.__context__, Unacceptable):
+            raise error.__context__ from None
+        raise Unacceptable(400, f"the head is malformed: {error}") from None
+    return lines.headers
+
+
+def _read_host(headers: dict[bytes, bytes], old: bool) -> bytes:
+    host = headers.get(b"host")
+    if host is None:
+        if old:
+            return b""
+        raise Unacceptable(400, "the header Host is missing")
+    if not _HOST.fullmatch(host):
+        raise Unacceptable(400, "the header Host is not a host")
+    return host
+
+
+def _read_target(target: bytes, host: bytes) -> tuple[str, str]:
+    if target.startswith(b"/"):
+        path, _, query = target.partition(b"?")
+        return path.decode("ascii"), query.decode("ascii")
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None:
+        raise Unacceptable(400, "the target is neither a path nor a URL")
+    if absolute[1].lower() != host.lower():
+        raise Unacceptable(421, "the target is for another host")
+    return (absolute[2] or b"/").decode("ascii"), (absolute[3] or b"").decode("ascii")
+
+
+def _read_length(headers: dict[bytes, bytes], old: bool) -> int:
+    coding = headers.get(b"transfer-encoding")
+    length = headers.get(b"content-length")
+    if coding is not None:
+        if length is not None or old or coding.lower() != b"chunked":
+            raise Unacceptable(400, "transfer-encoding is chunked, in HTTP/1.1, without content-length, or absent")
+        return CHUNKED
+    if length is None:
+        return 0
+    if not length.isdigit() or len(length) > _LONGEST_LENGTH:
+        raise Unacceptable(400, "content-length is not a number")
+    return int(length)
+
+
+def _read_expectation(headers: dict[bytes, bytes], old: bool) -> bool:
+    expected = headers.get(b"expect")
+    if expected is None or old:
+        return False
+    if expected.lower() != b"100-continue":
+        raise Unacceptable(417, "only 100-continue can be expected")
+    return True
+
+
+def _lists(value: bytes, option: bytes) -> bool:
+    return value == option or option in {part.strip() for part in value.split(b",")}

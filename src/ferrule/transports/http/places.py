@@ -1,0 +1,90 @@
+"""Where an HTTP server is, read from its URL once."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from urllib.parse import unquote, urljoin, urlsplit
+
+from msgspec import Struct
+
+from ferrule.errors import SetupError
+
+PORTS = {"http": 80, "https": 443}
+
+
+class Place(Struct, frozen=True):
+    """A scheme, a host, a port and what to ask for there; its text never shows a secret."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+    """Path and query, as they go over the wire."""
+    credentials: str = ""
+    """The value of an Authorization header, from a user name in the URL."""
+
+    @property
+    def secure(self) -> bool:
+        """Whether the way there is TLS."""
+        return self.scheme == "https"
+
+    @property
+    def authority(self) -> str:
+        """Host and port, as a Host header has them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        """What must not change when a server sends us elsewhere."""
+        return f"{self.scheme}://{self.authority}"
+
+    def __str__(self) -> str:
+        # The query stays out: keys of services travel in it.
+        return self.origin + self.target.partition("?")[0]
+
+    def elsewhere(self, reference: str) -> Place:
+        """Give the place a reference of this server means; raises SetupError when it is no HTTP URL."""
+        try:
+            found = place(urljoin(self.origin + self.target, reference))
+        except ValueError as reason:
+            raise SetupError(f"cannot read the URL: {reason}") from None
+        return Place(found.scheme, found.host, found.port, found.target, self.credentials)
+
+
+def place(url: str) -> Place:
+    """Read a URL; raises SetupError with what is wrong with it."""
+    if any(character <= " " or character == "\x7f" for character in url):
+        raise SetupError("the URL has spaces or control characters in it")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as reason:
+        raise SetupError(f"cannot read the URL: {reason}") from None
+    if parts.scheme not in PORTS or not parts.hostname:
+        raise SetupError("the URL must begin with http:// or https:// and name a host")
+    target = parts.path or "/"
+    if parts.query:
+        target += f"?{parts.query}"
+    host, credentials = _host(parts.hostname), _basic(parts.username, parts.password)
+    return Place(parts.scheme, host, port or PORTS[parts.scheme], _ascii(target), credentials)
+
+
+def _host(name: str) -> str:
+    if name.isascii():
+        return name
+    try:
+        return name.encode("idna").decode()
+    except UnicodeError:
+        raise SetupError(f"the URL names a host that cannot be: {name!r}") from None
+
+
+def _ascii(target: str) -> str:
+    """Percent-encode what a request line cannot hold."""
+    return "".join(c if c.isascii() else "".join(f"%{byte:02X}" for byte in c.encode()) for c in target)
+
+
+def _basic(user: str | None, password: str | None) -> str:
+    if user is None:
+        return ""
+    return "Basic " + b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()

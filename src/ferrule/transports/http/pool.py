@@ -1,0 +1,250 @@
+"""The connections to one server: a few that are kept, and a bounded number beyond them for what cannot wait.
+
+Rule 1: an ordinary request waits for one of the kept connections. What must not wait (answers to the server's
+questions, notifications, streams that stay open) gets a connection beyond them.
+Rule 2: a connection is opened for one request, which learns of it when that fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol
+
+from ferrule.errors import FerruleError
+from ferrule.transports.http.outbound import Cut, Outbound, Reader
+
+Lane = Literal["usual", "urgent"]
+
+LONGEST_IDLE = 30.0
+"""How many seconds a connection may rest and still be trusted with the next request."""
+
+ROOM = 100
+"""How many requests may wait before a sender that can wait is asked to."""
+
+STAYS_AFTER = 1.0
+"""How many seconds an answer may stream before it no longer counts among the kept connections."""
+
+
+class Overflow(FerruleError):
+    """More requests wait than may wait."""
+
+
+class Job(Reader, Protocol):
+    """A request and whoever reads its answer."""
+
+    request: bytes
+    lane: Lane
+    connection: Outbound | None
+
+
+Open = Callable[["Pool"], Awaitable[Outbound]]
+
+
+class Pool:
+    """The connections to one server."""
+
+    def __init__(self, open: Open, *, size: int, max_extra: int, max_waiting: int | None) -> None:  # noqa: A002
+        self._open = open
+        self._size, self._max_extra, self._max_waiting = size, max_extra, max_waiting
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        self._idle: list[Outbound] = []
+        self._kept: set[Outbound] = set()
+        self._extra: set[Outbound] = set()
+        self._opening: dict[asyncio.Task[None], Job] = {}
+        self._reserved = self._reserved_extra = 0
+        self._waiting: deque[Job] = deque()
+        self._urgent: deque[Job] = deque()
+        self._relief: asyncio.TimerHandle | None = None
+        self._patient: list[asyncio.Future[None]] = []
+        self._closed = False
+
+    async def wait_for_room(self) -> None:
+        """Return at once unless many requests wait for a connection; then, when few do."""
+        if len(self._waiting) > ROOM and not self._closed:
+            room: asyncio.Future[None] = self._loop.create_future()
+            self._patient.append(room)
+            await room
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are, with those being opened."""
+        return len(self._kept) + len(self._extra) + len(self._opening)
+
+    def submit(self, job: Job) -> None:
+        """Send a request as soon as there is a connection for it; raises Overflow when too many wait."""
+        if self._closed:
+            raise Overflow("the transport is closed")
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and self._loop.time() - connection.since < LONGEST_IDLE:
+                self._assign(connection, job)
+                return
+            connection.abort()
+            self._forget(connection)
+        if job.lane == "urgent":
+            self._submit_urgent(job)
+        elif len(self._kept) + self._reserved < self._size:
+            self._begin(job, extra=False)
+        elif self._max_waiting is not None and len(self._waiting) >= self._max_waiting:
+            raise Overflow(f"{self._max_waiting} requests wait for a connection already")
+        else:
+            self._waiting.append(job)
+            self._relieve_later()
+
+    def _submit_urgent(self, job: Job) -> None:
+        if len(self._extra) + self._reserved_extra < self._max_extra:
+            self._begin(job, extra=True)
+        elif self._max_waiting is not None and len(self._urgent) >= self._max_waiting:
+            raise Overflow(f"{self._max_waiting} messages wait for a connection already")
+        else:
+            self._urgent.append(job)
+
+    def withdraw(self, job: Job) -> None:
+        """Forget a request: unsent it is never sent, sent its connection is cut."""
+        if job.connection is not None:
+            connection, job.connection = job.connection, None
+            connection.abort()
+            return
+        for line in (self._waiting, self._urgent):
+            if job in line:
+                line.remove(job)
+                return
+        for task, opened_for in self._opening.items():
+            if opened_for is job:
+                task.cancel()
+
+    def close(self) -> None:
+        """Cut every connection; whoever still waits learns nothing, as the owner knows."""
+        self._closed = True
+        if self._relief is not None:
+            self._relief.cancel()
+        for task in list(self._opening):
+            task.cancel()
+        for connection in [*self._kept, *self._extra]:
+            connection.abort()
+        self._idle.clear()
+        self._waiting.clear()
+        self._urgent.clear()
+        self._tell_room()
+
+    async def warm(self) -> None:
+        """Open the first connection, or raise why there can be none."""
+        connection = await self._open(self)
+        self._kept.add(connection)
+        self.freed(connection)
+
+    # -- opening
+
+    def _begin(self, job: Job, *, extra: bool) -> None:
+        if extra:
+            self._reserved_extra += 1
+        else:
+            self._reserved += 1
+        # In a context of the pool's own: what is received later must not see whatever the first caller had set.
+        task = self._loop.create_task(self._dial(job, extra), context=self._context)
+        self._opening[task] = job
+        task.add_done_callback(self._opening.pop)
+
+    async def _dial(self, job: Job, extra: bool) -> None:
+        try:
+            connection = await self._open(self)
+        except Exception as error:
+            self._unreserve(extra)
+            job.lost(error)
+            self._serve_next()
+            return
+        except BaseException:
+            self._unreserve(extra)
+            self._serve_next()
+            raise
+        self._unreserve(extra)
+        if self._closed:
+            connection.abort()
+            return
+        (self._extra if extra else self._kept).add(connection)
+        self._assign(connection, job)
+
+    def _unreserve(self, extra: bool) -> None:
+        if extra:
+            self._reserved_extra -= 1
+        else:
+            self._reserved -= 1
+
+    # -- who gets a connection
+
+    def _assign(self, connection: Outbound, job: Job) -> None:
+        job.connection = connection
+        connection.send(job.request, job)
+
+    def freed(self, connection: Outbound) -> None:
+        """Give a connection the next request, or keep it, or let it go where there are enough."""
+        if connection in self._extra:
+            if len(self._kept) + self._reserved >= self._size:
+                connection.abort()
+                self._forget(connection)
+                self._serve_next()
+                return
+            self._extra.discard(connection)
+            self._kept.add(connection)
+        if self._urgent:
+            self._assign(connection, self._urgent.popleft())
+        elif self._waiting:
+            self._assign(connection, self._waiting.popleft())
+            if self._patient:
+                self._tell_room()
+        else:
+            connection.since = self._loop.time()
+            self._idle.append(connection)
+
+    def _tell_room(self) -> None:
+        if len(self._waiting) <= ROOM:
+            patient, self._patient = self._patient, []
+            for room in patient:
+                if not room.done():
+                    room.set_result(None)
+
+    def gone(self, connection: Outbound) -> None:
+        """Forget a connection, and see who can have its place."""
+        self._forget(connection)
+        if not self._closed:
+            self._serve_next()
+
+    def _forget(self, connection: Outbound) -> None:
+        self._kept.discard(connection)
+        self._extra.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def _serve_next(self) -> None:
+        if self._urgent and len(self._extra) + self._reserved_extra < self._max_extra:
+            self._begin(self._urgent.popleft(), extra=True)
+        if self._waiting and len(self._kept) + self._reserved < self._size:
+            self._begin(self._waiting.popleft(), extra=False)
+
+    # -- answers that stay
+
+    def _relieve_later(self) -> None:
+        if self._relief is None:
+            self._relief = self._loop.call_later(STAYS_AFTER / 4, self._relieve)
+
+    def _relieve(self) -> None:
+        """Let answers that have streamed for long no longer count among the kept connections."""
+        self._relief = None
+        before = self._loop.time() - STAYS_AFTER
+        for connection in [each for each in self._kept if each.streaming and each.since < before]:
+            if not self._waiting or len(self._extra) + self._reserved_extra >= self._max_extra:
+                break
+            self._kept.discard(connection)
+            self._extra.add(connection)
+            self._serve_next()
+        if self._waiting:
+            self._relieve_later()
+
+
+def not_sent(why: str) -> Cut:
+    """Make the error of a request of which nothing left this machine."""
+    return Cut(why, begun=False, sent=False)

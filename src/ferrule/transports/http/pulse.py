@@ -1,0 +1,79 @@
+"""One timer for everything that waits: a call that runs for long begins to stream, a stream shows that it lives.
+
+A timer for each of thousands would cost more than what it watches over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Waiting(Protocol):
+    """An exchange nobody has heard of for a while."""
+
+    def begin_stream(self) -> None:
+        """Answer with a stream from here on."""
+
+
+class Living(Protocol):
+    """A stream somebody reads."""
+
+    bucket: set[Living] | None
+
+    def beat(self) -> None:
+        """Send something that means nothing."""
+
+
+class Pulse:
+    """Ticks while anything is watched."""
+
+    def __init__(self, quiet: float, keepalive: float, also: Callable[[float], None]) -> None:
+        self._quiet = quiet
+        self._also = also
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.young: set[Waiting] = set()
+        self._old: set[Waiting] = set()
+        self._buckets: list[set[Living]] = [set() for _ in range(max(1, int(keepalive // quiet)))]
+        self._turn = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to tick."""
+        self._loop = loop
+        self._timer = loop.call_later(self._quiet, self._tick)
+
+    def stop(self) -> None:
+        """Tick no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def answered(self, exchange: Waiting) -> None:
+        """Learn that an exchange waits no longer."""
+        self.young.discard(exchange)
+        if self._old:
+            self._old.discard(exchange)
+
+    def streams(self, stream: Living) -> None:
+        """Watch over a stream."""
+        stream.bucket = self._buckets[self._turn]
+        stream.bucket.add(stream)
+
+    def ended(self, stream: Living) -> None:
+        """Watch over a stream no longer."""
+        if stream.bucket is not None:
+            stream.bucket.discard(stream)
+            stream.bucket = None
+
+    def _tick(self) -> None:
+        assert self._loop is not None
+        self._timer = self._loop.call_later(self._quiet, self._tick)
+        late, self._old, self.young = self._old, self.young, set()
+        for exchange in late:
+            exchange.begin_stream()
+        self._turn = (self._turn + 1) % len(self._buckets)
+        for stream in list(self._buckets[self._turn]):
+            stream.beat()
+        self._also(self._loop.time())

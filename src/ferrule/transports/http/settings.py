@@ -1,0 +1,105 @@
+"""The options of serving over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ferrule.errors import SetupError
+from ferrule.wire.codec import MAX_MESSAGE_SIZE
+
+Response = Literal["auto", "json", "sse"]
+
+
+class DoorSettings(Struct, frozen=True, kw_only=True):
+    """What the doors do with a request; times are seconds, sizes bytes."""
+
+    path: str = "/mcp"
+    response: Response = "auto"
+    """JSON until something streams, or always one of the two."""
+    stateless: bool = False
+    """Serve the handshake era without sessions."""
+    allowed_origins: tuple[str, ...] = ()
+    """Web pages that may call: exact origins such as https://app.example.com, or "*"."""
+    allowed_hosts: tuple[str, ...] | None = None
+    """Host names a request may be for; None: the loopback names where bound to loopback, any elsewhere."""
+    max_body_size: int = MAX_MESSAGE_SIZE
+    max_sessions: int = 50_000
+    session_idle_timeout: float = 1800.0
+    session_lifetime: float = 86_400.0
+    max_events: int = 1000
+    """How many events are kept for one stream's lost reader."""
+    max_event_bytes: int = 4 * 1024 * 1024
+    event_age: float = 300.0
+    retry: float = 1.0
+    """How long a client should wait before it comes back for a stream."""
+    quiet: float = 2.0
+    """A call that runs this long is answered as a stream, so that its client knows we live and can come back."""
+    stream_keepalive: float = 15.0
+    max_stream_backlog: int = 1024 * 1024
+    """A stream whose reader lags this far behind is cut; a session's can be resumed."""
+    sse: bool = False
+    """Serve the HTTP+SSE pair of the oldest revision too."""
+    sse_path: str = "/sse"
+    messages_path: str = "/messages"
+    sse_retry: float = 5.0
+    """How long a client of the pair should wait before it comes back for its stream."""
+    sse_grace: float = 60.0
+    """How long a session of the pair waits for a reader that was lost."""
+    poll_routes: bool = False
+    """Serve /mcp/sse, /mcp/messages, /mcp/sessions/create and /mcp/events too."""
+    poll_timeout: float = 30.0
+    """How long a long poll waits for an event."""
+    health: bool = True
+    """Answer /livez and /readyz."""
+
+    def __post_init__(self) -> None:
+        for name in ("path", "sse_path", "messages_path"):
+            if not getattr(self, name).startswith("/"):
+                raise SetupError(f"{name} must begin with a slash, not {getattr(self, name)!r}")
+        if self.sse and len({self.path, self.sse_path, self.messages_path}) < 3:
+            raise SetupError("path, sse_path and messages_path must differ from each other")
+        if self.response not in ("auto", "json", "sse"):
+            raise SetupError(f"response must be auto, json or sse, not {self.response!r}")
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True):
+    """How the engine treats connections; times are seconds, sizes bytes."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    backlog: int = 1024
+    reuse_port: bool = False
+    """Let several processes listen on one port; the system spreads connections over them."""
+    certificate: str | None = None
+    """A PEM file: with it, connections are TLS."""
+    private_key: str | None = None
+    private_key_password: str | None = None
+    max_connections: int = 16_384
+    max_head_size: int = 16 * 1024
+    max_headers: int = 100
+    max_buffered: int = 256 * 1024 * 1024
+    """What all unfinished bodies together may take; over it, new ones are shed with 503."""
+    head_timeout: float = 10.0
+    body_timeout: float = 20.0
+    """How long a body may stand still; one that moves has as long as `min_body_rate` says, up to `max_body_time`."""
+    max_body_time: float = 120.0
+    min_body_rate: int = 512
+    """Bytes a second: every so many give a body one second more than `body_timeout`."""
+    idle_timeout: float = 75.0
+    write_timeout: float = 10.0
+    """How long a peer may take nothing of what is written before its connection is cut."""
+    access_log: bool = False
+    server_header: str = ""
+
+
+def split_options(options: dict[str, Any]) -> tuple[DoorSettings, EngineSettings]:
+    """Sort keyword options into the two groups; refuses unknown ones."""
+    doors = {key: value for key, value in options.items() if key in DoorSettings.__struct_fields__}
+    engine = {key: value for key, value in options.items() if key in EngineSettings.__struct_fields__}
+    unknown = [key for key in options if key not in doors and key not in engine]
+    if unknown:
+        known = ", ".join(sorted((*DoorSettings.__struct_fields__, *EngineSettings.__struct_fields__)))
+        raise SetupError(f"http: unknown option {unknown[0]!r}; the options are {known}")
+    return DoorSettings(**doors), EngineSettings(**engine)

@@ -1,0 +1,81 @@
+"""The door of the stateless era: POST only, every request stands alone and says in its headers what it is."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import structs
+
+from ferrule.errors import HeaderMismatch
+from ferrule.schema.methods import METHODS
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.http import mirror
+from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD
+from ferrule.transports.http.exchange import Everyone, Exchange
+from ferrule.transports.http.message import Headers, HttpRequest, Responder
+from ferrule.transports.http.pulse import Pulse
+from ferrule.transports.http.settings import DoorSettings
+from ferrule.wire.channel import Origin, Receiver
+from ferrule.wire.codec import Unreadable, decode, encode
+from ferrule.wire.messages import ErrorObject, Failure, Request
+
+
+STANDING = frozenset(name for name, row in METHODS.items() if row.standing)
+"""What is a stream by its nature, whatever form other answers have."""
+
+
+class StatelessDoor:
+    """Answers requests that bring their own introduction."""
+
+    def __init__(self, acceptor: Acceptor, settings: DoorSettings, pulse: Pulse) -> None:
+        self._acceptor = acceptor
+        self._settings = settings
+        self._standing_settings = structs.replace(settings, response="auto") if settings.response == "json" else settings
+        self._pulse = pulse
+        self.crowd: Receiver = acceptor.crowd(Origin("http"))
+        self._everyone = Everyone()
+        self.crowd.channel_opened(self._everyone)
+
+    def close(self) -> None:
+        """Let nothing of this door run any more."""
+        self.crowd.channel_lost(self._everyone, None)
+
+    def post(self, request: HttpRequest, body: mirror.Peek | None, responder: Responder, head: bytes) -> None:
+        """Answer one request; `body` is None where it cannot be read, which the link explains best."""
+        headers = request.headers
+        if body is not None:
+            try:
+                mirror.check(headers, body)
+                if body.method == "tools/call":
+                    self._check_arguments(headers, body)
+            except HeaderMismatch as mismatch:
+                _mismatched(request, mismatch, responder, head)
+                return
+        version = headers.get(mirror.VERSION_FIELD, b"").decode("latin-1")
+        origin = Origin("http", request.address, Headers(headers), None, version)
+        settings = self._standing_settings if body is not None and body.method in STANDING else self._settings
+        exchange = Exchange(self.crowd, responder, head, settings, self._pulse)
+        if not self.crowd.frame_received(request.body, exchange, origin) and exchange.open:
+            exchange.lost()
+            responder.reply(202, EMPTY_HEAD + head)
+
+    def _check_arguments(self, headers: dict[bytes, bytes], body: mirror.Peek) -> None:
+        name = body.params.name
+        annotated = self._acceptor.mirrored(name) if isinstance(name, str) else None
+        if annotated:
+            try:
+                mirror.check_arguments(headers, body, annotated)
+            except msgspec.DecodeError:
+                return  # The link refuses a body that cannot be read.
+
+
+def _mismatched(request: HttpRequest, mismatch: HeaderMismatch, responder: Responder, head: bytes) -> None:
+    """Refuse a request whose headers say something else than its body."""
+    try:
+        message = decode(request.body)
+    except Unreadable:
+        message = []
+    if not isinstance(message, Request):
+        responder.reply(202, EMPTY_HEAD + head)
+        return
+    failure = Failure(message.id, ErrorObject(mismatch.own_code, mismatch.message, mismatch.data))
+    responder.reply(400, JSON_HEAD + head, encode(failure))

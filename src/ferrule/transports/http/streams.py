@@ -1,0 +1,149 @@
+"""Streams that outlive their sockets: numbered events to one reader at a time, kept for a reader that was lost.
+
+Rule 1: an event's id names its stream, so that nothing of another stream is ever replayed.
+Rule 2: an event is numbered and kept before it is written; a reader that comes back has missed nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from ferrule.stores.store import EventLog
+from ferrule.transports.http.answers import STREAM_HEAD
+from ferrule.transports.http.exchange import COMMENT
+from ferrule.transports.http.message import Responder
+from ferrule.transports.http.pulse import Living, Pulse
+from ferrule.transports.http.settings import DoorSettings
+
+
+class Streaming:
+    """What all streams of one endpoint share."""
+
+    __slots__ = ("log", "now", "pulse", "settings")
+
+    def __init__(self, log: EventLog, pulse: Pulse, settings: DoorSettings) -> None:
+        self.log = log
+        self.pulse = pulse
+        self.settings = settings
+        self.now = 0.0
+        """When the pulse last ticked: exact enough to tell old events from new ones."""
+
+
+class Stream:
+    """Server-sent events with ids, to whoever reads the stream now."""
+
+    __slots__ = ("_key", "_number", "_primed", "_responder", "_shared", "bucket", "ended", "left", "name")
+
+    def __init__(self, shared: Streaming, key: str, name: str, *, primed: bool) -> None:
+        self._shared = shared
+        self._key = key
+        self.name = name
+        self._primed = primed
+        self._number = 0
+        self._responder: Responder | None = None
+        self.ended = False
+        self.left = shared.now
+        """When the last reader went away."""
+        self.bucket: set[Living] | None = None
+
+    @property
+    def attached(self) -> bool:
+        """Whether somebody reads the stream now."""
+        return self._responder is not None and not self._responder.gone
+
+    def _numbered(self, body: bytes) -> bytes:
+        self._number += 1
+        event = b"id: %b-%d\ndata: %b\n\n" % (self.name.encode(), self._number, body)
+        self._shared.log.append(self._key, self._number, event, self._shared.now)
+        return event
+
+    def _priming(self) -> bytes:
+        """Give the reader an id to come back with before there is anything to say."""
+        retry = round(self._shared.settings.retry * 1000)
+        return b"id: %b-%d\nretry: %d\ndata:\n\n" % (self.name.encode(), self._number, retry)
+
+    def attach(self, responder: Responder, head: bytes, missed: bytes = b"") -> None:
+        """Let somebody read the stream from here on, after what it has missed."""
+        if self._responder is not None:
+            self._responder.finish()
+        self._responder = responder
+        responder.watch(partial(self._lost, responder))
+        responder.begin(200, STREAM_HEAD + head)
+        first = missed or (self._priming() if self._primed else b"")
+        if first:
+            responder.write(first)
+        self._shared.pulse.ended(self)
+        self._shared.pulse.streams(self)
+
+    async def missed(self, number: int) -> bytes | None:
+        """Give what was said after an event; None when that is not known any more."""
+        if number == self._number:
+            return b""
+        events = await self._shared.log.after(self._key, number)
+        if not events:
+            return None
+        # What was said while we waited for the log is missed too.
+        return b"".join(events) if number + len(events) >= self._number else await self.missed(number)
+
+    def send(self, body: bytes) -> None:
+        """Say something on the stream."""
+        event = self._numbered(body)
+        responder = self._responder
+        if responder is not None:
+            responder.write(event)
+            if responder.backlog > self._shared.settings.max_stream_backlog + len(body):
+                responder.abort()
+                self.detach()
+
+    def finish(self, body: bytes | None = None) -> None:
+        """Say the last word, if there is one, and end the stream."""
+        if body is not None:
+            self.send(body)
+        self.ended = True
+        if self._responder is not None:
+            responder = self._responder
+            self.detach()
+            responder.finish()
+
+    def answer_whole(self, responder: Responder, head: bytes, body: bytes) -> None:
+        """Say all there is to say at once, to a reader that has just come."""
+        priming = self._priming() if self._primed else b""
+        self.ended = True
+        responder.reply(200, STREAM_HEAD + head, priming + self._numbered(body))
+
+    def release(self) -> None:
+        """Send the reader away; the stream goes on, and the reader comes back for the rest."""
+        if self._responder is not None and self._primed:
+            responder = self._responder
+            self.detach()
+            responder.write(b"retry: %d\n\n" % round(self._shared.settings.retry * 1000))
+            responder.finish()
+
+    def _lost(self, responder: Responder) -> None:
+        """Learn that a reader is gone; another may have taken its place."""
+        if responder is self._responder:
+            self.detach()
+
+    def detach(self) -> None:
+        """Let nobody read the stream any more; what is said is kept."""
+        self._responder = None
+        self.left = self._shared.now
+        self._shared.pulse.ended(self)
+
+    def beat(self) -> None:
+        """Show a silent stream's reader, and whatever stands between, that we live."""
+        if self._responder is not None and self._responder.backlog == 0:
+            self._responder.write(COMMENT)
+
+    def forget(self) -> None:
+        """End the stream and forget what was said on it."""
+        self.finish()
+        self._shared.log.forget(self._key)
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the reader reads slower than we write; without one, let others run."""
+        if self._responder is not None:
+            await self._responder.wait_writable()
+        else:
+            await asyncio.sleep(0)

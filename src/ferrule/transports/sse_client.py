@@ -1,0 +1,213 @@
+"""Reaching a server over the HTTP+SSE pair, the transport before Streamable HTTP: answers come on one stream.
+
+Rule: the stream is the link. When it ends, so does the conversation; nothing can be resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
+from ferrule.transports.http.asked import Asked, Once
+from ferrule.transports.http.dialing import Dialer
+from ferrule.transports.http.heading import Heading
+from ferrule.transports.http.options import HttpOptions, http_options
+from ferrule.transports.http.places import Place, place
+from ferrule.transports.http.pool import Overflow, Pool
+from ferrule.transports.http.proxies import proxy_for
+from ferrule.wire.channel import Channel, Receiver
+from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
+from ferrule.wire.messages import Id, Message, Request
+from ferrule.wire.sse import Event
+
+logger = logging.getLogger("ferrule.transports")
+
+PATIENCE = 10.0
+"""How many seconds a server may take to say where to post."""
+
+
+class SseStream(Asked):
+    """The stream everything comes on; its first event says where to post."""
+
+    def __init__(self, channel: SseChannel, request: bytes) -> None:
+        super().__init__(request, "urgent", channel.options.max_message_size)
+        self._channel = channel
+        self.endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def event_received(self, event: Event) -> None:
+        """Take the endpoint first, then messages."""
+        if event.name == "endpoint" and not self.endpoint.done():
+            self.endpoint.set_result(event.data.decode("utf-8", "replace"))
+        elif event.name == "message" and event.data:
+            self._channel.deliver(event.data)
+
+    def answered(self) -> None:
+        """The stream ended, or the answer was none."""
+        if not self.streams:
+            kind = self.kind.decode("latin-1") or "no content type"
+            self.failed(HttpFailed(f"it answered with HTTP {self.status} and {kind}, not an event stream", self.status))
+        else:
+            self.failed(LinkLost("the server ended the stream"))
+
+    def failed(self, error: Exception) -> None:
+        """Without the stream there is no conversation."""
+        if not self.endpoint.done():
+            self.endpoint.set_exception(error)
+        else:
+            self._channel.stream_lost(error)
+
+
+class SsePost(Once):
+    """A message of ours; the server only acknowledges it, its answer comes on the stream."""
+
+    def __init__(self, channel: SseChannel, request: bytes, identities: list[Id]) -> None:
+        super().__init__(request, "urgent", channel.options.max_message_size)
+        self._channel, self._identities = channel, identities
+
+    def answered(self) -> None:
+        """Anything but success means that no answer will come."""
+        if not 200 <= self.status < 300:
+            place = self._channel.endpoint
+            self.failed(HttpFailed(f"{place} answered a message with HTTP {self.status}", self.status))
+
+    def failed(self, error: Exception) -> None:
+        """Tell whoever waits."""
+        self._channel.post_failed(self._identities, error)
+
+
+class SseChannel:
+    """The way to one server: messages are posted, everything else comes on the stream."""
+
+    handshake_only = True
+    """This transport is older than the stateless era: there is nothing to probe for."""
+
+    def __init__(
+        self, receiver: Receiver, pool: Pool, heading: Heading, options: HttpOptions, face: Channel | None = None
+    ) -> None:
+        self._receiver, self._pool, self._heading, self.options = receiver, pool, heading, options
+        self._face: Channel = face or self
+        self._stream = SseStream(self, heading.get())
+        self.endpoint: Place = heading.place
+        self.closing = False
+        self._lost = False
+
+    async def open(self, timeout: float = PATIENCE) -> None:
+        """Open the stream and learn where to post; raises ConnectFailed with one clear sentence."""
+        here = self._heading.place
+        self._pool.submit(self._stream)
+        try:
+            async with asyncio.timeout(timeout):
+                reference = await self._stream.endpoint
+        except TimeoutError:
+            self._pool.withdraw(self._stream)
+            raise ConnectFailed(f"{here} did not say within {timeout:g} s where to post messages") from None
+        except HttpFailed as error:
+            raise HttpFailed(f"{here} is no HTTP+SSE server: {error}", error.status) from None
+        except Exception as error:
+            raise ConnectFailed(f"{here} is no HTTP+SSE server: {error}") from error
+        try:
+            self.endpoint = here.elsewhere(reference.strip())
+            if self.endpoint.origin != here.origin:
+                raise SetupError("it is another origin")
+        except SetupError as reason:
+            self._pool.withdraw(self._stream)
+            raise ConnectFailed(f"{here} wants messages posted to {reference[:200]!r}: {reason}") from None
+        self._heading.move(self.endpoint)
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Post one message, or a batch."""
+        if self.closing:
+            return
+        try:
+            frame = write(message)
+        except UNWRITABLE as reason:
+            raise unwritable(reason) from None
+        if len(frame) > self.options.max_message_size:
+            raise too_long(len(frame), self.options.max_message_size)
+        several = message if isinstance(message, Sequence) else (message,)
+        identities = [each.id for each in several if isinstance(each, Request)]
+        post = SsePost(self, self._heading.post(b"", frame), identities)
+        try:
+            self._pool.submit(post)
+        except Overflow as reason:
+            asyncio.get_running_loop().call_soon(post.lost, LinkLost(f"not sent: {reason}"))
+
+    async def wait_writable(self) -> None:
+        """Posts wait nowhere but in the bounded line for a connection."""
+
+    def deliver(self, frame: bytes) -> None:
+        """Hand a message up; a receiver that fails on it loses the channel."""
+        if self._lost:
+            return
+        try:
+            self._receiver.frame_received(frame, self._face)
+        except Exception as error:
+            logger.exception("the receiver failed on what it received; its channel is closed")
+            self.lose(error)
+
+    def post_failed(self, identities: list[Id], error: Exception) -> None:
+        """Tell that requests will get no answer."""
+        if not identities and not self.closing:
+            logger.warning("a message did not reach %s: %s", self.endpoint, error)
+        for identity in identities:
+            self._receiver.request_failed(identity, error, self._face)
+
+    def stream_lost(self, error: Exception) -> None:
+        """Learn that nothing more can come."""
+        self.lose(LinkLost(f"the stream of {self._heading.place} ended: {error}"))
+
+    def close(self, reason: str = "") -> None:
+        """Send no more, and let the stream go."""
+        self.lose(None)
+
+    def cut(self) -> None:
+        """Let the stream go without telling the receiver, who knows."""
+        self.closing = self._lost = True
+        self._pool.close()
+
+    def lose(self, error: Exception | None) -> None:
+        """Tell the receiver, once, that nothing more comes and nothing can go out."""
+        if self._lost:
+            return
+        self.cut()
+        try:
+            self._receiver.channel_lost(self._face, error)
+        except Exception:
+            logger.exception("the receiver failed when it was told that its channel is lost")
+
+
+class SseTransport:
+    """Reaches a server at the URL of its stream."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._place = place(url)
+        self._options = http_options(options)
+        self._proxy = proxy_for(self._place, self._options.proxy, os.environ)
+        self._channel: SseChannel | None = None
+
+    async def connect(self, receiver: Receiver) -> SseChannel:
+        """Open the stream; raises ConnectFailed when there is none."""
+        if self._channel is not None and not self._channel.closing:
+            raise CarrierError(f"{self._place} is connected already: close it first")
+        options = self._options
+        dialer = Dialer(self._place, self._proxy, options.tls, options.connect_timeout)
+        pool = Pool(dialer.open, size=options.pool_size, max_extra=options.max_streams, max_waiting=options.max_waiting)
+        channel = SseChannel(receiver, pool, Heading(self._place, self._proxy, options.headers), options)
+        try:
+            await channel.open()
+        except BaseException:
+            pool.close()
+            raise
+        self._channel = channel
+        receiver.channel_opened(channel)
+        return channel
+
+    async def close(self, grace: float = 2.0) -> None:
+        """End the stream and every connection."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.lose(None)

@@ -1,0 +1,132 @@
+"""The client the official conformance suite starts: `client.py URL`, with the scenario named in the environment.
+
+A scenario says what to do; the library does it. Written with the public surface only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ferrule import Client, ToolError
+from ferrule.schema.tools import Tool
+
+FIRST_STATELESS = "2026-07-28"
+
+Deed = Callable[[Client], Awaitable[None]]
+
+
+def client_for(url: str, version: str) -> Client:
+    """Make a client that can answer everything, in the era of a revision."""
+    return Client(
+        url,
+        mode="stateless" if version >= FIRST_STATELESS else "handshake",
+        # Whatever is asked is answered with yes; the form's defaults are filled in for us.
+        elicitation=accept,
+        sampling=lambda request: "A model would say this.",
+        roots=["file:///tmp"],
+        # Some of the suite's servers have tools and do not declare them.
+        strict=False,
+        name="ferrule-conformance",
+        version="1.0.0",
+    )
+
+
+def accept(question: Any) -> dict[str, Any]:
+    """Accept a form, with a yes where it wants one and says no default."""
+    fields = (question.requested_schema or {}).get("properties", {})
+    yes = {name: True for name, rules in fields.items() if rules.get("type") == "boolean" and "default" not in rules}
+    return {"action": "accept", "content": yes}
+
+
+def stub(tool: Tool) -> dict[str, Any]:
+    """Make up arguments a tool should take."""
+    stubs = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "object": {}, "array": [], "null": None}
+    properties = tool.input_schema.get("properties", {})
+    return {name: stubs.get(rules.get("type", "string"), "text") for name, rules in properties.items()}
+
+
+async def use_first_tool(client: Client) -> None:
+    """List the tools and call the first, if there is one."""
+    tools = await client.list_tools()
+    if tools:
+        await client.call_tool(tools[0].name, stub(tools[0]))
+
+
+async def list_tools(client: Client) -> None:
+    """List the tools and no more."""
+    await client.list_tools()
+
+
+async def add_numbers(client: Client) -> None:
+    """Add two numbers."""
+    await client.list_tools()
+    await client.call_tool("add_numbers", {"a": 5, "b": 3})
+
+
+async def use_every_tool(client: Client) -> None:
+    """Call every tool the library lets through."""
+    for tool in await client.list_tools():
+        await client.call_tool(tool.name, stub(tool))
+
+
+async def use_everything(client: Client) -> None:
+    """Use every tool, resource and prompt."""
+    await use_every_tool(client)
+    for resource in await client.list_resources():
+        await client.read_resource(resource.uri)
+    for prompt in await client.list_prompts():
+        await client.get_prompt(prompt.name, {argument.name: "text" for argument in prompt.arguments or ()})
+
+
+async def call_as_told(client: Client) -> None:
+    """Make just the calls the scenario lists."""
+    await client.list_tools()
+    for call in json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])["toolCalls"]:
+        await client.call_tool(call["name"], call["arguments"])
+
+
+async def go_through_rounds(client: Client) -> None:
+    """Call tools that ask first, one that does not, and one that names no kind of result."""
+    await client.list_tools()
+    for name in ("test_mrtr_echo_state", "test_mrtr_unrelated", "test_mrtr_no_state", "test_mrtr_no_result_type"):
+        await client.call_tool(name)
+
+
+async def echo_schema(client: Client) -> None:
+    """Give back a schema as it was received."""
+    schemas = {tool.name: tool.input_schema for tool in await client.list_tools()}
+    await client.call_tool("json_schema_echo", {"schema": schemas["json_schema_2020_12_tool"]})
+
+
+DEEDS: dict[str, Deed] = {
+    "initialize": list_tools,
+    "tools_call": add_numbers,
+    "http-standard-headers": use_everything,
+    "http-custom-headers": call_as_told,
+    "http-invalid-tool-headers": use_every_tool,
+    "sep-2322-client-request-state": go_through_rounds,
+    "json-schema-ref-no-deref": list_tools,
+    "json-schema-2020-12-preservation": echo_schema,
+}
+"""What to do where it is more, or less, than to use the first tool."""
+
+
+async def main() -> None:
+    """Do what the scenario wants and close."""
+    # Suite 0.1.x names no revision: it knows the handshake era only.
+    version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
+    deed = DEEDS.get(os.environ["MCP_CONFORMANCE_SCENARIO"], use_first_tool)
+    async with client_for(sys.argv[-1], version) as client:
+        await deed(client)
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except ToolError as failure:
+        sys.exit(f"a tool failed: {failure}")

@@ -1,0 +1,82 @@
+"""Serves MCP over HTTP as `app.run("http")` does, for the tests that treat it badly; prints what it logs.
+
+http_workshop.py '{"server": {"shutdown_grace": 1}, "http": {"quiet": 0.2}}'
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections import Counter
+from typing import Any
+
+from ferrule import Context, Server
+
+
+class Workshop(Server):
+    """A server whose tools wait, tell a lot, and count what became of them."""
+
+    def __init__(self, more_tools: int = 0, **options: Any) -> None:
+        super().__init__("workshop", version="1", **options)
+        for number in range(more_tools):
+            self.add_tool(self.echo, name=f"tool_{number:05}")
+        self.counts: Counter[str] = Counter()
+        for tool in (self.echo, self.sleep, self.tell, self.flood, self.hold, self.change, self.stats):
+            self.add_tool(tool)
+        self.add_resource("note://one", lambda: "one", name="one")
+
+    async def echo(self, text: str) -> str:
+        """Give the text back."""
+        return text
+
+    async def sleep(self, ms: float) -> str:
+        """Wait."""
+        self.counts["running"] += 1
+        self.counts["most"] = max(self.counts["most"], self.counts["running"])
+        try:
+            await asyncio.sleep(ms / 1000)
+        finally:
+            self.counts["running"] -= 1
+        return "slept"
+
+    async def tell(self, ctx: Context, name: str, to: int, pause: float = 0.0) -> str:
+        """Tell progress so many times, each under this name."""
+        for number in range(1, to + 1):
+            await ctx.report_progress(number, to, name)
+            await asyncio.sleep(pause)
+        return name
+
+    async def flood(self, ctx: Context, name: str, count: int, size: int) -> str:
+        """Send so many log messages of this size."""
+        try:
+            for number in range(count):
+                await ctx.info({"n": number, "text": "x" * size})
+                self.counts[name] += 1
+        except asyncio.CancelledError:
+            self.counts[f"{name} cancelled"] += 1
+            raise
+        return name
+
+    async def hold(self) -> str:
+        """Never end."""
+        await asyncio.Event().wait()
+        return "never"
+
+    async def change(self, count: int, size: int = 0, pause: float = 0.0) -> str:
+        """Tell so many times that a resource changed."""
+        for number in range(count):
+            self.notify_resource_updated("note://one", n=number, text="x" * size)
+            await asyncio.sleep(pause)
+        return "changed"
+
+    async def stats(self) -> str:
+        """Tell what was counted."""
+        return json.dumps(self.counts)
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(name)s %(message)s")
+    Workshop(**given.get("server", {})).run("http", port=0, **given.get("http", {}))

@@ -1,0 +1,187 @@
+"""More than a server over HTTP can do at once: what it cannot do it says, and what it does stays quick."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from http_mcp import LONG, Answer, Bystander, Client, Process, serving
+
+PATIENCE = 90.0
+SMALL = 4096
+
+
+def run(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+    asyncio.run(asyncio.wait_for(work(*args), PATIENCE))
+
+
+@pytest.fixture(params=["handshake", "stateless"])
+def era(request: pytest.FixtureRequest) -> Any:
+    """Each protocol generation in turn."""
+    return request.param
+
+
+def test_ovl_01_many_sessions_at_once_are_served_and_soon_forgotten(era: str) -> None:
+    """Sessions of 4 calls each, all at once: none is reset, nobody waits twice as long as alone."""
+    sessions, ms = (500, 500) if LONG else (150, 400)
+
+    async def crowd(server: Process) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(Client(server.port, era)) for _ in range(sessions)]
+            for client in clients:
+                client.ways += [await client.way() for _ in range(4 - len(client.ways))]
+                for way in client.ways:
+                    way.free = True
+            waits: list[float] = []
+
+            async def one(client: Client) -> None:
+                began = time.perf_counter()
+                answer = await client.call("sleep", ms=ms)
+                assert answer.text == "slept"
+                waits.append(time.perf_counter() - began)
+
+            await asyncio.gather(*(one(client) for client in clients for _ in range(4)))
+            assert len(waits) == 4 * sessions
+            assert sorted(waits)[int(len(waits) * 0.99) - 1] < 2 * ms / 1000
+        async with Client(server.port, era) as client:
+            began = time.perf_counter()
+            assert (await client.call("echo", text="next")).text == "next"
+            assert time.perf_counter() - began < 1
+
+    with serving() as server:
+        run(crowd, server)
+
+
+def test_ovl_02_calls_beyond_the_bounds_of_one_session_queue_and_then_are_told_busy() -> None:
+    async def flood(server: Process) -> None:
+        async with Client(server.port) as client, Bystander(server.port) as bystander:
+            assert (await client.call("echo", text="first")).text == "first"
+            before = server.rss()
+            calls = [await client.begin_call("sleep", ms=100) for _ in range(1700)]
+            most = server.rss()
+            answers: list[Answer] = await asyncio.gather(*(finish(call) for call in calls))
+            codes = [answer.messages[0].get("error", {}).get("code") for answer in answers]
+            assert set(codes) == {None, -32000}
+            assert codes.count(None) >= 64 + 1024
+            assert codes.count(-32000) > 50
+            assert (await client.stats())["most"] == 64
+            assert max(most, server.rss()) - before < 32
+            assert bystander.worst < 1
+            assert (await client.call("echo", text="next")).text == "next"
+
+    with serving(max_concurrent_per_session=64) as server:
+        run(flood, server)
+
+
+async def finish(call: Answer) -> Answer:
+    return await (await call.head()).whole()
+
+
+def test_ovl_04_twice_the_capacity_does_not_collapse_goodput() -> None:
+    """20 calls at a time of 100 ms each are 200 a second; 400 a second are asked for."""
+    seconds = 20.0 if LONG else 2.0
+
+    async def load(server: Process) -> None:
+        async with Client(server.port, "stateless") as client:
+            waits: list[float] = []
+            shed = 0
+
+            async def one() -> None:
+                nonlocal shed
+                began = time.perf_counter()
+                answer = await client.call("sleep", ms=100)
+                if "result" in answer.messages[-1]:
+                    waits.append(time.perf_counter() - began)
+                else:
+                    assert "Busy" in answer.messages[-1]["error"]["message"]
+                    shed += 1
+
+            async def worker(until: float) -> None:
+                while time.perf_counter() < until:
+                    await one()
+
+            began = time.perf_counter()
+            await asyncio.gather(*(worker(began + 1) for _ in range(20)))
+            peak = len(waits) / (time.perf_counter() - began)
+            assert shed == 0
+
+            waits.clear()
+            began = time.perf_counter()
+            asked = []
+            for number in range(int(400 * seconds)):
+                await asyncio.sleep(max(0.0, began + number / 400 - time.perf_counter()))
+                asked.append(asyncio.ensure_future(one()))
+            await asyncio.gather(*asked)
+            goodput = len(waits) / (time.perf_counter() - began)
+            assert shed > 0
+            assert goodput >= 0.8 * peak
+            assert max(waits) < 1.1
+            assert (await client.call("echo", text="next")).text == "next"
+
+    with serving(max_concurrent=20, max_waiting=20) as server:
+        run(load, server)
+
+
+def test_ovl_07_a_list_of_10000_tools_is_paged_and_delays_nobody(era: str) -> None:
+    async def loop(server: Process) -> None:
+        async with Bystander(server.port, era) as bystander, contextlib.AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(Client(server.port, era)) for _ in range(20)]
+            for _ in range(3):
+                for page in await asyncio.gather(*(client.ask("tools/list") for client in clients)):
+                    assert page.body.count(b'"name":"tool_') == 1000
+                    assert b'"nextCursor"' in page.body
+            names, cursor = 0, {}
+            while cursor is not None:
+                found = (await clients[0].ask("tools/list", cursor)).messages[0]["result"]
+                names += len(found["tools"])
+                cursor = {"cursor": found["nextCursor"]} if "nextCursor" in found else None
+            assert names == 10_007
+            assert bystander.worst < 0.4
+
+    with serving(more_tools=10_000) as server:
+        run(loop, server)
+
+
+def test_ovl_08_updates_to_many_subscribers_are_merged_and_slow_ones_cut(era: str) -> None:
+    """100 updates a second, told at most 20 times a second; who does not read is cut, everyone else hears the last."""
+    subscribers, slow = (1000, 20) if LONG else (150, 5)
+
+    async def fan_out(server: Process) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            streams, stuck = [], []
+            for number in range(subscribers):
+                client = await stack.enter_async_context(Client(server.port, era))
+                buffer = SMALL if number < slow else 0
+                stream = await client.listen("note://one", receive_buffer=buffer)
+                (stuck if buffer else streams).append(stream)
+            bystander = await stack.enter_async_context(Bystander(server.port))
+            telling = await stack.enter_async_context(Client(server.port))
+            reading = [asyncio.ensure_future(hear_last(stream, 299)) for stream in streams]
+            await telling.call("change", count=300, size=8192, pause=0.01)
+            counts = await asyncio.gather(*reading)
+            assert max(counts) <= 100
+            assert min(counts) >= 10
+            assert bystander.worst < 0.4
+            for stream in stuck:
+                with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                    await stream.whole()
+
+    with serving({"max_stream_backlog": 65536, "write_timeout": 1.0}, update_interval=0.05) as server:
+        run(fan_out, server)
+
+
+async def hear_last(stream: Answer, number: int) -> int:
+    """Read until the notice of this number; gives how many were heard."""
+    heard = 0
+    while True:
+        before = len(stream.messages)
+        await stream.part()
+        for message in stream.messages[before:]:
+            if message.get("method") == "notifications/resources/updated":
+                heard += 1
+                if message["params"]["_meta"]["n"] == number:
+                    return heard

@@ -1,0 +1,167 @@
+"""A real server process over HTTP that is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from http_mcp import LONG, Client, Process, Way, serving
+
+ERAS = ("handshake", "stateless")
+PATIENCE = 30.0
+
+
+def run(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+    asyncio.run(asyncio.wait_for(work(*args), PATIENCE))
+
+
+def test_shd_01_sigterm_under_load_delivers_running_calls_and_exits_0() -> None:
+    """20 calls, 5 standing streams, 5 idle connections; new ones are refused or told to come back."""
+
+    async def load(server: Process) -> None:
+        clients = [await Client(server.port, era).__aenter__() for era in ERAS for _ in range(5)]
+        streams = [await client.get() for client in clients[:5]]
+        idle = [await Way.open(server.port) for _ in range(5)]
+        calls = [await client.begin_call("sleep", ms=1000) for client in clients for _ in range(2)]
+        await asyncio.sleep(0.3)
+        server.signal(signal.SIGTERM)
+        began = time.monotonic()
+        await asyncio.sleep(0.1)
+        assert await _turned_away(server.port)
+        answers = [await (await call.head()).whole() for call in calls]
+        assert [answer.text for answer in answers] == ["slept"] * 20
+        for stream in streams:
+            await stream.whole()
+        for way in idle:
+            assert await way.reader.read() == b""
+            await way.close()
+        assert await server.ended(10) == 0
+        assert time.monotonic() - began < 5
+        for client in clients:
+            await client.__aexit__()
+
+    with serving() as server:
+        run(load, server)
+
+
+async def _turned_away(port: int) -> bool:
+    """Whether a newcomer is refused, or told to come back."""
+    try:
+        way = await Way.open(port)
+    except ConnectionRefusedError:
+        return True
+    try:
+        answer = await way.send("POST", {"Content-Type": "application/json"}, b"{}").head()
+        return answer.status == 503 and "retry-after" in answer.headers
+    except ConnectionError:
+        return True
+    finally:
+        await way.close()
+
+
+def test_shd_02_a_call_that_never_ends_is_answered_with_an_error_within_the_grace() -> None:
+    async def hang(server: Process) -> None:
+        async with Client(server.port, "handshake") as old, Client(server.port, "stateless") as new:
+            calls = [await client.begin_call("hold", token=1) for client in (old, new)]
+            await asyncio.sleep(0.3)
+            began = time.monotonic()
+            server.signal(signal.SIGTERM)
+            for call in calls:
+                answer = await (await call.head()).whole()
+                assert "stopped" in answer.messages[-1]["error"]["message"]
+            assert await server.ended(10) == 0
+            assert 0.9 < time.monotonic() - began < 4
+
+    with serving(shutdown_grace=1) as server:
+        run(hang, server)
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_shd_03_a_second_signal_ends_at_once_with_a_code_of_its_own(first: int, second: int) -> None:
+    async def press(server: Process) -> None:
+        async with Client(server.port) as client:
+            await client.begin_call("hold")
+            await asyncio.sleep(0.2)
+            server.signal(first)
+            await asyncio.sleep(0.3)
+            server.signal(second)
+            began = time.monotonic()
+            assert await server.ended(5) == 128 + second
+            assert time.monotonic() - began < 1
+
+    with serving(shutdown_grace=60) as server:
+        run(press, server)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_server_ends_at_once_and_in_order(number: int) -> None:
+    async def stop(server: Process) -> None:
+        async with Client(server.port) as client:
+            stream = await client.get()
+            began = time.monotonic()
+            server.signal(number)
+            await stream.whole()
+            assert await server.ended(5) == 0
+            assert time.monotonic() - began < 1.5
+
+    with serving() as server:
+        run(stop, server)
+
+
+def test_shd_04_sigterm_at_any_moment_of_starting_exits_soon() -> None:
+    """While Python starts, while modules are read, while the first client shakes hands."""
+
+    async def start_and_stop(delay: float) -> None:
+        server = Process()
+        try:
+            await asyncio.sleep(delay)
+            server.signal(signal.SIGTERM)
+            assert await server.ended(2) in (0, -signal.SIGTERM)
+        finally:
+            server.close()
+        assert "Traceback" not in server.log, server.log
+
+    async def during_handshake() -> None:
+        server = Process()
+        try:
+            server.ready()
+            client = Client(server.port)
+            opening = asyncio.ensure_future(client.__aenter__())
+            await asyncio.sleep(0)
+            server.signal(signal.SIGTERM)
+            assert await server.ended(2) == 0
+            await asyncio.wait([opening])
+            opening.exception()
+            await client.__aexit__()
+        finally:
+            server.close()
+
+    moments = [step * 0.07 for step in range(40 if LONG else 8)]
+    for moment in moments:
+        run(start_and_stop, moment)
+    for _ in range(10 if LONG else 2):
+        run(during_handshake)
+
+
+def test_shd_06_standing_streams_are_told_when_to_come_back_and_from_where() -> None:
+    async def stop(server: Process) -> None:
+        async with Client(server.port) as client:
+            stream = await client.get()
+            await stream.part()
+            assert stream.last_id
+            call = await (await client.begin_call("tell", token=1, name="x", to=5, pause=0.1)).head()
+            await call.until(1)
+            server.signal(signal.SIGTERM)
+            await stream.whole()
+            assert stream.parser.retry == 1000
+            assert (await call.whole()).text == "x"
+            assert len(call.messages) == 6
+            assert await server.ended(5) == 0
+
+    with serving() as server:
+        run(stop, server)

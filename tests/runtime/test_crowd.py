@@ -1,0 +1,172 @@
+"""The link of those who ask without a session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ferrule import Server
+from ferrule.wire.channel import Origin
+from ferrule.wire.codec import encode
+
+MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+class Exchange:
+    """A way back that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def send(self, message: Any) -> None:
+        self.heard.append(json.loads(encode(message)))
+
+    async def wait_writable(self) -> None: ...
+
+    def close(self, reason: str = "") -> None: ...
+
+
+class Asked(Server):
+    """A server whose calls wait for a gate."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("asked", **options)
+        self.begun: list[str] = []
+        self.cancelled: list[str] = []
+        self.gate = asyncio.Event()
+        self.add_tool(self.hold)
+
+    async def hold(self, name: str) -> str:
+        self.begun.append(name)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(name)
+            raise
+        return name
+
+
+def ask(crowd: Any, name: str, identity: Any = 1) -> Exchange:
+    exchange = Exchange()
+    params = {"name": "hold", "arguments": {"name": name}, "_meta": MODERN}
+    message = {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
+    assert crowd.frame_received(json.dumps(message).encode(), exchange)
+    return exchange
+
+
+async def test_everyone_is_answered_on_the_way_they_came(settle: Callable[..., Any]) -> None:
+    app = Asked()
+    crowd = app.crowd(Origin("test"))
+    exchanges = [ask(crowd, name) for name in "abc"]
+    await settle()
+    app.gate.set()
+    await settle()
+    assert [exchange.heard[0]["result"]["content"][0]["text"] for exchange in exchanges] == ["a", "b", "c"]
+    assert crowd.session.running == {}
+
+
+async def test_who_is_gone_is_cancelled_and_nobody_else(settle: Callable[..., Any]) -> None:
+    """HTM-8, CANC-7."""
+    app = Asked()
+    crowd = app.crowd(Origin("test"))
+    gone, stays = ask(crowd, "gone"), ask(crowd, "stays")
+    await settle()
+    crowd.channel_lost(gone, None)
+    crowd.channel_lost(gone, None)
+    crowd.channel_lost(Exchange(), None)
+    await settle()
+    assert app.cancelled == ["gone"]
+    app.gate.set()
+    await settle()
+    assert (gone.heard, len(stays.heard)) == ([], 1)
+    assert not crowd.closed
+
+
+async def test_who_is_gone_makes_room_for_who_waits_in_line(settle: Callable[..., Any]) -> None:
+    app = Asked(max_concurrent=1)
+    crowd = app.crowd(Origin("test"))
+    first, second, third = (ask(crowd, name) for name in "abc")
+    await settle()
+    assert app.begun == ["a"]
+    crowd.channel_lost(second, None)
+    crowd.channel_lost(first, None)
+    await settle()
+    assert app.begun == ["a", "c"]
+    app.gate.set()
+    await settle()
+    assert (first.heard, second.heard, len(third.heard)) == ([], [], 1)
+
+
+async def test_the_crowd_shares_one_bound_and_is_told_when_it_is_full(settle: Callable[..., Any]) -> None:
+    app = Asked(max_concurrent=2, max_waiting=1)
+    crowd = app.crowd(Origin("test"))
+    exchanges = [ask(crowd, str(number)) for number in range(5)]
+    await settle()
+    assert app.begun == ["0", "1"]
+    assert ["error" in exchange.heard[0] if exchange.heard else None for exchange in exchanges] == [
+        *(None, None, None),
+        *(True, True),
+    ]
+    app.gate.set()
+    await settle()
+    assert all(len(exchange.heard) == 1 for exchange in exchanges)
+
+
+async def test_a_crowd_is_over_with_the_channel_that_stands_for_all(settle: Callable[..., Any]) -> None:
+    app = Asked()
+    crowd, everyone = app.crowd(Origin("test")), Exchange()
+    crowd.channel_opened(everyone)
+    asked = ask(crowd, "a")
+    await settle()
+    crowd.channel_lost(everyone, None)
+    await settle()
+    assert (app.cancelled, asked.heard, app.sessions) == (["a"], [], [])
+
+
+async def test_what_is_no_request_is_not_answered() -> None:
+    """HTM-3."""
+    crowd, exchange = Asked().crowd(Origin("test")), Exchange()
+    for frame in (b'{"jsonrpc":"2.0","method":"notifications/x"}', b'{"jsonrpc":"2.0","id":1,"result":{}}'):
+        assert not crowd.frame_received(frame, exchange)
+    assert exchange.heard == []
+
+
+async def test_what_cannot_be_read_is_answered_where_it_came_from() -> None:
+    crowd, exchange = Asked().crowd(Origin("test")), Exchange()
+    assert crowd.frame_received(b"{", exchange)
+    assert exchange.heard[0]["error"]["code"] == -32700
+    assert "id" not in exchange.heard[0]
+
+
+@pytest.mark.parametrize("version", ["2025-03-26", "2025-11-25"])
+async def test_a_crowd_of_one_revision_needs_no_metadata(settle: Callable[..., Any], version: str) -> None:
+    app = Asked()
+    app.gate.set()
+    crowd, exchange = app.crowd(Origin("test"), version), Exchange()
+    params = {"name": "hold", "arguments": {"name": "x"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    crowd.frame_received(json.dumps(message).encode(), exchange)
+    await settle()
+    assert exchange.heard[0]["result"]["content"][0]["text"] == "x"
+    assert "resultType" not in exchange.heard[0]["result"]
+
+
+async def test_a_drained_crowd_answers_what_runs_and_takes_nothing_new(settle: Callable[..., Any]) -> None:
+    app = Asked()
+    crowd = app.crowd(Origin("test"))
+    running = ask(crowd, "a")
+    await settle()
+    draining = asyncio.ensure_future(crowd.drain(10))
+    await settle()
+    late = ask(crowd, "late")
+    assert "stopping" in late.heard[0]["error"]["message"]
+    app.gate.set()
+    await draining
+    assert running.heard[0]["result"]["content"][0]["text"] == "a"

@@ -1,0 +1,206 @@
+"""Stores in this process: bounded, and gone with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.stores.memory import LEAST_LOOKED_AT, LogBounds, MemoryEventLog, MemoryStore
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+class Clock:
+    """Time as it is set by hand."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# -- values
+
+
+def test_a_value_is_kept_until_it_is_deleted() -> None:
+    async def use() -> None:
+        store = MemoryStore(Clock())
+        assert await store.get("a") is None
+        await store.put("a", b"1")
+        await store.put("a", b"2")
+        assert await store.get("a") == b"2"
+        await store.delete("a")
+        await store.delete("a")
+        assert await store.get("a") is None
+
+    run(use())
+
+
+def test_a_value_expires_at_its_time() -> None:
+    async def use() -> None:
+        clock = Clock()
+        store = MemoryStore(clock)
+        await store.put("a", b"1", ttl=10)
+        clock.now = 9.9
+        assert await store.get("a") == b"1"
+        clock.now = 10
+        assert await store.get("a") is None
+        assert len(store) == 0
+
+    run(use())
+
+
+def test_a_value_is_added_once_and_again_after_it_expired() -> None:
+    async def use() -> None:
+        clock = Clock()
+        store = MemoryStore(clock)
+        assert await store.add("a", b"1", ttl=10)
+        assert not await store.add("a", b"2")
+        assert await store.get("a") == b"1"
+        clock.now = 11
+        assert await store.add("a", b"3")
+        assert await store.get("a") == b"3"
+
+    run(use())
+
+
+def test_an_empty_value_is_a_value() -> None:
+    async def use() -> None:
+        store = MemoryStore(Clock())
+        assert await store.add("a", b"")
+        assert not await store.add("a", b"1")
+        assert await store.get("a") == b""
+
+    run(use())
+
+
+def test_what_expired_unasked_does_not_pile_up() -> None:
+    async def use() -> None:
+        clock = Clock()
+        store = MemoryStore(clock)
+        await store.put("kept", b"x")
+        for number in range(20 * LEAST_LOOKED_AT):
+            clock.now = number
+            await store.put(str(number), b"x", ttl=100)
+        assert len(store) <= 2 * LEAST_LOOKED_AT
+        assert await store.get("kept") == b"x"
+
+    run(use())
+
+
+# -- events
+
+
+def after(log: MemoryEventLog, stream: str, number: int) -> Any:
+    return run(log.after(stream, number))
+
+
+def filled(count: int, **bounds: Any) -> MemoryEventLog:
+    log = MemoryEventLog(LogBounds(**bounds))
+    for number in range(1, count + 1):
+        log.append("s", number, b"%d" % number, 0.0)
+    return log
+
+
+def test_the_events_after_a_number_are_given_in_order() -> None:
+    """SSEV-08."""
+    log = filled(5)
+    assert after(log, "s", 0) == [b"1", b"2", b"3", b"4", b"5"]
+    assert after(log, "s", 3) == [b"4", b"5"]
+    assert after(log, "s", 5) == []
+
+
+@pytest.mark.parametrize(("stream", "number"), [("other", 0), ("s", 6), ("s", 10**9), ("s", -2)])
+def test_what_is_not_known_is_nothing_at_all(stream: str, number: int) -> None:
+    assert after(filled(5), stream, number) is None
+
+
+def test_only_so_many_events_of_a_stream_are_kept() -> None:
+    """SSEV-12: the oldest is forgotten first, and whoever missed it is told so."""
+    log = filled(10, events=3)
+    assert after(log, "s", 6) is None
+    assert after(log, "s", 7) == [b"8", b"9", b"10"]
+    assert log.size == 4
+
+
+def test_only_so_many_bytes_of_a_stream_are_kept_but_always_the_newest_event() -> None:
+    log = MemoryEventLog(LogBounds(bytes=10))
+    for number, event in enumerate((b"aaaa", b"bbbb", b"cccc"), 1):
+        log.append("s", number, event, 0.0)
+    assert after(log, "s", 0) is None
+    assert after(log, "s", 1) == [b"bbbb", b"cccc"]
+    log.append("s", 4, b"x" * 1000, 0.0)
+    assert after(log, "s", 3) == [b"x" * 1000]
+    assert log.size == 1000
+
+
+def test_over_the_whole_bound_the_stream_silent_longest_is_forgotten() -> None:
+    log = MemoryEventLog(LogBounds(total=30))
+    for stream in "abc":
+        log.append(stream, 1, b"x" * 10, 0.0)
+    log.append("a", 2, b"x" * 10, 0.0)
+    assert (after(log, "b", 0), len(log), log.size) == (None, 2, 30)
+    log.append("d", 1, b"x" * 100, 0.0)
+    assert (len(log), log.size) == (1, 100)
+    assert after(log, "d", 0) == [b"x" * 100]
+
+
+def test_streams_that_were_silent_for_too_long_are_swept() -> None:
+    """RES-08: ages are counted by whoever tells the time, never by the clock on the wall."""
+    log = MemoryEventLog(LogBounds(age=60))
+    log.append("old", 1, b"x", 0.0)
+    log.append("young", 1, b"x", 0.0)
+    log.append("young", 2, b"x", 30.0)
+    log.sweep(59.0)
+    assert len(log) == 2
+    log.sweep(61.0)
+    assert (after(log, "old", 0), after(log, "young", 1)) == (None, [b"x"])
+    log.sweep(91.0)
+    assert (len(log), log.size) == (0, 0)
+
+
+def test_a_stream_goes_on_after_it_was_forgotten() -> None:
+    log = filled(3)
+    log.forget("s")
+    log.forget("s")
+    log.append("s", 4, b"4", 0.0)
+    assert after(log, "s", 3) == [b"4"]
+    assert after(log, "s", 2) is None
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 40)), max_size=120),
+    st.integers(1, 5),
+    st.integers(1, 60),
+    st.integers(1, 100),
+)
+def test_a_log_never_holds_more_than_it_may_and_never_gives_a_gap(
+    said: list[tuple[str, int]], events: int, size: int, total: int
+) -> None:
+    log = MemoryEventLog(LogBounds(events=events, bytes=size, total=total))
+    numbers: dict[str, int] = {}
+    for stream, length in said:
+        number = numbers[stream] = numbers.get(stream, 0) + 1
+        log.append(stream, number, b"%03d" % number + b"x" * length, 0.0)
+        assert log.size <= max(total, max(size, 43))
+    for stream, last in numbers.items():
+        for number in range(last + 1):
+            found = run_now(log.after(stream, number))
+            if found is not None:
+                assert [int(event[:3]) for event in found] == list(range(number + 1, last + 1))
+
+
+def run_now(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that never waits."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("it waits")

@@ -1,0 +1,84 @@
+"""The body of a request while it comes in."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.transports.http.bodies import FREE_CHUNKS, MAX_FRAMING, Body, ChunkedBody, SizedBody
+from ferrule.transports.http.parsing import Unacceptable
+
+LIMIT = 1_000_000
+CUTS = st.lists(st.integers(0, 300), max_size=8)
+
+
+def feed_in_parts(body: Body, data: bytes, cuts: list[int]) -> int:
+    """Feed data cut at places; gives how much of it was taken."""
+    taken = 0
+    ends = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
+    start = 0
+    for end in ends:
+        part = data[start:end]
+        at = body.feed(part, 0)
+        taken += at
+        if at < len(part):
+            break
+        start = end
+    return taken
+
+
+@given(st.binary(max_size=100), st.binary(max_size=20), CUTS)
+def test_a_sized_body_takes_its_size_and_no_more(content: bytes, rest: bytes, cuts: list[int]) -> None:
+    body = SizedBody(len(content))
+    if content:
+        assert feed_in_parts(body, content + rest, cuts) == len(content)
+        assert body.done
+    assert bytes(body.content) == content
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=6), st.binary(max_size=20), CUTS)
+def test_chunks_are_put_together_however_they_come(chunks: list[bytes], rest: bytes, cuts: list[int]) -> None:
+    wire = b"".join(b"%x;a=b\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\nX: a\r\n\r\n"
+    body = ChunkedBody(LIMIT)
+    assert feed_in_parts(body, wire + rest, cuts) == len(wire)
+    assert body.done
+    assert bytes(body.content) == b"".join(chunks)
+
+
+@given(st.binary(max_size=60), CUTS)
+def test_whatever_comes_is_taken_or_refused_alike_in_one_part_and_in_many(data: bytes, cuts: list[int]) -> None:
+    found = []
+    for places in ([], cuts, list(range(len(data)))):
+        body = ChunkedBody(LIMIT)
+        try:
+            found.append((feed_in_parts(body, data, places), body.done, bytes(body.content)))
+        except Unacceptable as error:
+            found.append((error.status, False, b""))
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_body_is_refused_by_the_size_of_the_chunk_that_would_pass_the_limit() -> None:
+    body = ChunkedBody(10)
+    body.feed(b"8\r\n12345678\r\n", 0)
+    with pytest.raises(Unacceptable) as caught:
+        body.feed(b"3\r\n", 0)
+    assert caught.value.status == 413
+
+
+def test_extensions_and_trailers_count_together() -> None:
+    body = ChunkedBody(LIMIT)
+    half = b"a" * (MAX_FRAMING // 2)
+    body.feed(b"1;" + half + b"\r\nx\r\n0\r\nX: ", 0)
+    with pytest.raises(Unacceptable, match="extensions and trailers"):
+        body.feed(half + b"\r\n", 0)
+
+
+def test_small_chunks_are_taken_up_to_a_number_and_large_ones_for_ever() -> None:
+    body = ChunkedBody(LIMIT)
+    body.feed(b"1\r\nx\r\n" * FREE_CHUNKS, 0)
+    with pytest.raises(Unacceptable, match="too small"):
+        body.feed(b"1\r\nx\r\n" * 100, 0)
+    large = ChunkedBody(LIMIT)
+    large.feed((b"64\r\n" + b"x" * 100 + b"\r\n") * 9000, 0)
+    assert len(large.content) == 900_000

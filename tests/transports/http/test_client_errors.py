@@ -1,0 +1,241 @@
+"""What a client says when HTTP goes wrong: what, where, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ferrule import Client
+from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, InvalidAnswer, OutcomeUnknown
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from scripted import Seen, Site
+
+
+def client(site: Site, **options: Any) -> Client:
+    """Give a client of the site that loses no time."""
+    http = {"retry_delay": 0.01, "jitter": 0.0, **options.pop("http", {})}
+    return Client(site.url, http=http, **options)
+
+
+async def failure(site: Site, script: Any, **options: Any) -> Exception:
+    """Give what a tool call fails with."""
+    site.on("tools/call", script)
+    async with client(site, **options) as one:
+        with pytest.raises(CallFailed) as raised:
+            await one.call_tool("t")
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        (401, "Authorization"),
+        (403, "token"),
+        (405, "MCP server"),
+        (406, "neither JSON"),
+        (413, "too large"),
+        (418, "418"),
+    ],
+)
+async def test_a_status_is_named_with_the_place_and_what_to_do(era: str, status: int, hint: str) -> None:
+    """seed:HTTP-14."""
+    async with Site(era) as site:
+        error = await failure(site, lambda seen: seen.status(status, www_authenticate='Bearer realm="x"'))
+        assert isinstance(error, HttpFailed)
+        assert isinstance(error, CarrierError)
+        assert error.status == status
+        assert error.headers["www-authenticate"] == 'Bearer realm="x"'
+        assert f"{site.url} answered tools/call 't' with HTTP {status}" in str(error)
+        assert hint in str(error)
+
+
+async def test_who_may_ask_is_told_by_the_status_even_where_the_body_is_an_error(era: str) -> None:
+    async with Site(era) as site:
+        error = await failure(site, lambda seen: seen.error(-32000, "Token expired", 401))
+        assert isinstance(error, HttpFailed)
+        assert "Token expired" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "says"),
+    [
+        ("text/html", b"<html>Please log in</html>", "a web page"),
+        ("text/plain", b"ok", "content of type text/plain"),
+        ("application/xml", b"<a/>", "content of type application/xml"),
+    ],
+)
+async def test_a_page_is_no_answer(era: str, kind: str, body: bytes, says: str) -> None:
+    async with Site(era) as site:
+        error = await failure(site, lambda seen: seen.status(200, body, content_type=kind))
+        assert says in str(error)
+        assert "MCP server" in str(error)
+
+
+async def test_accepted_is_no_answer_to_a_request(era: str) -> None:
+    async with Site(era) as site:
+        assert "HTTP 202 and nothing" in str(await failure(site, lambda seen: seen.status(202)))
+
+
+async def test_an_answer_to_something_else_is_no_answer(era: str) -> None:
+    async with Site(era) as site:
+        other = {"jsonrpc": "2.0", "id": 4711, "result": {}}
+        error = await failure(site, lambda seen: seen.json(other))
+        assert isinstance(error, InvalidAnswer)
+        assert "for something else" in str(error)
+
+
+async def test_an_answer_that_is_no_json_is_no_answer(era: str) -> None:
+    async with Site(era) as site:
+        error = await failure(site, lambda seen: seen.status(200, b"{oops", content_type="application/json"))
+        assert isinstance(error, InvalidAnswer)
+
+
+# -- redirects
+
+
+async def test_a_redirect_to_another_path_of_the_same_server_is_followed_once_and_remembered(era: str) -> None:
+    async with Site(era) as site, client(site) as one:
+
+        def moved(seen: Seen) -> None:
+            if seen.target == "/mcp":
+                seen.status(307, location="/mcp/")
+            else:
+                seen.text("moved")
+
+        site.on("tools/call", moved)
+        assert (await one.call_tool("t")).text == "moved"
+        assert (await one.call_tool("t")).text == "moved"
+        assert [seen.target for seen in site.got("tools/call")] == ["/mcp", "/mcp/", "/mcp/"]
+
+
+@pytest.mark.parametrize("location", ["http://evil.example/mcp", "//evil.example/mcp", "ftp://x/y", ""])
+async def test_a_redirect_to_another_origin_is_not_followed(era: str, location: str) -> None:
+    """seed:HTTP-09."""
+    async with Site(era) as site:
+        error = await failure(site, lambda seen: seen.status(308, location=location))
+        assert "redirects to" in str(error)
+        assert "not followed" in str(error)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 304])
+async def test_redirects_that_would_change_the_request_are_not_followed(era: str, status: int) -> None:
+    """seed:HTTP-09."""
+    async with Site(era) as site:
+        error = await failure(site, lambda seen: seen.status(status, location="/other"))
+        assert f"HTTP {status}" in str(error)
+        assert len(site.got("tools/call")) == 1
+
+
+# -- bounds and bad HTTP
+
+
+async def test_an_answer_over_the_limit_is_cut(era: str) -> None:
+    async with Site(era) as site:
+        huge = b'{"jsonrpc":"2.0","id":1,"result":"' + b"x" * 200_000 + b'"}'
+        error = await failure(
+            site,
+            lambda seen: seen.status(200, huge, content_type="application/json"),
+            http={"max_message_size": 100_000},
+        )
+        assert isinstance(error, InvalidAnswer)
+        assert "limit of 100000 bytes" in str(error)
+
+
+async def test_an_event_over_the_limit_is_cut(era: str) -> None:
+    async def endless(seen: Seen) -> None:
+        seen.stream()
+        while seen.keep:
+            seen.chunk(b"data: " + b"x" * 10_000)
+            await seen.flushed()
+
+    async with Site(era) as site:
+        error = await failure(site, endless, http={"max_message_size": 100_000})
+        assert "limit of 100000 bytes" in str(error)
+
+
+async def test_a_page_of_any_length_is_not_kept(era: str) -> None:
+    async with Site(era) as site:
+        error = await failure(site, lambda seen: seen.status(502, b"x" * 3_000_000, content_type="text/html"))
+        assert "HTTP 502" in str(error)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"SSH-2.0-OpenSSH_9\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nbad header\r\n\r\n",
+        b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 30_000,
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000,
+    ],
+)
+async def test_what_is_no_proper_http_is_refused(era: str, bad: bytes) -> None:
+    async with Site(era) as site:
+        error = await failure(site, lambda seen: seen.raw(bad))
+        assert isinstance(error, OutcomeUnknown)
+        assert "HTTP properly" in str(error) or "longer than the limit" in str(error)
+
+
+async def test_a_compressed_answer_is_refused(era: str) -> None:
+    async with Site(era) as site:
+        error = await failure(
+            site, lambda seen: seen.status(200, b"\x1f\x8b", content_type="application/json", content_encoding="gzip")
+        )
+        assert "compressed" in str(error)
+
+
+async def test_a_second_answer_nobody_asked_for_is_not_taken_for_the_next(era: str) -> None:
+    """The next request goes over another connection: this one is not to be trusted."""
+    async with Site(era) as site, client(site) as one:
+
+        def doubled(seen: Seen) -> None:
+            seen.text("first")
+            forged = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[]}}' % (seen.id + 1)
+            seen.status(200, forged, content_type="application/json")
+
+        site.on("tools/call", doubled, lambda seen: seen.text("second"))
+        assert (await one.call_tool("t")).text == "first"
+        assert (await one.call_tool("t")).text == "second"
+        calls = site.got("tools/call")
+        assert calls[0].connection != calls[1].connection
+
+
+# -- no server
+
+
+async def test_nobody_there() -> None:
+    async with Site() as site:
+        url = site.url
+    with pytest.raises(ConnectFailed, match=r"cannot reach .*refused; does the server run, and at this port"):
+        await Client(url).connect()
+
+
+async def test_no_such_host() -> None:
+    with pytest.raises(ConnectFailed, match="no such host; is its name spelled right"):
+        await Client("http://nobody.invalid/mcp", http={"proxy": False}).connect()
+
+
+async def test_a_server_that_never_takes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*args: Any, **options: Any) -> Any:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)
+    with pytest.raises(ConnectFailed, match=r"no connection within 0.05 s"):
+        await Client("http://192.0.2.1/mcp", http={"connect_timeout": 0.05}).connect()
+
+
+async def test_notifications_that_do_not_arrive_are_logged(era: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with Site(era) as site, client(site) as one:
+        site.on("vendor/told", lambda seen: seen.status(400))
+        await one.notify("vendor/told")
+        await site.heard("vendor/told")
+        await one.call_tool("t")
+    assert "vendor/told did not reach" in caplog.text

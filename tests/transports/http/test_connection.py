@@ -1,0 +1,338 @@
+"""One connection, driven by hand: the transport only writes down what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from itertools import pairwise
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ferrule.transports.http.connection import BURST, HALF_CLOSED_GRACE, MAX_WAITING, Connection
+from ferrule.transports.http.ledger import Ledger
+from ferrule.transports.http.message import Handle, HttpRequest, Responder
+from ferrule.transports.http.settings import EngineSettings
+
+GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+class Wire(asyncio.Transport):
+    """Writes down what a connection does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.writes = self.backlog = 0
+        self.reading, self.ended, self.closed, self.aborted = True, False, False, False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+        self.writes += 1
+
+    def get_write_buffer_size(self) -> int:
+        return self.backlog
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Turns:
+    """As much of a loop as a connection uses: what it does later is done when told."""
+
+    def __init__(self) -> None:
+        self.later: list[Callable[[], None]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.later.append(callback)
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Turns:
+        self.timers.append((delay, callback))
+        return self
+
+    def cancel(self) -> None:
+        self.timers.clear()
+
+    def run(self) -> int:
+        turns = 0
+        while self.later:
+            turns += 1
+            self.later.pop(0)()
+        return turns
+
+
+class Bench:
+    """A connection, what it got and what it is given."""
+
+    def __init__(self, handle: Handle | None = None, max_body_size: int = 100_000, **options: float) -> None:
+        self.requests: list[HttpRequest] = []
+        self.answers: list[Responder] = []
+        self.ledger = Ledger(handle or self.answer_now, EngineSettings(**options), max_body_size)
+        self.ledger.tick(100.0)
+        self.turns = Turns()
+        self.wire = Wire()
+        self.connection = Connection(self.ledger, self.turns)  # type: ignore[arg-type]
+        self.connection.connection_made(self.wire)
+        self.feed = self.connection.data_received
+
+    def answer_now(self, request: HttpRequest, responder: Responder) -> None:
+        self.requests.append(request)
+        responder.reply(200, b"", b"ok")
+
+    def keep(self, request: HttpRequest, responder: Responder) -> None:
+        self.requests.append(request)
+        self.answers.append(responder)
+
+    def pass_time(self, now: float) -> None:
+        self.ledger.tick(now)
+        self.connection.sweep(now)
+
+
+def keeping(**options: float) -> Bench:
+    bench = Bench(**options)
+    bench.ledger.handle = bench.keep
+    return bench
+
+
+BODIES = st.binary(max_size=80)
+REQUESTS = st.lists(
+    st.one_of(
+        st.sampled_from([GET, b"GET /b?c HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n", b"\r\n" + GET]),
+        BODIES.map(lambda body: b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)),
+        BODIES.filter(bool).map(
+            lambda body: (
+                b"PUT /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%x;e\r\n%b\r\n0\r\nT: t\r\n\r\n"
+                % (len(body), body)
+            )
+        ),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def seen(bench: Bench) -> list[tuple[str, str, str, bytes, dict[bytes, bytes]]]:
+    return [(each.method, each.path, each.query, each.body, each.headers) for each in bench.requests]
+
+
+@given(REQUESTS, st.lists(st.integers(0, 900), max_size=12), st.booleans())
+def test_requests_are_the_same_however_their_bytes_are_cut(requests: list[bytes], cuts: list[int], later: bool) -> None:
+    data = b"".join(requests)
+    one_by_one = Bench()
+    for request in requests:
+        one_by_one.feed(request)
+    bench = keeping() if later else Bench()
+    places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
+    for start, end in pairwise(places):
+        bench.feed(data[start:end])
+        # At most one request is in hand, whatever waits behind it.
+        assert len(bench.requests) - bench.wire.sent.count(b"HTTP/1.1 200") <= 1
+    for answer in bench.answers:
+        answer.reply(200, b"", b"ok")
+    assert len(seen(one_by_one)) == len(requests)
+    assert seen(bench) == seen(one_by_one)
+    assert bench.wire.sent == one_by_one.wire.sent
+    assert bench.ledger.held == 0
+    assert bench.wire.reading
+
+
+PIECES = st.sampled_from(
+    b"GET / HTTP/1.1\r\n|POST /x HTTP/1.0\r\n|Host: a\r\n|Content-Length: 3\r\n|Transfer-Encoding: chunked\r\n|X: y\r\n"
+    b"|Connection: close\r\n|\r\n|\r|\n| |3\r\n|abc|abc\r\n|0\r\n\r\n|GET|1|:|\x00|\xff".split(b"|")
+)
+
+
+@given(st.lists(PIECES, min_size=1, max_size=10).map(b"".join), st.lists(st.integers(0, 200), max_size=6))
+@example(b"\n", [])
+@example(b"\r\n\n", [1, 2])
+def test_rubbish_is_refused_alike_however_it_is_cut(data: bytes, cuts: list[int]) -> None:
+    found = []
+    for places in ([], cuts):
+        bench = Bench()
+        ends = sorted({min(cut, len(data)) for cut in places} | {0, len(data)})
+        for start, end in pairwise(ends):
+            bench.feed(data[start:end])
+        assert all(request.method for request in bench.requests)
+        statuses = [line[9:12] for line in bench.wire.sent.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+        found.append((seen(bench), statuses, bench.wire.ended or bench.wire.closed))
+    assert found[0] == found[1]
+
+
+def test_a_whole_answer_is_one_write() -> None:
+    bench = Bench()
+    for count in range(1, 4):
+        bench.feed(GET)
+        assert bench.wire.writes == count
+
+
+def test_a_repeated_head_is_read_once_and_its_bodies_are_told_apart() -> None:
+    bench = Bench()
+    for body in (b"one", b"two", b"three", b"", b"four" * 100):
+        bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    assert [each.body for each in bench.requests] == [b"one", b"two", b"three", b"", b"four" * 100]
+    assert [each.headers[b"content-length"] for each in bench.requests] == [b"3", b"3", b"5", b"0", b"400"]
+
+
+def test_a_repeated_head_does_not_pass_the_limit_of_bodies() -> None:
+    bench = Bench(max_body_size=10)
+    bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n0123456789")
+    bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n0123456789x")
+    assert len(bench.requests) == 1
+    assert b"HTTP/1.1 413" in bench.wire.sent
+
+
+def test_a_request_leaves_nothing_for_the_garbage_collector() -> None:
+    bench = Bench(lambda request, responder: (responder.watch(lambda: str(responder)), responder.reply(200, b"")))
+    gc.collect()
+    for number in range(100):
+        bench.feed(GET.replace(b"/a", b"/%d" % (number % 3)))
+    assert gc.collect() < 100
+
+
+def test_many_waiting_requests_are_answered_in_turns() -> None:
+    bench = Bench()
+    bench.feed(GET * BURST * 3)
+    assert len(bench.requests) == BURST
+    # What comes in between waits behind them, also if it looks like the last one.
+    bench.feed(GET)
+    bench.turns.run()
+    assert len(bench.requests) == BURST * 3 + 1
+    assert bench.ledger.held == 0
+
+
+def test_reading_stops_while_much_waits_behind_the_request_in_hand() -> None:
+    bench = keeping()
+    bench.feed(GET)
+    bench.feed(GET)
+    assert bench.wire.reading
+    bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\n" + b"a" * MAX_WAITING)
+    assert not bench.wire.reading
+    bench.answers[0].reply(200, b"")
+    bench.answers[1].reply(200, b"")
+    assert bench.wire.reading
+
+
+def test_nothing_is_answered_while_the_peer_does_not_read() -> None:
+    bench = Bench()
+    bench.feed(GET)
+    bench.connection.pause_writing()
+    bench.feed(GET)
+    bench.feed(GET)
+    assert len(bench.requests) == 1
+    bench.pass_time(200.0)
+    assert b"408" not in bench.wire.sent
+    bench.connection.resume_writing()
+    assert len(bench.requests) == 3
+
+
+def test_a_peer_that_takes_nothing_is_cut_and_one_that_takes_a_little_is_not() -> None:
+    for takes, cut in ((0, True), (1, False)):
+        bench = Bench(write_timeout=10.0)
+        bench.feed(GET)
+        bench.wire.backlog = 50
+        for now in range(100, 130):
+            bench.wire.backlog -= takes
+            bench.connection.sweep(float(now))
+        assert bench.wire.aborted is cut
+
+
+def test_a_head_has_its_time_from_its_first_byte_on() -> None:
+    bench = Bench(head_timeout=10.0)
+    bench.feed(GET)
+    bench.pass_time(150.0)
+    for now in range(151, 160):
+        bench.feed(b"G" if now == 151 else b"E")
+        bench.pass_time(float(now))
+    assert b"408" not in bench.wire.sent
+    bench.pass_time(161.0)
+    assert b"HTTP/1.1 408" in bench.wire.sent
+
+
+def test_a_lost_peer_is_told_of_once_and_only_before_the_answer() -> None:
+    bench, told = keeping(), []
+    bench.feed(GET)
+    bench.answers[0].watch(lambda: told.append("first"))
+    bench.answers[0].watch(lambda: told.append("last"))
+    bench.connection.connection_lost(None)
+    assert told == ["last"]
+    assert bench.answers[0].gone
+    bench.answers[0].reply(200, b"")
+    answered = keeping()
+    answered.feed(GET)
+    answered.answers[0].watch(lambda: told.append("never"))
+    answered.answers[0].reply(200, b"")
+    answered.connection.connection_lost(None)
+    assert told == ["last"]
+
+
+def test_a_peer_that_ended_its_side_is_given_up_after_a_while() -> None:
+    bench = keeping()
+    bench.feed(GET)
+    assert bench.connection.eof_received()
+    [(delay, give_up)] = bench.turns.timers
+    assert delay == HALF_CLOSED_GRACE
+    give_up()
+    assert bench.wire.aborted
+
+
+def test_a_peer_that_ends_its_side_under_a_stream_is_gone() -> None:
+    bench = keeping()
+    bench.feed(GET)
+    bench.answers[0].begin(200, b"")
+    assert not bench.connection.eof_received()
+
+
+def test_a_handler_that_fails_is_answered_for() -> None:
+    def fail(request: HttpRequest, responder: Responder) -> None:
+        raise ZeroDivisionError
+
+    def fail_late(request: HttpRequest, responder: Responder) -> None:
+        responder.begin(200, b"")
+        raise ZeroDivisionError
+
+    bench = Bench(fail)
+    bench.feed(GET)
+    assert bench.wire.sent.startswith(b"HTTP/1.1 500 ")
+    late = Bench(fail_late)
+    late.feed(GET)
+    assert late.wire.aborted
+
+
+def test_the_last_answer_is_not_taken_back_by_what_the_peer_still_sends() -> None:
+    bench = Bench()
+    bench.feed(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nand more")
+    assert bench.wire.ended
+    assert not bench.wire.closed
+    bench.feed(b"and more")
+    bench.pass_time(200.0)
+    assert bench.wire.closed
+    assert len(bench.requests) == 1
+
+
+def test_what_is_held_in_all_is_bounded() -> None:
+    bench = Bench(max_buffered=20_000)
+    bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n" + b"a" * 19_000)
+    assert bench.ledger.held == 19_000
+    bench.feed(b"a" * 2000)
+    assert b"HTTP/1.1 503" in bench.wire.sent
+    assert b"retry-after: 1\r\n" in bench.wire.sent
+    assert bench.ledger.held == 0

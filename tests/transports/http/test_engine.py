@@ -1,0 +1,221 @@
+"""The HTTP server as a whole, on real sockets, on both loops."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvloop
+
+from ferrule.errors import CarrierError, SetupError
+from ferrule.transports.http.engine import Engine
+from ferrule.transports.http.message import Handle, HttpRequest, Responder
+from ferrule.transports.http.settings import EngineSettings
+
+GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
+Runner = Callable[[Awaitable[None]], None]
+
+
+@pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[..., None]:
+    def run(handle: Handle, use: Callable[[Engine], Awaitable[None]], **options: Any) -> None:
+        async def main() -> None:
+            engine = Engine(handle, EngineSettings(port=0, **options))
+            await engine.start()
+            try:
+                await use(engine)
+            finally:
+                await engine.close()
+            assert len(asyncio.all_tasks()) == 1
+
+        request.param(main())
+
+    return run
+
+
+class Later:
+    """Keeps requests until the test answers them."""
+
+    def __init__(self) -> None:
+        self.requests: list[HttpRequest] = []
+        self.responders: list[Responder] = []
+        self.came = asyncio.Event()
+
+    def __call__(self, request: HttpRequest, responder: Responder) -> None:
+        self.requests.append(request)
+        self.responders.append(responder)
+        self.came.set()
+
+    async def wait(self, count: int) -> None:
+        while len(self.requests) < count:
+            self.came.clear()
+            await asyncio.wait_for(self.came.wait(), 2)
+
+
+def hello(request: HttpRequest, responder: Responder) -> None:
+    responder.reply(200, b"", b"hello")
+
+
+async def is_refused(engine: Engine) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(*engine.address)
+    except OSError:
+        return True
+    writer.close()
+    return False
+
+
+def test_a_request_knows_its_sender(run: Callable[..., None]) -> None:
+    later = Later()
+
+    async def use(engine: Engine) -> None:
+        _, writer = await asyncio.open_connection(*engine.address)
+        writer.write(b"POST /a?b HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+        await later.wait(1)
+        [request] = later.requests
+        assert (request.method, request.path, request.query, request.body) == ("POST", "/a", "b", b"abc")
+        assert (request.address, request.secure) == ("127.0.0.1", False)
+        writer.close()
+
+    run(later, use)
+
+
+def test_a_drained_engine_answers_what_is_in_hand_and_closes_the_rest(run: Callable[..., None]) -> None:
+    later = Later()
+
+    async def use(engine: Engine) -> None:
+        idle, idle_writer = await asyncio.open_connection(*engine.address)
+        partial, partial_writer = await asyncio.open_connection(*engine.address)
+        busy, busy_writer = await asyncio.open_connection(*engine.address)
+        partial_writer.write(GET[:-5])
+        busy_writer.write(GET)
+        await later.wait(1)
+        await asyncio.sleep(0.05)
+        draining = asyncio.ensure_future(engine.drain(5.0))
+        # Idle ones are closed at once; nobody new comes in.
+        assert await asyncio.wait_for(idle.read(), 1) == b""
+        assert await is_refused(engine)
+        partial_writer.write(GET[-5:])
+        await later.wait(2)
+        assert not draining.done()
+        for responder in later.responders:
+            responder.reply(200, b"", b"done")
+        for reader in (partial, busy):
+            answer = await asyncio.wait_for(reader.read(), 1)
+            assert b"connection: close\r\n" in answer
+            assert answer.endswith(b"done")
+        await asyncio.wait_for(draining, 1)
+        for writer in (idle_writer, partial_writer, busy_writer):
+            writer.close()
+
+    run(later, use)
+
+
+def test_a_stream_is_waited_for_as_long_as_the_grace_and_then_cut(run: Callable[..., None]) -> None:
+    later, lost = Later(), []
+
+    async def use(engine: Engine) -> None:
+        reader, writer = await asyncio.open_connection(*engine.address)
+        writer.write(GET)
+        await later.wait(1)
+        later.responders[0].watch(lambda: lost.append(1))
+        later.responders[0].begin(200, b"")
+        later.responders[0].write(b"part")
+        assert await reader.readuntil(b"part\r\n")
+        began = asyncio.get_running_loop().time()
+        await engine.drain(0.2)
+        assert 0.19 <= asyncio.get_running_loop().time() - began < 1.0
+        assert lost == [1]
+        assert later.responders[0].gone
+        writer.close()
+
+    run(later, use)
+
+
+def test_a_gone_peer_is_noticed_while_its_request_is_in_hand(run: Callable[..., None]) -> None:
+    later, lost = Later(), asyncio.Event()
+
+    async def use(engine: Engine) -> None:
+        for begun in (False, True):
+            lost.clear()
+            _, writer = await asyncio.open_connection(*engine.address)
+            writer.write(GET)
+            await later.wait(2 if begun else 1)
+            later.responders[-1].watch(lost.set)
+            if begun:
+                later.responders[-1].begin(200, b"")
+            writer.close()
+            await asyncio.wait_for(lost.wait(), 2)
+            assert later.responders[-1].gone
+            later.responders[-1].reply(200, b"") if not begun else later.responders[-1].finish()
+
+    run(later, use)
+
+
+def test_close_is_harmless_before_start_and_twice(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        await Engine(hello).close()
+        await engine.close()
+        await engine.close()
+        assert await is_refused(engine)
+
+    run(hello, use)
+
+
+def test_a_port_in_use_is_a_carrier_error(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        other = Engine(hello, EngineSettings(port=engine.address[1]))
+        with pytest.raises(CarrierError, match="the port is in use"):
+            await other.start()
+
+    run(hello, use)
+
+
+def test_a_certificate_that_is_missing_is_told_before_anything_listens() -> None:
+    with pytest.raises(SetupError, match="not a file"):
+        Engine(hello, EngineSettings(certificate="nowhere.pem"))
+
+
+def test_every_address_of_the_host_is_served(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        reader, writer = await asyncio.open_connection("localhost", engine.address[1])
+        writer.write(GET)
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
+
+    run(hello, use, host="localhost")
+
+
+def test_a_sweep_survives_a_connection_that_fails(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        pairs = [await asyncio.open_connection(*engine.address) for _ in range(2)]
+        while len(engine._ledger.connections) < 2:
+            await asyncio.sleep(0)
+        broken = next(iter(engine._ledger.connections))
+        whole, broken._transport = broken._transport, None  # type: ignore[assignment]
+        reading = [asyncio.ensure_future(reader.read()) for reader, _ in pairs]
+        # The other one is still cut when its time is over.
+        done, _ = await asyncio.wait(reading, timeout=1, return_when="FIRST_COMPLETED")
+        assert done
+        broken._transport = whole
+        await asyncio.wait(reading, timeout=1)
+        for _, writer in pairs:
+            writer.close()
+
+    run(hello, use, head_timeout=0.1)
+
+
+def test_small_parts_are_sent_at_once(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        _, writer = await asyncio.open_connection(*engine.address)
+        writer.write(GET)
+        await asyncio.sleep(0.05)
+        for connection in engine._ledger.connections:
+            ours = connection._transport.get_extra_info("socket")
+            assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
+
+    run(hello, use)

@@ -1,0 +1,114 @@
+"""Streamable HTTP as a listener, with a real server behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from ferrule import Server
+from ferrule.errors import CarrierError, SetupError
+from ferrule.transports.http.listener import Http
+
+GET_READY = b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+BODY = (
+    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
+    b'"clientInfo":{"name":"t","version":"1"}}}'
+)
+INITIALIZE = (
+    b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    b"Accept: application/json, text/event-stream\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+)
+
+
+def serve(use: Callable[[Http], Awaitable[None]], **options: Any) -> None:
+    """Serve while the listener is used, and let it end in order."""
+
+    async def main() -> None:
+        listener, ready = Http(port=0, **options), asyncio.Event()
+        serving = asyncio.ensure_future(listener.serve(Server("tester"), ready.set))
+        done, _ = await asyncio.wait([serving, asyncio.ensure_future(ready.wait())], return_when="FIRST_COMPLETED")
+        if serving in done:
+            await serving
+        await use(listener)
+        await listener.close(1.0)
+        await asyncio.wait_for(serving, 2)
+        with pytest.raises(SetupError, match="does not listen"):
+            _ = listener.address
+
+    asyncio.run(main())
+
+
+async def ask(listener: Http, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(*listener.address)
+    writer.write(data)
+    found = await asyncio.wait_for(reader.readuntil(b"\r\n"), 2)
+    writer.close()
+    return found
+
+
+def test_requests_reach_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async def use(listener: Http) -> None:
+        assert listener.address[0] == "127.0.0.1"
+        assert listener.address[1] > 0
+        assert await ask(listener, GET_READY) == b"HTTP/1.1 200 OK\r\n"
+        assert await ask(listener, INITIALIZE) == b"HTTP/1.1 200 OK\r\n"
+
+    with caplog.at_level(logging.INFO, "ferrule.http"):
+        serve(use)
+    assert [record.getMessage()[:28] for record in caplog.records] == ["serving on http://127.0.0.1:"]
+
+
+def test_the_limit_of_bodies_is_the_doors_own() -> None:
+    async def use(listener: Http) -> None:
+        assert await ask(listener, INITIALIZE) == b"HTTP/1.1 413 Request Entity Too Large\r\n"
+
+    serve(use, max_body_size=100)
+
+
+def test_a_closed_listener_accepts_nobody() -> None:
+    async def use(listener: Http) -> None:
+        address = listener.address
+        await listener.close(1.0)
+        with pytest.raises(OSError, match="onnect"):
+            await asyncio.open_connection(*address)
+
+    serve(use)
+
+
+def test_a_cancelled_listener_lets_go_of_its_port() -> None:
+    async def main() -> None:
+        listener, ready = Http(port=0), asyncio.Event()
+        serving = asyncio.ensure_future(listener.serve(Server("tester"), ready.set))
+        await asyncio.wait_for(ready.wait(), 2)
+        address = listener.address
+        serving.cancel()
+        await asyncio.wait([serving])
+        with pytest.raises(OSError, match="onnect"):
+            await asyncio.open_connection(*address)
+
+    asyncio.run(main())
+
+
+def test_a_port_in_use_is_told_by_serve() -> None:
+    async def use(listener: Http) -> None:
+        with pytest.raises(CarrierError, match="the port is in use"):
+            await Http(port=listener.address[1]).serve(Server("other"), lambda: None)
+
+    serve(use)
+
+
+def test_one_listener_serves_once_at_a_time() -> None:
+    async def use(listener: Http) -> None:
+        with pytest.raises(SetupError, match="serves already"):
+            await listener.serve(Server("other"), lambda: None)
+
+    serve(use)
+
+
+def test_an_option_nobody_knows_is_refused() -> None:
+    with pytest.raises(SetupError, match="unknown option 'prot'"):
+        Http(prot=1)

@@ -1,0 +1,345 @@
+"""The table of sessions: found by an id nobody can guess, ended when idle, old or too many."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from ferrule.stores.memory import MemoryEventLog
+from ferrule.transports.http.pulse import Pulse
+from ferrule.transports.http.sessions import ID_BYTES, Sessions
+from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.streams import Streaming
+from ferrule.wire.channel import Channel, Origin
+
+
+class Link:
+    """A receiver that notes its end."""
+
+    def __init__(self) -> None:
+        self.lost = self.busy = False
+
+    def channel_opened(self, channel: Channel) -> None: ...
+
+    def channel_lost(self, channel: Channel, error: Exception | None) -> None:
+        self.lost = True
+
+
+class Table:
+    """A table of sessions, with a clock that is set by hand."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.shared = Streaming(MemoryEventLog(), Pulse(2.0, 15.0, lambda now: None), DoorSettings(**settings))
+        self.sessions = Sessions(lambda origin: Link(), lambda link: link.busy, self.shared)  # type: ignore[attr-defined,arg-type,return-value]
+
+    def open(self, principal: str | None = None) -> Any:
+        session = self.sessions.prepare(Origin("http", principal=principal))
+        self.sessions.add(session)
+        return session
+
+    def at(self, now: float) -> Table:
+        self.shared.now = now
+        return self
+
+
+# -- ids
+
+
+def test_ses_01_session_ids_are_long_unique_visible_and_free_of_time() -> None:
+    """HTL-24."""
+    table = Table()
+    ids = [table.sessions.prepare(Origin("http")).id for _ in range(10_000)]
+    assert ID_BYTES * 8 >= 128
+    assert len(set(ids)) == len(ids)
+    assert {len(identity) for identity in ids} == {32}
+    assert all("!" <= character <= "~" for identity in ids for character in identity)
+    for place in range(32):
+        # A counter or a clock would show as a place where few characters occur.
+        assert len({identity[place] for identity in ids}) == 64
+    assert len({identity[:8] for identity in ids}) == len(ids)
+
+
+def test_a_session_is_found_by_its_whole_id_only() -> None:
+    table = Table()
+    session = table.open()
+    right = session.id.encode()
+    assert table.sessions.find(right, None) is session
+    for wrong in (right[:-1], right + b"x", right.swapcase(), right + b", " + right, b"", b"\xff", b"/" + right):
+        assert table.sessions.find(wrong, None) is None
+
+
+def test_ses_03_another_principals_session_is_not_found_and_not_harmed() -> None:
+    table = Table()
+    session = table.open("alice")
+    table.at(100)
+    for other in ("bob", None, "", "ALICE"):
+        assert table.sessions.find(session.id.encode(), other) is None
+    assert session.used == 0
+    assert table.sessions.find(session.id.encode(), "alice") is session
+    unowned = table.open(None)
+    assert table.sessions.find(unowned.id.encode(), "alice") is None
+
+
+def test_ses_04_a_session_is_bound_to_user_and_client_and_not_to_one_token() -> None:
+    """The principal is made of subject and client; a refreshed token has both unchanged."""
+    table = Table()
+    session = table.open("subject|client")
+    assert table.sessions.find(session.id.encode(), "subject|other client") is None
+    assert table.sessions.find(session.id.encode(), "other subject|client") is None
+    assert table.sessions.find(session.id.encode(), "subject|client") is session
+
+
+# -- endings
+
+
+def test_an_idle_session_ends_after_its_time() -> None:
+    """seed:HTTP-22, HTL-23, HTL-27."""
+    table = Table(session_idle_timeout=100, session_lifetime=10_000)
+    session = table.open()
+    table.sessions.sweep(100)
+    assert len(table.sessions) == 1
+    table.sessions.sweep(100.1)
+    assert (len(table.sessions), session.link.lost) == (0, True)
+
+
+def test_a_session_that_is_used_does_not_end() -> None:
+    table = Table(session_idle_timeout=100, session_lifetime=10_000)
+    session = table.open()
+    for now in range(0, 9_000, 90):
+        table.at(now)
+        assert table.sessions.find(session.id.encode(), None) is session
+        table.sessions.sweep(now)
+    assert len(table.sessions) == 1
+
+
+def test_even_a_busy_session_grows_too_old_once_it_rests() -> None:
+    table = Table(session_idle_timeout=100, session_lifetime=1000)
+    session = table.open()
+    session.link.busy = True
+    table.at(1001).sessions.sweep(1001)
+    assert len(table.sessions) == 1
+    session.link.busy = False
+    table.at(1002).sessions.sweep(1002)
+    assert len(table.sessions) == 0
+
+
+async def test_the_idle_time_begins_when_the_last_reader_has_left(answering: Any) -> None:
+    """SES-11."""
+    table = Table(session_idle_timeout=100, session_lifetime=1_000_000)
+    session = table.open()
+    reader = answering()
+    session.standing.attach(reader, b"")
+    for now in range(0, 1000, 2):
+        table.at(now).sessions.sweep(now)
+    reader.leave()
+    for now in range(1000, 1099, 2):
+        table.at(now).sessions.sweep(now)
+        assert len(table.sessions) == 1
+    table.at(1101).sessions.sweep(1101)
+    assert len(table.sessions) == 0
+
+
+async def test_ses_11_sessions_in_use_never_expire(endpoint: Any, app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a wall clock that jumps end any: time is the loop's, which only goes forward."""
+    async with endpoint(app, session_idle_timeout=60) as doors:
+        calling, reading, idle = doors.client(), doors.client(), doors.client()
+        running = calling.call("rest", {"seconds": 10_000})
+        stream = reading.get()
+        await asyncio.sleep(10)
+        for jump in (3600, -3600):
+            monkeypatch.setattr(time, "time", lambda jump=jump: 1_700_000_000 + jump)
+            await asyncio.sleep(10)
+            assert len(doors.doors.sessions) == 3
+        monkeypatch.undo()
+        await asyncio.sleep(5_000)
+        assert len(doors.doors.sessions) == 2
+        assert idle.ask("tools/list").status == 404
+        assert (await running.whole()).text == "rested 10000 s"
+        assert not stream.over
+        await asyncio.sleep(50)
+        assert [client.ask("tools/list").status for client in (calling, reading)] == [200, 200]
+
+
+def test_the_idlest_makes_room_when_there_are_too_many() -> None:
+    table = Table(max_sessions=100)
+    sessions = []
+    for now in range(100):
+        table.at(now)
+        sessions.append(table.open())
+    table.at(500)
+    for session in sessions[:10]:
+        table.sessions.find(session.id.encode(), None)
+    for now in range(501, 521):
+        table.at(now).open()
+    assert len(table.sessions) == 100
+    assert [session.link.lost for session in sessions[:40]] == [False] * 10 + [True] * 20 + [False] * 10
+
+
+def test_a_session_in_use_makes_room_only_when_all_are_in_use() -> None:
+    table = Table(max_sessions=3)
+    sessions = [table.open() for _ in range(3)]
+    for session in sessions[:2]:
+        session.link.busy = True
+    newer = table.open()
+    assert [session.link.lost for session in sessions] == [False, False, True]
+    newer.link.busy = True
+    table.open()
+    assert len(table.sessions) == 3
+    assert [session.link.lost for session in (*sessions[:2], newer)].count(True) == 1
+
+
+def test_making_room_is_quick_among_many() -> None:
+    table = Table(max_sessions=5_000)
+    for now in range(5_000):
+        table.at(now).open()
+    began = time.perf_counter()
+    for now in range(5_000, 7_000):
+        table.at(now).open()
+    assert time.perf_counter() - began < 2
+    assert len(table.sessions) == 5_000
+
+
+async def test_delete_really_ends_what_runs(endpoint: Any, app: Any) -> None:
+    """HTL-30, SPEC-02, HTL-27."""
+    async with endpoint(app) as doors:
+        client, other = doors.client(), doors.client()
+        streamed = client.call("hold", {"name": "streamed", "tell": 1}, token=1)
+        plain = client.call("hold", {"name": "plain"})
+        stays = other.call("hold", {"name": "stays"})
+        standing = client.get()
+        await doors.settle()
+        ended = client.delete()
+        assert (ended.status, ended.content) == (204, b"")
+        await doors.settle()
+        assert sorted(app.cancelled) == ["plain", "streamed"]
+        assert streamed.over
+        assert standing.over
+        assert (plain.status, plain.over) == (404, True)
+        assert [answer.status for answer in (client.ask("tools/list"), client.get(), client.delete())] == [404] * 3
+        await asyncio.sleep(100)
+        assert plain.content.count(b"jsonrpc") == 1
+        app.gate("stays").set()
+        assert (await stays.whole()).text == "held stays"
+
+
+async def test_delete_is_heard_by_a_call_that_cannot_be_stopped_too(endpoint: Any, app: Any) -> None:
+    @app.tool
+    async def stubborn(seconds: float) -> str:
+        for _ in range(3):
+            try:
+                await asyncio.sleep(seconds)
+            except asyncio.CancelledError:
+                continue
+        return "done"
+
+    async with endpoint(app, response="json") as doors:
+        client = doors.client()
+        answer = client.call("stubborn", {"seconds": 1})
+        await doors.settle()
+        assert client.delete().status == 204
+        assert answer.status == 404
+        await asyncio.sleep(10)
+        assert answer.content.count(b"jsonrpc") == 1
+
+
+# -- what they cost
+
+
+WRONG_IDS = [
+    *("x" * 32, "X" * 4096, "../../etc/passwd", "%00", "null", "0", "{}", "a, b", "\t", "é"),
+]
+
+
+async def test_ses_02_every_wrong_session_id_is_answered_alike(endpoint: Any, app: Any) -> None:
+    """HTL-26, HTL-27, SPEC-02: 404 and the same body; 400 where none is given."""
+    async with endpoint(app, session_idle_timeout=60) as doors:
+        deleted, expired, alive = doors.client(), doors.client(), doors.client()
+        deleted.delete()
+        alive.get()
+        await asyncio.sleep(100)
+        ids = [deleted.session, expired.session, alive.session[:-1], alive.session.swapcase(), *WRONG_IDS]
+        ids += [alive.session + ", " + alive.session, ""]
+        for method in ("POST", "GET", "DELETE"):
+            seen = set()
+            for identity in ids:
+                body = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}' if method == "POST" else b""
+                headers = {"mcp-session-id": identity.encode("utf-8")}
+                answer = doors.send(method, body, headers=headers)
+                assert answer.status == 404, identity
+                seen.add((answer.head, answer.content))
+            assert len(seen) == 1
+            missing = doors.send(method, body)
+            assert (missing.status, "Mcp-Session-Id" in missing.body["error"]["message"]) == (400, True)
+        assert alive.ask("tools/list").status == 200
+
+
+async def test_ses_02_no_wrong_id_takes_longer_to_refuse(endpoint: Any, app: Any) -> None:
+    async with endpoint(app) as doors:
+        clients = [doors.client() for _ in range(50)]
+        right = clients[7].session
+        near, far = right[:-1] + ("a" if right[-1] != "a" else "b"), "x" * 32
+        took: dict[str, list[float]] = {near: [], far: []}
+        body = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
+        for _ in range(400):
+            for identity, times in took.items():
+                began = time.perf_counter()
+                doors.send("POST", body, headers={"mcp-session-id": identity})
+                times.append(time.perf_counter() - began)
+        first, second = (min(statistics.quantiles(times, n=20)[:8]) for times in took.values())
+        assert abs(first - second) < 0.25 * max(first, second)
+
+
+async def test_an_idle_session_costs_at_most_one_and_a_half_kilobytes(endpoint: Any, app: Any) -> None:
+    """seed:HTTP-22."""
+    count = 2000
+    async with endpoint(app) as doors:
+        for _ in range(50):
+            doors.client()
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(count):
+            doors.client()
+        gc.collect()
+        after = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert len(doors.doors.sessions) == count + 50
+        assert (after - before) / count <= 1536
+
+
+async def test_sok_01_sessions_of_every_fate_leave_next_to_nothing(endpoint: Any, app: Any) -> None:
+    """Opened and deleted, refused, vanished and abandoned: the second batch costs nothing that stays."""
+
+    async def batch(doors: Any, size: int) -> None:
+        for number in range(size):
+            client = doors.client()
+            answer = client.call("count", {"to": 2}, token=1)
+            standing = client.get()
+            await answer.whole()
+            standing.leave()
+            if number % 2:
+                client.delete()
+            doors.post(b'{"jsonrpc":"2.0","id":1,"method":"initialize"}')
+            doors.client("stateless").call("rest", {"seconds": 100}).leave()
+        await asyncio.sleep(200)
+
+    async with endpoint(app, session_idle_timeout=60, event_age=60) as doors:
+        tasks = asyncio.all_tasks()
+        await batch(doors, 100)
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        await batch(doors, 250)
+        gc.collect()
+        after = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert len(doors.doors.sessions) == 0
+        assert len(app.sessions) == 1
+        assert (after - before) / 1000 < 1024
+        assert asyncio.all_tasks() == tasks

@@ -1,0 +1,50 @@
+"""The options of serving over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ferrule.errors import SetupError
+from ferrule.transports.http.settings import DoorSettings, EngineSettings, split_options
+
+
+def test_the_defaults_are_those_we_promise() -> None:
+    """HTTP-3, SPEC-04: a server is local unless it is told otherwise."""
+    doors, engine = split_options({})
+    assert (engine.host, doors.path, doors.response, doors.stateless) == ("127.0.0.1", "/mcp", "auto", False)
+    assert (doors.allowed_origins, doors.allowed_hosts) == ((), None)
+    assert doors.max_body_size == 16 * 1024 * 1024
+    assert (doors.max_sessions, doors.session_idle_timeout, doors.session_lifetime) == (50_000, 1800, 86_400)
+    assert (doors.max_events, doors.max_event_bytes, doors.event_age) == (1000, 4 * 1024 * 1024, 300)
+    assert (doors.sse, doors.poll_routes) == (False, False)
+
+
+def test_options_are_sorted_into_their_groups() -> None:
+    doors, engine = split_options({"port": 0, "path": "/x", "quiet": 1.0, "host": "::1"})
+    assert (doors.path, doors.quiet) == ("/x", 1.0)
+    assert (engine.port, engine.host) == (0, "::1")
+
+
+def test_no_option_belongs_to_both_groups() -> None:
+    assert set(DoorSettings.__struct_fields__).isdisjoint(EngineSettings.__struct_fields__)
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(SetupError, match=r"unknown option 'prot'.* port"):
+        split_options({"prot": 8000})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"path": "mcp"}, "path must begin with a slash"),
+        ({"sse_path": ""}, "sse_path must begin with a slash"),
+        ({"messages_path": "x"}, "messages_path must begin with a slash"),
+        ({"response": "xml"}, "auto, json or sse"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_with_a_reason(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(SetupError, match=words):
+        split_options(options)

@@ -1,0 +1,242 @@
+"""The transport before Streamable HTTP, as a client has it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ferrule import Client
+from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError, VersionMismatch
+from ferrule.protocol.handshake import NEWEST
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "http"))
+
+from scripted import Seen, Site, text_result
+
+Say = Callable[[Any], None]
+
+
+class OldSite(Site):
+    """A server with a stream at /mcp and an address to post to, and nothing else."""
+
+    def __init__(self, endpoint: str = "/messages?session=1", **options: Any) -> None:
+        super().__init__("handshake", **options)
+        self.endpoint = endpoint
+        self.streams: list[Seen] = []
+        self.answers: dict[str, Any] = {"tools/call": text_result("old")}
+        self.on("GET", self.stand)
+        for method in ("initialize", "tools/call", "server/discover", "notifications/initialized", "response"):
+            self.on(method, self.take)
+
+    async def stand(self, seen: Seen) -> None:
+        seen.stream()
+        seen.event(self.endpoint.encode(), name="endpoint")
+        self.streams.append(seen)
+        await seen.gone()
+
+    def take(self, seen: Seen) -> None:
+        if seen.target != "/messages?session=1":
+            seen.status(405, b'{"detail":"Method Not Allowed"}', content_type="application/json")
+            return
+        seen.status(202, b"Accepted")
+        if "id" in seen.message and "method" in seen.message:
+            info = {"capabilities": self.capabilities, "serverInfo": {"name": "old", "version": "1"}}
+            result = self.answers.get(seen.method) or {"protocolVersion": NEWEST.version, **info}
+            self.say({"jsonrpc": "2.0", "id": seen.id, "result": result})
+
+    def say(self, message: Any) -> None:
+        self.streams[-1].event(json.dumps(message).encode(), name="message")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests lose no time."""
+    monkeypatch.setattr("ferrule.transports.sse_client.PATIENCE", 2.0)
+
+
+def run(test: Callable[[], Any]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+def old(site: Site, **options: Any) -> Client:
+    return Client(f"sse+{site.url}", **options)
+
+
+def test_messages_are_posted_where_the_first_event_says_and_answered_on_the_stream() -> None:
+    """SSE-1, SSE-2, SSE-3, SSE-4, SSEV-01."""
+
+    async def test() -> None:
+        async with OldSite() as site, old(site, headers={"X-Own": "1"}) as client:
+            assert client.server_info.name == "old"
+            results = await asyncio.gather(*(client.call_tool("t") for _ in range(20)))
+            assert [result.text for result in results] == ["old"] * 20
+            assert {seen.target for seen in site.got("tools/call")} == {"/messages?session=1"}
+            assert {seen.headers["x-own"] for seen in site.seen} == {"1"}
+            assert len(site.got("GET")) == 1
+            assert site.got("server/discover") == []
+
+    run(test)
+
+
+def test_the_server_may_ask_on_the_stream() -> None:
+    async def test() -> None:
+        async with OldSite() as site, old(site, roots=["/tmp"]):
+            await site.heard("notifications/initialized")
+            site.say({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+            answer = await site.heard("response")
+            assert answer.message["result"]["roots"][0]["uri"] == "file:///tmp"
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://evil.example/messages", "//evil.example/m", "https://127.0.0.1/m", "ftp://x/", "http://[x/"]
+)
+def test_an_address_of_another_origin_is_refused(endpoint: str) -> None:
+    """SSE-4."""
+
+    async def test() -> None:
+        async with OldSite(endpoint) as site:
+            with pytest.raises(ConnectFailed, match="wants messages posted to"):
+                await old(site).connect()
+            assert [seen.verb for seen in site.seen] == ["GET"]
+
+    run(test)
+
+
+def test_an_absolute_address_of_the_same_origin_is_fine() -> None:
+    async def test() -> None:
+        async with OldSite() as site:
+            site.endpoint = site.url.replace("/mcp", "/messages?session=1")
+            async with old(site) as client:
+                assert (await client.call_tool("t")).text == "old"
+
+    run(test)
+
+
+def test_the_stream_is_the_link() -> None:
+    async def test() -> None:
+        async with OldSite() as site, old(site) as client:
+            site.on("tools/call", lambda seen: seen.status(202))
+            call = asyncio.create_task(client.call_tool("t"))
+            await site.heard("tools/call")
+            site.streams[0].cut()
+            with pytest.raises(LinkLost):
+                await call
+            with pytest.raises(LinkLost):
+                await client.call_tool("t")
+
+    run(test)
+
+
+def test_a_post_that_is_refused_fails_its_call_and_nothing_else() -> None:
+    async def test() -> None:
+        async with OldSite() as site, old(site) as client:
+            site.on("tools/call", lambda seen: seen.status(500), site.take)
+            with pytest.raises(HttpFailed, match="HTTP 500"):
+                await client.call_tool("t")
+            assert (await client.call_tool("t")).text == "old"
+
+    run(test)
+
+
+def test_the_newest_era_cannot_be_had_this_way() -> None:
+    async def test() -> None:
+        async with OldSite() as site:
+            with pytest.raises(VersionMismatch, match="older"):
+                await old(site, mode="stateless").connect()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (lambda seen: seen.status(404), "HTTP 404"),
+        (lambda seen: seen.status(200, b"<html>", content_type="text/html"), "text/html"),
+        (lambda seen: seen.cut(), "no HTTP"),
+    ],
+)
+def test_what_has_no_stream_is_no_such_server(script: Any, why: str) -> None:
+    async def test() -> None:
+        async with OldSite() as site:
+            site.on("GET", script)
+            with pytest.raises((ConnectFailed, HttpFailed), match=why):
+                await old(site).connect()
+
+    run(test)
+
+
+def test_a_stream_that_never_says_where_to_post_is_given_up() -> None:
+    async def test() -> None:
+        async with OldSite() as site:
+
+            async def silent(seen: Seen) -> None:
+                seen.stream()
+                await seen.gone()
+
+            site.on("GET", silent)
+            with pytest.raises(ConnectFailed, match="where to post"):
+                await old(site).connect()
+
+    run(test)
+
+
+def test_a_plain_url_leads_here_when_the_server_has_nothing_newer() -> None:
+    """HTL-33, COMPAT-6: both ways to begin are refused with 405, then the stream is found."""
+
+    async def test() -> None:
+        async with OldSite() as site, Client(site.url) as client:
+            assert client.server_info.name == "old"
+            assert (await client.call_tool("t")).text == "old"
+            assert [(seen.verb, seen.method) for seen in site.seen[:4]] == [
+                ("POST", "server/discover"),
+                ("POST", "initialize"),
+                ("GET", "GET"),
+                ("POST", "initialize"),
+            ]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        lambda seen: seen.status(403),
+        lambda seen: seen.status(410),
+        lambda seen: seen.error(-32600, "no", 400),
+    ],
+)
+def test_the_old_way_is_tried_only_where_nothing_newer_answered(script: Any) -> None:
+    """COMPAT-6."""
+
+    async def test() -> None:
+        async with OldSite() as site:
+            site.on("initialize", script)
+            with pytest.raises(CarrierError):
+                await Client(site.url, mode="handshake").connect()
+            assert site.got("GET") == []
+
+    run(test)
+
+
+def test_a_plain_url_that_leads_nowhere_says_what_the_server_said_first() -> None:
+    async def test() -> None:
+        async with Site("handshake") as site:
+            for method in ("server/discover", "initialize", "GET"):
+                site.on(method, lambda seen: seen.status(404))
+            with pytest.raises(HttpFailed, match=r"answered initialize with HTTP 404; is the path of the URL right"):
+                await Client(site.url).connect()
+
+    run(test)
+
+
+def test_options_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(SetupError, match="pool_size"):
+        Client("sse+http://127.0.0.1:1/", http={"nonsense": 1})._transport()
