@@ -4,7 +4,7 @@
 
 Scenarios: call, call_sync, echo, list, cold (stdio), memory, core_ops_1k … core_ops_1m, and over HTTP http_call,
 http_sse, http_list, http_fanout, http_sessions, http_client; `http` means these six. Without a choice everything runs,
-with core_ops_100k, in about fifteen minutes; `--quick` takes about three, and its figures are coarse.
+with core_ops_100k, in about fifteen minutes; `--quick` takes about four, and its figures are coarse.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from ferrule.transports.http.engine import Engine
+from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
 

@@ -91,7 +91,7 @@ class Answer:
 
     async def until(self, count: int) -> Answer:
         """Read until so many messages have come."""
-        while len(self.messages) < count and not self.over:
+        while sum(1 for event in self.events if event.data) < count and not self.over:
             await self.part()
         return self
 
@@ -194,7 +194,13 @@ class Client:
         return free
 
     async def begin(
-        self, method: str, params: Any = None, *, id: Any = None, meta: Any = None, receive_buffer: int = 0  # noqa: A002
+        self,
+        method: str,
+        params: Any = None,
+        *,
+        id: Any = None,
+        meta: Any = None,
+        receive_buffer: int = 0,  # noqa: A002
     ) -> Answer:
         """Send a request; its answer is still to be read, the head too."""
         own = dict(meta or {})
@@ -247,7 +253,7 @@ class Process:
 
     def __init__(self, http: Any = None, **server: Any) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-X", "dev", SERVER, json.dumps({"server": server, "http": http or {}})],
+            [sys.executable, SERVER, json.dumps({"server": server, "http": http or {}})],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )

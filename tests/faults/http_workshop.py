@@ -25,7 +25,8 @@ class Workshop(Server):
         self.counts: Counter[str] = Counter()
         for tool in (self.echo, self.sleep, self.tell, self.flood, self.hold, self.change, self.stats):
             self.add_tool(tool)
-        self.add_resource("note://one", lambda: "one", name="one")
+        for uri in ("note://one", "note://two"):
+            self.add_resource(uri, lambda: "a note", name=uri)
 
     async def echo(self, text: str) -> str:
         """Give the text back."""
@@ -64,10 +65,10 @@ class Workshop(Server):
         await asyncio.Event().wait()
         return "never"
 
-    async def change(self, count: int, size: int = 0, pause: float = 0.0) -> str:
+    async def change(self, count: int, size: int = 0, pause: float = 0.0, uri: str = "note://one") -> str:
         """Tell so many times that a resource changed."""
         for number in range(count):
-            self.notify_resource_updated("note://one", n=number, text="x" * size)
+            self.notify_resource_updated(uri, n=number, text="x" * size)
             await asyncio.sleep(pause)
         return "changed"
 

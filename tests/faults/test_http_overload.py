@@ -59,21 +59,22 @@ def test_ovl_01_many_sessions_at_once_are_served_and_soon_forgotten(era: str) ->
 def test_ovl_02_calls_beyond_the_bounds_of_one_session_queue_and_then_are_told_busy() -> None:
     async def flood(server: Process) -> None:
         async with Client(server.port) as client, Bystander(server.port) as bystander:
-            assert (await client.call("echo", text="first")).text == "first"
+            ways = [await client.way() for _ in range(600)]
+            for way in ways:
+                way.free = True
             before = server.rss()
-            calls = [await client.begin_call("sleep", ms=100) for _ in range(1700)]
-            most = server.rss()
+            calls = [await client.begin_call("sleep", ms=500) for _ in ways]
             answers: list[Answer] = await asyncio.gather(*(finish(call) for call in calls))
             codes = [answer.messages[0].get("error", {}).get("code") for answer in answers]
             assert set(codes) == {None, -32000}
-            assert codes.count(None) >= 64 + 1024
+            assert codes.count(None) >= 64 + 200
             assert codes.count(-32000) > 50
             assert (await client.stats())["most"] == 64
-            assert max(most, server.rss()) - before < 32
+            assert server.rss() - before < 32
             assert bystander.worst < 1
             assert (await client.call("echo", text="next")).text == "next"
 
-    with serving(max_concurrent_per_session=64) as server:
+    with serving(max_concurrent_per_session=64, max_waiting_per_session=200) as server:
         run(flood, server)
 
 
@@ -126,8 +127,10 @@ def test_ovl_04_twice_the_capacity_does_not_collapse_goodput() -> None:
         run(load, server)
 
 
-def test_ovl_07_a_list_of_10000_tools_is_paged_and_delays_nobody(era: str) -> None:
-    async def loop(server: Process) -> None:
+def test_ovl_07_a_list_of_10000_tools_is_paged_and_delays_nobody() -> None:
+    """One process for both eras, since reading in so many tools takes its time."""
+
+    async def loop(server: Process, era: str) -> None:
         async with Bystander(server.port, era) as bystander, contextlib.AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(Client(server.port, era)) for _ in range(20)]
             for _ in range(3):
@@ -143,45 +146,42 @@ def test_ovl_07_a_list_of_10000_tools_is_paged_and_delays_nobody(era: str) -> No
             assert bystander.worst < 0.4
 
     with serving(more_tools=10_000) as server:
-        run(loop, server)
+        for era in ("handshake", "stateless"):
+            run(loop, server, era)
 
 
 def test_ovl_08_updates_to_many_subscribers_are_merged_and_slow_ones_cut(era: str) -> None:
-    """100 updates a second, told at most 20 times a second; who does not read is cut, everyone else hears the last."""
-    subscribers, slow = (1000, 20) if LONG else (150, 5)
+    """100 updates a second, told at most 50 times a second; who does not read is cut, everyone else hears the last."""
+    subscribers, slow = (1000, 20) if LONG else (120, 4)
 
     async def fan_out(server: Process) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            streams, stuck = [], []
-            for number in range(subscribers):
-                client = await stack.enter_async_context(Client(server.port, era))
-                buffer = SMALL if number < slow else 0
-                stream = await client.listen("note://one", receive_buffer=buffer)
-                (stuck if buffer else streams).append(stream)
+            clients = [await stack.enter_async_context(Client(server.port, era)) for _ in range(subscribers)]
+            stuck = [await c.listen("note://one", "note://two", receive_buffer=SMALL) for c in clients[:slow]]
+            streams = [await c.listen("note://one") for c in clients[slow:]]
             bystander = await stack.enter_async_context(Bystander(server.port))
             telling = await stack.enter_async_context(Client(server.port))
             reading = [asyncio.ensure_future(hear_last(stream, 299)) for stream in streams]
-            await telling.call("change", count=300, size=8192, pause=0.01)
+            huge = asyncio.ensure_future(telling.call("change", count=300, pause=0.01, size=65536, uri="note://two"))
+            await telling.call("change", count=300, pause=0.01)
             counts = await asyncio.gather(*reading)
-            assert max(counts) <= 100
+            assert max(counts) < 225
             assert min(counts) >= 10
-            assert bystander.worst < 0.4
+            assert bystander.worst < 0.5
+            await huge
             for stream in stuck:
                 with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                    await stream.whole()
+                    await asyncio.wait_for(stream.whole(), 20)
 
-    with serving({"max_stream_backlog": 65536, "write_timeout": 1.0}, update_interval=0.05) as server:
+    with serving({"max_stream_backlog": 65536, "write_timeout": 1.0}, update_interval=0.02) as server:
         run(fan_out, server)
 
 
 async def hear_last(stream: Answer, number: int) -> int:
     """Read until the notice of this number; gives how many were heard."""
-    heard = 0
+    heard, last = 0, b'"n":%d,' % number
     while True:
-        before = len(stream.messages)
-        await stream.part()
-        for message in stream.messages[before:]:
-            if message.get("method") == "notifications/resources/updated":
-                heard += 1
-                if message["params"]["_meta"]["n"] == number:
-                    return heard
+        for event in await stream.part():
+            heard += b"resources/updated" in event.data
+            if last in event.data:
+                return heard

@@ -44,10 +44,8 @@ def main() -> int:
             wrong = problems(run, seen)
             failed += bool(wrong)
             verdict = "ok" if not wrong else "differs: " + ", ".join(wrong)
-            print(
-                f"{run.transport:5} {run.client:8} -> {run.server:8} {run.version}{' auto' if run.finds_out else '':5}  {verdict}",
-                flush=True,
-            )
+            revision = f"{run.version}{' auto' if run.finds_out else ''}"
+            print(f"{run.transport:5}  {run.client:8} -> {run.server:8} {revision:15}  {verdict}", flush=True)
             for feature, value in wrong.items() if options.verbose else ():
                 print(f"    {feature}: {str(value)[:400]}")
     return 1 if failed else 0

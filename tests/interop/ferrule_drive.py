@@ -100,10 +100,5 @@ async def connect(target: scenario.Target) -> AsyncIterator[Session]:
         yield Session(client, heard)
 
 
-async def drive(command: list[str], mode: str, version: str | None = None) -> dict[str, Any]:
-    """Exercise the server that `command` starts; `mode` is `legacy`, `modern` or `auto`."""
-    return await scenario.connect_and_exercise(connect, scenario.Target(command, mode, version))
-
-
 if __name__ == "__main__":
     scenario.main(connect)

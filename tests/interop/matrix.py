@@ -33,8 +33,7 @@ class Run:
 
     @property
     def kinds(self) -> set[str]:
-        told = f"{self.era}-{'auto' if self.finds_out else 'told'}"
-        return {"*", self.era, told, self.transport, f"{self.transport}-{self.era}"}
+        return {"*", self.era, f"{self.era}-{'auto' if self.finds_out else 'told'}"}
 
     @property
     def arguments(self) -> list[str]:

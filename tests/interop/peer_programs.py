@@ -86,8 +86,10 @@ def observe(run: Run) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+", encoding="utf-8") as complaints:
         with serving(server, complaints) as url:
             seen = exercise([*client, *run.arguments, "--url", url])
-        complaints.seek(0)
-        return seen if seen.get("connect") == "connected" else {**seen, "server_says": complaints.read()[-2000:]}
+        if seen.get("connect") != "connected":
+            complaints.seek(0)
+            seen["connect"] = {"client": seen.get("connect"), "server": complaints.read()[-2000:]}
+        return seen
 
 
 @contextlib.contextmanager
@@ -99,7 +101,7 @@ def serving(command: list[str], complaints: IO[str]) -> Iterator[str]:
     late = threading.Timer(2 * RUN_SECONDS, end_group, [process])
     late.start()
     try:
-        yield (process.stdout.readline().split() or ["http://the.server.said.nothing.invalid"])[-1]
+        yield (process.stdout.readline().split() or ["http://said.nothing.invalid"])[-1]
     finally:
         late.cancel()
         end_group(process)

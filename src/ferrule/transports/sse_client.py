@@ -65,7 +65,7 @@ class SsePost(Once):
     """A message of ours; the server only acknowledges it, its answer comes on the stream."""
 
     def __init__(self, channel: SseChannel, request: bytes, identities: list[Id]) -> None:
-        super().__init__(request, "urgent", channel.options.max_message_size)
+        super().__init__(request, "usual" if identities else "urgent", channel.options.max_message_size)
         self._channel, self._identities = channel, identities
 
     def answered(self) -> None:

@@ -134,9 +134,10 @@ def streams_of(target: scenario.Target) -> contextlib.AbstractAsyncContextManage
 @contextlib.asynccontextmanager
 async def connect(target: scenario.Target) -> AsyncIterator[Session]:
     heard = scenario.Heard()
-    async with streams_of(target) as (incoming, outgoing, *_), ClientSession(
-        incoming, outgoing, **handlers(heard)
-    ) as session:
+    async with (
+        streams_of(target) as (incoming, outgoing, *_),
+        ClientSession(incoming, outgoing, **handlers(heard)) as session,
+    ):
         newest = target.version in (None, types.LATEST_PROTOCOL_VERSION)
         initialized = await (session.initialize() if newest else handshake(session, target.version))
         yield Session(session, initialized, heard)

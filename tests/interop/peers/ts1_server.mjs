@@ -87,8 +87,9 @@ app.registerTool('touch', {}, async () => {
     if (subscribed.has('test://counter')) await app.server.sendResourceUpdated({ uri: 'test://counter' });
     return text('touched');
 });
-app.registerTool('log', { inputSchema: { level: z.string(), message: z.string() } }, async ({ level, message }) => {
-    await app.sendLoggingMessage({ level, data: message });
+const entry = { level: z.string(), message: z.string() };
+app.registerTool('log', { inputSchema: entry }, async ({ level, message }, extra) => {
+    await app.sendLoggingMessage({ level, data: message }, extra.sessionId);
     return text('logged');
 });
 app.registerTool('grow', {}, () => {

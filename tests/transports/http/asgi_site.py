@@ -1,4 +1,4 @@
-"""An application that real ASGI servers run for the tests: one MCP server, mounted in FastAPI and alone.
+"""What real ASGI servers run for the tests: one MCP server, alone; `asgi_mounted.py` has it inside FastAPI.
 
 What happens inside is written, a word a line, into the file that ASGI_SITE_DIARY names.
 """
@@ -11,8 +11,6 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-from fastapi import FastAPI
 
 from ferrule import Context, Server
 
@@ -86,14 +84,3 @@ def grow(name: str) -> str:
 
 
 alone = app.asgi()
-api = FastAPI()
-
-
-@api.get("/hello")
-async def hello() -> str:
-    """Answer as the application the server is mounted in."""
-    return "hello"
-
-
-api.mount("/below", app.asgi(path="/"))
-api.mount("/", app.asgi())

@@ -1,6 +1,7 @@
 """The ASGI app inside FastAPI and alone, under real servers, over HTTP/1.1 and HTTP/2.
 
-The servers are child processes that run `asgi_site.py`; what happened in them is read from their diaries.
+The servers are child processes that run `asgi_mounted.py` or `asgi_site.py`; what happened in them is read from the
+diaries they keep.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo":
 
 
 class Site:
-    """A child process that serves `asgi_site.py`."""
+    """A child process that serves one of our two applications."""
 
     def __init__(self, command: list[str], target: str, folder: Path) -> None:
         with socket.socket() as probe:
@@ -70,6 +71,7 @@ class Site:
                 env={**os.environ, "ASGI_SITE_DIARY": str(self.diary_file)},
                 stdout=printed,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
 
     def wait_ready(self) -> Site:
@@ -99,13 +101,11 @@ class Site:
         with httpx.Client(base_url=url, http1=not two, http2=two, timeout=PATIENCE) as client:
             yield client
 
-    def wait_ended(self) -> str:
-        """Wait for its end, and give what it printed."""
-        try:
-            self.process.wait(PATIENCE)
-        finally:
-            self.process.kill()
-        return self.printed.read_text()
+    def kill(self) -> None:
+        """End it at once, with the workers it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -120,11 +120,10 @@ def eventually(holds: Callable[[], bool]) -> None:
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
     """All servers that are installed, started side by side."""
     folder = tmp_path_factory.mktemp("diaries")
-    here = {name: Site(command, "asgi_site:api", folder) for name, command in COMMANDS.items() if installed(command)}
+    here = {name: Site(command, "asgi_mounted:api", folder) for name, command in COMMANDS.items() if installed(command)}
     yield here
     for site in here.values():
-        site.process.kill()
-        site.process.wait()
+        site.kill()
 
 
 def installed(command: list[str]) -> bool:
@@ -185,6 +184,7 @@ def test_the_routes_of_the_application_around_it_still_answer(way: tuple[Site, s
 
 
 def test_a_stateless_call_is_answered_as_json(way: tuple[Site, str]) -> None:
+    """OTHT-01."""
     site, version = way
     with site.client(version) as client:
         answer = client.post(**called("add", a=1, b=2))
@@ -284,7 +284,17 @@ def test_a_server_alone_starts_before_its_first_request_and_ends_in_order(name: 
     command = COMMANDS[name]
     if not installed(command):
         pytest.skip(f"{command[0]} is not installed")
-    site = Site(command, "asgi_site:alone", tmp_path).wait_ready()
+    site = Site(command, "asgi_site:alone", tmp_path)
+    try:
+        ask_and_end(site.wait_ready())
+    finally:
+        site.kill()
+    assert site.diary == ["started", "stopped"]
+    assert "Traceback" not in site.printed.read_text()
+
+
+def ask_and_end(site: Site) -> None:
+    """Tell a server to stop in the middle of a call, and wait until it has."""
     eventually(lambda: site.diary == ["started"])
     with site.client() as client, client.stream("POST", **called("steps", count=8, pause=0.1)) as answer:
         messages = events(answer)
@@ -292,6 +302,4 @@ def test_a_server_alone_starts_before_its_first_request_and_ends_in_order(name: 
         site.process.send_signal(signal.SIGTERM)
         *_, last = messages
     assert last["result"]["structuredContent"] == {"result": "all steps"}
-    printed = site.wait_ended()
-    assert site.diary == ["started", "stopped"]
-    assert "Traceback" not in printed
+    site.process.wait(PATIENCE)

@@ -23,6 +23,13 @@ from scripted import Seen, Site, text_result
 FAST = {"retry_delay": 0.01, "jitter": 0.0}
 
 
+async def settled(site: Site) -> None:
+    """Wait until a client that has opened a session is done with it."""
+    if site.era == "handshake":
+        await site.heard("GET")
+        await asyncio.sleep(0.05)
+
+
 def client(site: Site, **options: Any) -> Client:
     """Give a client of the site that loses no time."""
     http = {**FAST, **options.pop("http", {})}
@@ -252,6 +259,7 @@ async def test_a_cancelled_call_is_told_of_in_the_handshake_era() -> None:
 
 async def test_a_call_that_was_never_sent_is_withdrawn_in_silence(era: str) -> None:
     async with Site(era) as site, client(site, http={"pool_size": 1}) as one:
+        await settled(site)
         gate = asyncio.Event()
 
         async def hold(seen: Seen) -> None:
@@ -293,6 +301,7 @@ async def test_the_caller_decides_how_long_to_wait(era: str) -> None:
 async def test_connections_are_kept_and_used_again(era: str) -> None:
     """seed:HTTP-01."""
     async with Site(era) as site, client(site) as one:
+        await settled(site)
         for _ in range(20):
             await one.call_tool("t")
         assert len({seen.connection for seen in site.got("tools/call")}) == 1
@@ -319,6 +328,7 @@ async def test_no_more_requests_are_in_flight_than_connections_are_kept(era: str
 async def test_too_many_waiting_requests_are_refused_at_once(era: str) -> None:
     """seed:HTTP-06."""
     async with Site(era) as site, client(site, http={"pool_size": 1, "max_waiting": 3}) as one:
+        await settled(site)
         gate = asyncio.Event()
 
         async def hold(seen: Seen) -> None:

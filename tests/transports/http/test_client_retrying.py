@@ -276,6 +276,18 @@ async def test_a_server_that_ends_each_connection_is_served_by_new_ones(era: str
         assert len({seen.connection for seen in site.got("tools/call")}) == 5
 
 
+async def test_a_connection_the_server_is_about_to_close_is_not_used_again(era: str) -> None:
+    def soon(seen: Seen) -> None:
+        seen.result(text_result("ok"), keep_alive="timeout=1, max=5")
+
+    async with Site(era) as site, client(site) as one:
+        site.on("tools/call", soon)
+        await one.call_tool("t")
+        await asyncio.sleep(0.02)
+        await one.call_tool("t")
+        assert len({seen.connection for seen in site.got("tools/call")}) == 2
+
+
 # -- no connection
 
 

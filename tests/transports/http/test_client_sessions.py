@@ -69,6 +69,18 @@ async def test_nothing_overtakes_the_end_of_the_handshake() -> None:
             assert (await one.call_tool("t")).text == "True"
 
 
+async def test_a_server_that_answers_notifications_with_an_endless_stream_holds_up_nothing() -> None:
+    async with Site("handshake") as site:
+
+        async def stream(seen: Seen) -> None:
+            seen.stream()
+            await seen.gone()
+
+        site.on("notifications/initialized", stream)
+        async with client(site) as one:
+            assert (await one.call_tool("t")).text == "done"
+
+
 async def test_the_session_is_ended_when_the_client_closes() -> None:
     """HTL-30."""
     async with Site("handshake") as site:
@@ -85,6 +97,19 @@ async def test_a_server_that_does_not_end_sessions_does_not_hold_up_the_client()
         async with client(site):
             pass
         assert time.monotonic() - began < 4
+
+
+async def test_closing_takes_no_longer_than_its_grace_and_leaves_no_task() -> None:
+    async with Site("handshake") as site:
+        site.on("DELETE", lambda seen: seen.gone())
+        one = client(site)
+        await one.connect()
+        before = asyncio.all_tasks()
+        assert one._conversation is not None
+        await one._conversation.transport.close(0.05)
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() <= before
+        await one.close()
 
 
 # -- the standing stream

@@ -173,9 +173,7 @@ async def test_a_body_must_say_that_it_is_json(
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "identity"])
-async def test_htp_03_an_encoded_body_is_415_and_never_inflated(
-    endpoint: Any, app: Any, era: str, coding: str
-) -> None:
+async def test_htp_03_an_encoded_body_is_415_and_never_inflated(endpoint: Any, app: Any, era: str, coding: str) -> None:
     async with endpoint(app) as doors:
         answer = doors.client(era).ask("tools/list", headers={"content-encoding": coding})
         assert answer.status == 415
@@ -203,9 +201,7 @@ async def test_a_result_over_the_limit_fails_its_own_call_only(endpoint: Any, ap
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"no json", b'{"jsonrpc":"2.0","id":1,', b"\xff\xfe{}", b"\x80"])
-async def test_a_body_that_is_no_json_is_400_with_a_parse_error(
-    endpoint: Any, app: Any, era: str, body: bytes
-) -> None:
+async def test_a_body_that_is_no_json_is_400_with_a_parse_error(endpoint: Any, app: Any, era: str, body: bytes) -> None:
     """HTM-15, HTTP-5: whether the request names a session, a version, or nothing."""
     async with endpoint(app) as doors:
         for headers in ({}, doors.client(era).headers("tools/list")):
@@ -254,9 +250,7 @@ async def test_what_cannot_be_read_is_answered_alike_whoever_asked_before(endpoi
 
 
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_the_mark_in_the_body_decides_and_the_header_must_agree(
-    endpoint: Any, app: Any, version: str
-) -> None:
+async def test_the_mark_in_the_body_decides_and_the_header_must_agree(endpoint: Any, app: Any, version: str) -> None:
     """HTM-12, HTP-12: a body of one era under the header of another is refused."""
     async with endpoint(app) as doors:
         answer = doors.post(request(meta=MODERN), mcp_protocol_version=version, mcp_method="tools/list")

@@ -169,9 +169,7 @@ async def test_who_writes_waits_for_the_reader_and_else_lets_others_run(made: An
 # -- in both eras
 
 
-async def test_what_comes_before_the_answer_makes_a_stream_that_ends_with_it(
-    endpoint: Any, app: Any, era: str
-) -> None:
+async def test_what_comes_before_the_answer_makes_a_stream_that_ends_with_it(endpoint: Any, app: Any, era: str) -> None:
     """HTL-2, HTL-3, HTM-5, HTM-6, HTTP-6."""
     async with endpoint(app) as doors:
         answer = await doors.client(era).call("count", {"to": 3}, token="t").whole()

@@ -93,7 +93,9 @@ async def test_the_spelling_of_header_names_does_not_matter(endpoint: Any, app: 
     async with endpoint(app) as doors:
         client = doors.client()
         for name in ("Mcp-Session-Id", "MCP-Session-Id", "mcp-session-id"):
-            assert doors.send("POST", json.dumps({**PING, "id": 1}).encode(), headers={name: client.session}).status == 200
+            assert (
+                doors.send("POST", json.dumps({**PING, "id": 1}).encode(), headers={name: client.session}).status == 200
+            )
 
 
 async def test_ses_06_an_id_in_flight_is_refused_and_the_first_is_still_answered(endpoint: Any, app: Any) -> None:
@@ -268,7 +270,18 @@ async def test_ses_09_a_foreign_event_id_replays_nothing_foreign(endpoint: Any, 
         secret = await theirs.call("count", {"to": 2}, token="secret").whole()
         await mine.call("count", {"to": 2}, token="mine").whole()
         name = secret.last_id.rpartition("-")[0]
-        wrong = [secret.ids[0], secret.last_id, f"{name}--1", "-1", "0", "", "../../x", "x" * 5000, "\xff", f"{name}-1e3"]
+        wrong = [
+            secret.ids[0],
+            secret.last_id,
+            f"{name}--1",
+            "-1",
+            "0",
+            "",
+            "../../x",
+            "x" * 5000,
+            "\xff",
+            f"{name}-1e3",
+        ]
         for event_id in wrong:
             answer = await mine.get(event_id).whole()
             assert answer.status == 404

@@ -12,10 +12,11 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from ferrule.protocol.handshake import REVISIONS
+from ferrule.transports.http.message import HttpRequest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from pair_desk import call, desk, initialize, new_server, text
+from pair_desk import Page, call, desk, initialize, new_server, text
 
 pytestmark = pytest.mark.usefixtures("virtual_time")
 
@@ -33,6 +34,16 @@ async def test_the_first_event_says_where_to_post() -> None:
         assert re.fullmatch(rf"/messages\?session_id={UUID}", page.endpoint)
         where = urlsplit(urljoin("http://127.0.0.1:8000/sse", page.endpoint))
         assert where.netloc == "127.0.0.1:8000"
+
+
+async def test_below_a_mount_the_place_to_post_is_below_it_too() -> None:
+    """SSE-2: the address is relative to the origin, so it says where we are mounted."""
+    async with desk() as at:
+        page = Page()
+        named = {b"host": b"127.0.0.1:8000", b"accept": b"text/event-stream"}
+        at.doors.handle(HttpRequest("GET", "/sse", "", named, root="/tools"), page)
+        await asyncio.sleep(0)
+        assert re.fullmatch(rf"/tools/messages\?session_id={UUID}", page.endpoint)
 
 
 async def test_every_stream_is_a_session_of_its_own() -> None:

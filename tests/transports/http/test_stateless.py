@@ -168,9 +168,7 @@ async def test_a_client_that_leaves_has_cancelled_its_one_request(endpoint: Any,
         assert (await client.call("echo", {"text": "next"}, id=1).whole()).text == "next"
 
 
-async def test_a_client_that_leaves_while_its_call_waits_in_line_is_never_served(
-    endpoint: Any, workshop: Any
-) -> None:
+async def test_a_client_that_leaves_while_its_call_waits_in_line_is_never_served(endpoint: Any, workshop: Any) -> None:
     """HTM-8."""
     app = workshop(max_concurrent=1)
     async with endpoint(app) as doors:

@@ -216,6 +216,7 @@ def _request(scope: Event, doors: Doors) -> HttpRequest:
         headers,
         address=str(client[0]) if client else "",
         secure=scope.get("scheme") == "https",
+        root=scope.get("root_path", "").rstrip("/"),
     )
 
 

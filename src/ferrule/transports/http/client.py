@@ -160,6 +160,8 @@ class HttpChannel:
         if type(message) is Request:
             self._posts.pop(message.id, None)
             return
+        if post not in self._notes:
+            return
         self._notes.discard(post)
         if self._quiet is not None and not self._notes and not self._quiet.done():
             self._quiet.set_result(None)
@@ -268,8 +270,11 @@ class HttpChannel:
         """Close, and wait until everything is released, at most `grace` seconds for the server."""
         self.close()
         assert self._ending is not None
-        await asyncio.wait([self._ending], timeout=grace)
-        self.lose(None)
+        try:
+            await asyncio.wait([self._ending], timeout=grace)
+        finally:
+            self._ending.cancel()
+            self.lose(None)
         await self._scope.close()
         # The sockets are closed in the next turn of the loop, which may be the last.
         await asyncio.sleep(0)

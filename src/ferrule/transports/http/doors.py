@@ -118,7 +118,8 @@ class Doors:
         """Answer a request, now or later."""
         route = self.routes.get(request.path)
         if route is None:
-            responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {self.settings.path}\n".encode())
+            place = request.root + self.settings.path
+            responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {place}\n".encode())
         else:
             route(request, responder)
 

@@ -66,7 +66,7 @@ def _refused(post: Post) -> None:
         else:
             hand_on(post, error)
         return
-    failure = failed(post, error)
+    failure = _failed(post, error)
     if post.method == "initialize" and post.status in OLD_TRANSPORT and error is None:
         post.channel.fall_back(post, failure)
     else:
@@ -109,8 +109,7 @@ def _redirected(post: Post) -> None:
         )
 
 
-def failed(post: Post, error: ErrorObject | None = None) -> HttpFailed:
-    """Say what a status means, where, and what to do about it."""
+def _failed(post: Post, error: ErrorObject | None) -> HttpFailed:
     status = post.status
     said = f": {error.message[:MAX_QUOTE]}" if error is not None else ""
     often = f" (tried {post.attempts + 1} times)" if post.attempts else ""

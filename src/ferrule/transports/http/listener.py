@@ -10,7 +10,7 @@ from typing import Any
 from ferrule.errors import SetupError
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.doors import Doors
-from ferrule.transports.http.engine import Engine
+from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
 
 logger = logging.getLogger("ferrule.http")

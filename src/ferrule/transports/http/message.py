@@ -22,6 +22,8 @@ class HttpRequest(Struct, eq=False):
     body: bytes = b""
     address: str = ""
     secure: bool = False
+    root: str = ""
+    """Where we are mounted: what stands before `path` in the client's URL."""
 
     def header(self, name: bytes) -> str:
         """Give a header's value, empty when it is absent."""

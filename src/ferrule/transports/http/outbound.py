@@ -7,6 +7,8 @@ Rule 2: a connection that said more than it was asked, or that nobody can be sur
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 from typing import Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -14,17 +16,19 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 MAX_HEAD_SIZE = 64 * 1024
 MAX_HEADERS = 200
 
+LONGEST_REST = 30.0
+
+_TIMEOUT = re.compile(rb"timeout=([0-9]{1,6})")
+
 
 class Cut(Exception):
     """A connection ended before its answer did, or said what is no HTTP; `begun` tells whether any of it had come."""
 
-    def __init__(self, why: str, *, begun: bool = True, reused: bool = False, sent: bool = True) -> None:
+    def __init__(self, why: str, *, begun: bool = True, reused: bool = False) -> None:
         super().__init__(why)
         self.begun = begun
         self.reused = reused
         """Whether the connection had served before: then it may have been closed before the server saw the request."""
-        self.sent = sent
-        """Whether anything of the request may have reached the server."""
 
 
 class Reader(Protocol):
@@ -58,7 +62,7 @@ class Outbound(asyncio.Protocol):
 
     __slots__ = (
         *("_complete", "_closed", "_fresh_head", "_head_size", "_headers", "_owner", "_parser", "_pieces", "_reader"),
-        *("_status", "_transport", "served", "since", "streaming"),
+        *("_status", "_transport", "rest", "served", "since", "streaming"),
     )
 
     def __init__(self, owner: Owner) -> None:
@@ -70,6 +74,8 @@ class Outbound(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._status = self._head_size = 0
         self._fresh_head = self._complete = self._closed = False
+        self.rest = LONGEST_REST
+        """How many seconds this connection may be idle and still be trusted with the next request."""
         self.served = 0
         """How many answers have come over this connection."""
         self.since = 0.0
@@ -97,6 +103,10 @@ class Outbound(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport; also a second time, when TLS was put on top of the first."""
         self._transport = transport  # type: ignore[assignment]
+        bare = transport.get_extra_info("socket")
+        if bare is not None:
+            # A stream may be silent for hours: only the kernel can tell then that its server is gone.
+            bare.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
         """Read what came, then tell of it."""
@@ -178,6 +188,8 @@ class Outbound(asyncio.Protocol):
     def _finish(self) -> None:
         reader = self._reader
         self._reader = None
+        if b"keep-alive" in self._headers:
+            self._note_rest(self._headers[b"keep-alive"])
         self._reset()
         self.served += 1
         if self._closed:
@@ -186,6 +198,12 @@ class Outbound(asyncio.Protocol):
             self._owner.freed(self)
         if reader is not None:
             reader.ended()
+
+    def _note_rest(self, wish: bytes) -> None:
+        """A server may say when it will close an idle connection; ours is let go before."""
+        seconds = _TIMEOUT.search(wish)
+        if seconds is not None:
+            self.rest = min(LONGEST_REST, max(0.0, int(seconds[1]) - 1.0))
 
     def _fail(self, why: str) -> None:
         reader, self._reader = self._reader, None

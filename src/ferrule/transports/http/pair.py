@@ -122,6 +122,7 @@ class PairDoor:
 
     def _read(self, messages_path: str, request: HttpRequest, responder: Responder) -> None:
         """Open a session with its stream, or come back for the stream of a session."""
+        messages_path = request.root + messages_path
         head = self.admit(request, responder, "GET")
         if head is None:
             return

@@ -14,12 +14,9 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 from ferrule.errors import FerruleError
-from ferrule.transports.http.outbound import Cut, Outbound, Reader
+from ferrule.transports.http.outbound import Outbound, Reader
 
 Lane = Literal["usual", "urgent"]
-
-LONGEST_IDLE = 30.0
-"""How many seconds a connection may rest and still be trusted with the next request."""
 
 ROOM = 100
 """How many requests may wait before a sender that can wait is asked to."""
@@ -54,8 +51,9 @@ class Pool:
         self._idle: list[Outbound] = []
         self._kept: set[Outbound] = set()
         self._extra: set[Outbound] = set()
-        self._opening: dict[asyncio.Task[None], Job] = {}
+        self._opening: dict[asyncio.Task[None], tuple[Job, bool]] = {}
         self._reserved = self._reserved_extra = 0
+        """How many connections are being opened, to be kept and beyond those."""
         self._waiting: deque[Job] = deque()
         self._urgent: deque[Job] = deque()
         self._relief: asyncio.TimerHandle | None = None
@@ -80,7 +78,7 @@ class Pool:
             raise Overflow("the transport is closed")
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable and self._loop.time() - connection.since < LONGEST_IDLE:
+            if connection.usable and self._loop.time() - connection.since <= connection.rest:
                 self._assign(connection, job)
                 return
             connection.abort()
@@ -113,7 +111,7 @@ class Pool:
             if job in line:
                 line.remove(job)
                 return
-        for task, opened_for in self._opening.items():
+        for task, (opened_for, _) in self._opening.items():
             if opened_for is job:
                 task.cancel()
 
@@ -146,29 +144,31 @@ class Pool:
             self._reserved += 1
         # In a context of the pool's own: what is received later must not see whatever the first caller had set.
         task = self._loop.create_task(self._dial(job, extra), context=self._context)
-        self._opening[task] = job
-        task.add_done_callback(self._opening.pop)
+        self._opening[task] = (job, extra)
+        task.add_done_callback(self._dialed)
 
     async def _dial(self, job: Job, extra: bool) -> None:
         try:
             connection = await self._open(self)
         except Exception as error:
-            self._unreserve(extra)
             job.lost(error)
-            self._serve_next()
             return
-        except BaseException:
-            self._unreserve(extra)
-            self._serve_next()
-            raise
-        self._unreserve(extra)
         if self._closed:
             connection.abort()
             return
+        self._unreserve(asyncio.current_task())
         (self._extra if extra else self._kept).add(connection)
         self._assign(connection, job)
 
-    def _unreserve(self, extra: bool) -> None:
+    def _dialed(self, task: asyncio.Task[None]) -> None:
+        """Free the place of a connection that never came to be; also of one that was withdrawn before it was begun."""
+        if task in self._opening:
+            self._unreserve(task)
+            self._serve_next()
+
+    def _unreserve(self, task: asyncio.Task[None] | None) -> None:
+        assert task is not None
+        _, extra = self._opening.pop(task)
         if extra:
             self._reserved_extra -= 1
         else:
@@ -210,8 +210,7 @@ class Pool:
     def gone(self, connection: Outbound) -> None:
         """Forget a connection, and see who can have its place."""
         self._forget(connection)
-        if not self._closed:
-            self._serve_next()
+        self._serve_next()
 
     def _forget(self, connection: Outbound) -> None:
         self._kept.discard(connection)
@@ -220,6 +219,8 @@ class Pool:
             self._idle.remove(connection)
 
     def _serve_next(self) -> None:
+        if self._closed:
+            return
         if self._urgent and len(self._extra) + self._reserved_extra < self._max_extra:
             self._begin(self._urgent.popleft(), extra=True)
         if self._waiting and len(self._kept) + self._reserved < self._size:
@@ -243,8 +244,3 @@ class Pool:
             self._serve_next()
         if self._waiting:
             self._relieve_later()
-
-
-def not_sent(why: str) -> Cut:
-    """Make the error of a request of which nothing left this machine."""
-    return Cut(why, begun=False, sent=False)

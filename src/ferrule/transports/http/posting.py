@@ -126,6 +126,12 @@ class Post(Resumable):
 
     # -- the answer
 
+    def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:
+        """What asks nothing has arrived when the server says so, whatever else it may have to say."""
+        super().head_received(status, headers)
+        if not self.unanswered and 200 <= status < 300:
+            self.over()
+
     def answered(self) -> None:
         """Take a whole answer, or find out why there is none."""
         if self.streams:

@@ -72,6 +72,10 @@ class Renewing:
     def session_over(self, post: Post) -> None:
         """Learn that the server did not know the session a message went with."""
         place = self._channel.heading.place
+        if not post.unanswered:
+            # What was told or answered in a session that is over concerns nobody any more.
+            post.over()
+            return
         if post.renewed or self.initialize is None or self._channel.closing:
             post.fail(LinkLost(f"{place} does not know its own session; its sessions may live on another machine"))
             return

@@ -18,7 +18,6 @@ from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import Unreadable, decode, encode
 from ferrule.wire.messages import ErrorObject, Failure, Request
 
-
 STANDING = frozenset(name for name, row in METHODS.items() if row.standing)
 """What is a stream by its nature, whatever form other answers have."""
 
@@ -29,7 +28,8 @@ class StatelessDoor:
     def __init__(self, acceptor: Acceptor, settings: DoorSettings, pulse: Pulse) -> None:
         self._acceptor = acceptor
         self._settings = settings
-        self._standing_settings = structs.replace(settings, response="auto") if settings.response == "json" else settings
+        streams = settings.response != "json"
+        self._standing_settings = settings if streams else structs.replace(settings, response="auto")
         self._pulse = pulse
         self.crowd: Receiver = acceptor.crowd(Origin("http"))
         self._everyone = Everyone()

@@ -8,12 +8,12 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from ferrule.transports.http.answering import Answer, LoggedAnswer
+from ferrule.transports.http.engine.answering import Answer, LoggedAnswer
 from ferrule.transports.http.message import Handle, header_lines
 from ferrule.transports.http.settings import EngineSettings
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.connection import Connection
+    from ferrule.transports.http.engine.connection import Connection
 
 RETRY_AFTER = b"retry-after: 1\r\n"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.ledger import Ledger, Starts, phrase
+from ferrule.transports.http.engine.ledger import Ledger, Starts, phrase
 from ferrule.transports.http.settings import EngineSettings
 
 

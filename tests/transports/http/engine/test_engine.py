@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from ferrule.errors import CarrierError, SetupError
-from ferrule.transports.http.engine import Engine
+from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
 

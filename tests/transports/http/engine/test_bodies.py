@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.transports.http.bodies import FREE_CHUNKS, MAX_FRAMING, Body, ChunkedBody, SizedBody
-from ferrule.transports.http.parsing import Unacceptable
+from ferrule.transports.http.engine.bodies import FREE_CHUNKS, MAX_FRAMING, Body, ChunkedBody, SizedBody
+from ferrule.transports.http.engine.parsing import Unacceptable
 
 LIMIT = 1_000_000
 CUTS = st.lists(st.integers(0, 300), max_size=8)

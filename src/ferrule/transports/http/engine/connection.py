@@ -12,11 +12,11 @@ import logging
 import math
 from typing import cast
 
-from ferrule.transports.http.answering import Answer, access_logger
-from ferrule.transports.http.bodies import Body, ChunkedBody, SizedBody
-from ferrule.transports.http.ledger import RETRY_AFTER, Ledger
+from ferrule.transports.http.engine.answering import Answer, access_logger
+from ferrule.transports.http.engine.bodies import Body, ChunkedBody, SizedBody
+from ferrule.transports.http.engine.ledger import RETRY_AFTER, Ledger
+from ferrule.transports.http.engine.parsing import CHUNKED, Head, Unacceptable, check_beginning, parse_again, parse_head
 from ferrule.transports.http.message import HttpRequest
-from ferrule.transports.http.parsing import CHUNKED, Head, Unacceptable, check_beginning, parse_again, parse_head
 
 logger = logging.getLogger("ferrule.http")
 
@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
             return self._next_turn or self._waiters is not None
         if self._answer is None or self._answer.begun:
             return False
-        self.last = not self._buffer
+        self.last = self.last or not self._buffer
         self._give_up = self._loop.call_later(HALF_CLOSED_GRACE, self._leave)
         return True
 

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.binding import tls_context
-from ferrule.transports.http.engine import Engine
+from ferrule.transports.http.engine.binding import tls_context
+from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from ferrule.transports.http.engine import Engine
+from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ferrule.transports.http.parsing import Head
+from ferrule.transports.http.engine.parsing import Head
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.connection import Connection
+    from ferrule.transports.http.engine.connection import Connection
 
 access_logger = logging.getLogger("ferrule.http.access")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from ferrule.transports.http.parsing import Unacceptable
+from ferrule.transports.http.engine.parsing import Unacceptable
 
 MAX_FRAMING = 16 * 1024
 """How many bytes of chunk extensions, and of trailers, one body may have."""

@@ -10,8 +10,8 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ferrule.transports.http.connection import BURST, HALF_CLOSED_GRACE, MAX_WAITING, Connection
-from ferrule.transports.http.ledger import Ledger
+from ferrule.transports.http.engine.connection import BURST, HALF_CLOSED_GRACE, MAX_WAITING, Connection
+from ferrule.transports.http.engine.ledger import Ledger
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
 
@@ -292,6 +292,15 @@ def test_a_peer_that_ended_its_side_is_given_up_after_a_while() -> None:
     assert delay == HALF_CLOSED_GRACE
     give_up()
     assert bench.wire.aborted
+
+
+def test_nothing_is_run_after_the_last_request_whether_or_not_the_peer_ends_its_side() -> None:
+    bench = keeping()
+    bench.feed(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" + GET)
+    assert bench.connection.eof_received()
+    bench.answers[0].reply(200, b"")
+    assert len(bench.requests) == 1
+    assert bench.wire.closed
 
 
 def test_a_peer_that_ends_its_side_under_a_stream_is_gone() -> None:

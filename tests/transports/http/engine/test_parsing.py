@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.transports.http.parsing import CHUNKED, Unacceptable, check_beginning, parse_again, parse_head
+from ferrule.transports.http.engine.parsing import CHUNKED, Unacceptable, check_beginning, parse_again, parse_head
 
 TOKEN = st.text("abcXYZ019-_!#", min_size=1, max_size=12)
 VALUE = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=30).map(str.strip)

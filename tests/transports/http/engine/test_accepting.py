@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 
-from ferrule.transports.http.accepting import Accepting, turn_away
+from ferrule.transports.http.engine.accepting import Accepting, turn_away
 
 
 async def listen(backlog: int = 100) -> socket.socket:

@@ -8,10 +8,10 @@ import socket
 from collections import deque
 
 from ferrule.supervision.scope import Scope
-from ferrule.transports.http.accepting import Accepting, hang_up, say
-from ferrule.transports.http.binding import listen, tls_context
-from ferrule.transports.http.connection import Connection
-from ferrule.transports.http.ledger import RETRY_AFTER, Ledger
+from ferrule.transports.http.engine.accepting import Accepting, hang_up, say
+from ferrule.transports.http.engine.binding import listen, tls_context
+from ferrule.transports.http.engine.connection import Connection
+from ferrule.transports.http.engine.ledger import RETRY_AFTER, Ledger
 from ferrule.transports.http.message import Handle
 from ferrule.transports.http.settings import EngineSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE

@@ -1,0 +1,197 @@
+"""A real browser, the site its pages come from, and the server they call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from msgspec import Meta
+
+from ferrule import Context, Server
+from ferrule.transports.http.listener import Http
+
+PAGES = Path(__file__).resolve().parent / "pages"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PAGE_SECONDS = 60
+START_SECONDS = 10
+
+# The pages are ours, and a container has neither what the sandbox needs nor much shared memory.
+SWITCHES = (
+    *("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server"),
+)
+
+
+class Page(SimpleHTTPRequestHandler):
+    """Gives out the pages, and takes back what they observed."""
+
+    def __init__(self, *request: Any, observed: queue.Queue[dict[str, Any]]) -> None:
+        self.observed = observed
+        super().__init__(*request, directory=str(PAGES))
+
+    def do_POST(self) -> None:
+        self.observed.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Keep quiet."""
+
+
+class Site:
+    """Where pages come from; one port, two origins, since a browser tells 127.0.0.1 from localhost."""
+
+    def __init__(self) -> None:
+        self.observed: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Page, observed=self.observed))
+        self.guest = f"http://127.0.0.1:{self.server.server_port}"
+        self.stranger = f"http://localhost:{self.server.server_port}"
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    made = Site()
+    thread = threading.Thread(target=made.server.serve_forever)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    thread.join()
+    made.server.server_close()
+
+
+def make_server(ran: list[str]) -> Server:
+    """Offer tools that write down in `ran` that they ran."""
+    app = Server("desk")
+    released, cancelled = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    def add(a: int, b: int) -> int:
+        ran.append("add")
+        return a + b
+
+    @app.tool
+    async def count(ctx: Context) -> str:
+        released.clear()
+        await ctx.report_progress(1, 2)
+        await released.wait()
+        await ctx.report_progress(2, 2)
+        return "counted"
+
+    @app.tool
+    async def release() -> str:
+        released.set()
+        return "released"
+
+    @app.tool
+    async def wait(ctx: Context) -> str:
+        await ctx.report_progress(1, 2)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "never"
+
+    @app.tool
+    async def was_cancelled() -> str:
+        await asyncio.wait_for(cancelled.wait(), START_SECONDS)
+        return "cancelled"
+
+    @app.tool
+    def weather(city: Annotated[str, Meta(extra_json_schema={"x-mcp-header": "City"})]) -> str:
+        return f"sunny in {city}"
+
+    return app
+
+
+@contextlib.contextmanager
+def access_log() -> Iterator[list[tuple[str, str, int]]]:
+    """Method, path and status of every answer while the block runs."""
+    answered: list[tuple[str, str, int]] = []
+    logger, handler = logging.getLogger("ferrule.http.access"), logging.Handler()
+    handler.emit = lambda record: answered.append(record.args[:3])  # type: ignore[method-assign,index,arg-type]
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield answered
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def serving(app: Server, listener: Http) -> Iterator[None]:
+    """Serve in a thread while the block runs."""
+    ready = threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
+        await listener.serve(app, ready.set)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert ready.wait(START_SECONDS)
+    try:
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(listener.close(1.0), loops[0]).result(START_SECONDS)
+        thread.join()
+
+
+@contextlib.contextmanager
+def browsing(browser: str, url: str, folder: Path) -> Iterator[None]:
+    """Show a page while the block runs."""
+    with (folder / "log").open("w") as log:
+        command = [browser, *SWITCHES, f"--user-data-dir={folder / 'profile'}", url]
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield
+    except queue.Empty:
+        pytest.fail(f"{url} said nothing in {PAGE_SECONDS} s: {(folder / 'log').read_text()[-2000:]}")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@dataclass
+class Visit:
+    """What a page observed, which tools ran meanwhile, and how each request was answered: method, path, status."""
+
+    observed: dict[str, Any]
+    ran: list[str]
+    answered: list[tuple[str, str, int]]
+
+
+@pytest.fixture(scope="session")
+def visit(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Visit]:
+    """Open a page in the browser, beside a server that allows the guest's origin and no other."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip(f"no browser here: none of {', '.join(BROWSERS)} is on the path")
+
+    def open_page(page: str) -> Visit:
+        ran: list[str] = []
+        listener = Http(port=0, sse=True, allowed_origins=(site.guest,), access_log=True)
+        with access_log() as answered, serving(make_server(ran), listener):
+            host, port = listener.address
+            with browsing(browser, f"{page}?server=http://{host}:{port}", tmp_path_factory.mktemp("browser")):
+                return Visit(site.observed.get(timeout=PAGE_SECONDS), ran, answered)
+
+    return open_page

@@ -1,0 +1,148 @@
+"""Who gets which connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ferrule.errors import ConnectFailed
+from ferrule.transports.http.asked import Once
+from ferrule.transports.http.dialing import Dialer, TlsSettings
+from ferrule.transports.http.heading import Heading
+from ferrule.transports.http.places import place
+from ferrule.transports.http.pool import ROOM, Overflow, Pool
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from scripted import Seen, Site
+
+BODY = b'{"jsonrpc":"2.0","method":"x"}'
+
+
+class Bench:
+    """A pool for a site, and jobs for it."""
+
+    def __init__(self, site: Site, *, size: int = 2, extra: int = 1, waiting: int | None = None) -> None:
+        here = place(site.url)
+        self.heading = Heading(here, None, {})
+        self.pool = Pool(Dialer(here, None, TlsSettings(), 1.0).open, size=size, max_extra=extra, max_waiting=waiting)
+
+    def job(self, lane: Any = "usual") -> Once:
+        job = Once(self.heading.post(b"", BODY), lane, 1000)
+        self.pool.submit(job)
+        return job
+
+
+@pytest.fixture
+def gate() -> asyncio.Event:
+    return asyncio.Event()
+
+
+def held(site: Site, gate: asyncio.Event) -> None:
+    """Let the site answer when the gate is opened."""
+
+    async def hold(seen: Seen) -> None:
+        await gate.wait()
+        seen.status(202)
+
+    site.on("x", hold)
+
+
+async def test_jobs_wait_for_the_kept_connections_and_urgent_ones_get_others(gate: asyncio.Event) -> None:
+    async with Site() as site:
+        held(site, gate)
+        bench = Bench(site)
+        jobs = [bench.job() for _ in range(5)]
+        urgent = [bench.job("urgent") for _ in range(3)]
+        await site.heard("x", 3)
+        await asyncio.sleep(0.02)
+        assert (site.connections, bench.pool.connections) == (3, 3)
+        gate.set()
+        await asyncio.gather(*(job.done for job in (*jobs, *urgent)))
+        assert site.connections <= 4
+        await asyncio.sleep(0.02)
+        assert bench.pool.connections == 2
+        bench.pool.close()
+
+
+async def test_a_job_can_be_withdrawn_wherever_it_is(gate: asyncio.Event) -> None:
+    async with Site() as site:
+        held(site, gate)
+        bench = Bench(site, size=1)
+        opening = bench.job()
+        bench.pool.withdraw(opening)
+        await asyncio.sleep(0.02)
+        assert bench.pool.connections == 0
+        sent, waiting, last = bench.job(), bench.job(), bench.job()
+        await site.heard("x")
+        bench.pool.withdraw(waiting)
+        bench.pool.withdraw(sent)
+        gate.set()
+        await last.done
+        assert len(site.got("x")) == 2
+        assert not opening.done.done()
+        assert not waiting.done.done()
+        bench.pool.close()
+
+
+async def test_each_job_learns_that_its_own_connection_cannot_be_opened() -> None:
+    async with Site() as site:
+        bench = Bench(site)
+        await site.stop_listening()
+        jobs = [bench.job() for _ in range(5)]
+        failures = await asyncio.gather(*(job.done for job in jobs), return_exceptions=True)
+        assert [type(failure) for failure in failures] == [ConnectFailed] * 5
+        assert bench.pool.connections == 0
+
+
+async def test_no_more_may_wait_than_is_allowed(gate: asyncio.Event) -> None:
+    async with Site() as site:
+        held(site, gate)
+        bench = Bench(site, waiting=2)
+        for lane, taken in (("usual", 4), ("urgent", 3)):
+            for _ in range(taken):
+                bench.job(lane)
+            with pytest.raises(Overflow, match=r"2 .* wait"):
+                bench.job(lane)
+        bench.pool.close()
+        with pytest.raises(Overflow, match="closed"):
+            bench.job()
+
+
+async def test_who_can_wait_is_told_when_there_is_room(gate: asyncio.Event) -> None:
+    async with Site() as site:
+        held(site, gate)
+        bench = Bench(site)
+        await asyncio.wait_for(bench.pool.wait_for_room(), 0.1)
+        jobs = [bench.job() for _ in range(ROOM + 5)]
+        waiting = asyncio.create_task(bench.pool.wait_for_room())
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        gate.set()
+        await waiting
+        await asyncio.gather(*(job.done for job in jobs))
+        bench.pool.close()
+
+
+async def test_a_connection_sees_no_context_of_whoever_asked_first() -> None:
+    secret: contextvars.ContextVar[str] = contextvars.ContextVar("secret", default="none")
+    seen: list[str] = []
+
+    class Curious(Once):
+        def answered(self) -> None:
+            seen.append(secret.get())
+            super().answered()
+
+    async with Site() as site:
+        bench = Bench(site)
+        secret.set("mine")
+        job = Curious(bench.heading.post(b"", BODY), "usual", 1000)
+        bench.pool.submit(job)
+        await job.done
+        assert seen == ["none"]
+        bench.pool.close()
