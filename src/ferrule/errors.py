@@ -108,6 +108,9 @@ class Busy(Refusal):
     code = -32000
     text = "Busy: too many requests are waiting"
 
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message, {"retryAfter": 1})
+
 
 class Forbidden(Refusal):
     """The caller may not do this."""

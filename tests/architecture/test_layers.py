@@ -35,8 +35,8 @@ LATE_IMPORTS = {
     ("server/serving.py", "uvloop"): "optional: there is none on Windows",
     ("transports/stdio.py", "ctypes"): "only Python on a C library whose streams must be flushed has it",
     ("cli/main.py", "ferrule.transports.stdio"): "the wire is claimed when it is known that this process serves it",
-    ("client/targets.py", "ferrule.transports.http.client"): "only a URL needs HTTP",
-    ("client/targets.py", "ferrule.transports.sse_client"): "only a URL needs HTTP",
+    ("client/targets.py", "ferrule.transports.http.client.transport"): "only a URL needs HTTP",
+    ("client/targets.py", "ferrule.transports.http.client.pair"): "only a URL needs HTTP",
     ("cli/main.py", "ferrule.cli.loading"): "what a user's module prints at import must not reach the wire",
 }
 

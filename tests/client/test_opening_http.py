@@ -20,7 +20,7 @@ from ferrule.errors import (
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.stateless import NEWEST as STATELESS
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "transports" / "http"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "transports" / "http" / "client"))
 
 from scripted import Seen, Site
 

@@ -13,9 +13,9 @@ from ferrule import Client, Server
 from ferrule.client.targets import transport_for
 from ferrule.errors import SetupError
 from ferrule.transports.child import ChildProcess
-from ferrule.transports.http.client import HttpTransport
+from ferrule.transports.http.client.pair import SseTransport
+from ferrule.transports.http.client.transport import HttpTransport
 from ferrule.transports.memory import Memory
-from ferrule.transports.sse_client import SseTransport
 
 SERVER = """
 import os, sys

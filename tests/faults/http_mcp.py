@@ -198,9 +198,9 @@ class Client:
         method: str,
         params: Any = None,
         *,
-        id: Any = None,
+        id: Any = None,  # noqa: A002
         meta: Any = None,
-        receive_buffer: int = 0,  # noqa: A002
+        receive_buffer: int = 0,
     ) -> Answer:
         """Send a request; its answer is still to be read, the head too."""
         own = dict(meta or {})

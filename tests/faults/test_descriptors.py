@@ -12,7 +12,7 @@ import time
 import pytest
 from raw_http import HONEST, EngineProcess, engine, until
 
-from ferrule.transports.http import accepting
+from ferrule.transports.http.engine import accepting
 from ferrule.transports.http.engine.accepting import Accepting
 
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

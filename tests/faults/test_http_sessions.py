@@ -50,7 +50,7 @@ def test_ses_05_equal_ids_and_tokens_in_many_sessions_never_cross(era: str) -> N
     run(serve)
 
 
-def test_ses_12_logs_and_errors_show_at_most_8_characters_of_a_session_id(caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_and_errors_show_at_most_8_characters_of_a_session_id(caplog: pytest.LogCaptureFixture) -> None:
     async def use() -> None:
         shown: list[str] = []
         async with served(Workshop(), access_log=True) as port, Client(port) as client:

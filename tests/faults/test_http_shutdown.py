@@ -113,7 +113,7 @@ def test_an_idle_server_ends_at_once_and_in_order(number: int) -> None:
         run(stop, server)
 
 
-def test_shd_04_sigterm_at_any_moment_of_starting_exits_soon() -> None:
+def test_sigterm_at_any_moment_of_starting_exits_soon() -> None:
     """While Python starts, while modules are read, while the first client shakes hands."""
 
     async def start_and_stop(delay: float) -> None:
@@ -148,7 +148,7 @@ def test_shd_04_sigterm_at_any_moment_of_starting_exits_soon() -> None:
         run(during_handshake)
 
 
-def test_shd_06_standing_streams_are_told_when_to_come_back_and_from_where() -> None:
+def test_standing_streams_are_told_when_to_come_back_and_from_where() -> None:
     async def stop(server: Process) -> None:
         async with Client(server.port) as client:
             stream = await client.get()

@@ -53,6 +53,7 @@ def test_slo_01_a_stalled_reader_holds_its_producer_within_bounded_memory(era: s
             floods = [f"flood {number}" for number in range(readers)]
             assert [second[flood] for flood in floods] == [first[flood] for flood in floods]
             assert max(second[flood] for flood in floods) < 20_000
+            assert not [name for name in second if name.endswith("cancelled")]
             assert grown < 64
             assert bystander.worst < 0.3
         async with Client(server.port, era) as client:

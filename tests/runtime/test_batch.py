@@ -56,18 +56,18 @@ def test_what_is_no_answer_goes_out_at_once(below: Below) -> None:
 def test_an_answer_that_will_not_come_is_not_waited_for(below: Below) -> None:
     """CANC-2: before the others or after them."""
     early, late = BatchPart(Replies(below, 2)), BatchPart(Replies(below, 2))
-    early.dropped()
+    early.withdrawn()
     early.send(Success(1, {}))
     late.send(Success(2, {}))
-    late.dropped()
+    late.withdrawn()
     assert below.sent == [[Success(1, {})], [Success(2, {})]]
 
 
 def test_a_batch_without_any_answer_sends_nothing(below: Below) -> None:
     """BATC-02 RPC-9: no empty array."""
     batch = BatchPart(Replies(below, 2))
-    batch.dropped()
-    batch.dropped()
+    batch.withdrawn()
+    batch.withdrawn()
     assert below.sent == []
 
 

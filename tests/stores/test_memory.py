@@ -189,7 +189,7 @@ def test_a_log_never_holds_more_than_it_may_and_never_gives_a_gap(
     for stream, length in said:
         number = numbers[stream] = numbers.get(stream, 0) + 1
         log.append(stream, number, b"%03d" % number + b"x" * length, 0.0)
-        assert log.size <= max(total, max(size, 43))
+        assert log.size <= max(total, size, 43)
     for stream, last in numbers.items():
         for number in range(last + 1):
             found = run_now(log.after(stream, number))

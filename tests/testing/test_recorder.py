@@ -14,7 +14,7 @@ from ferrule.errors import EncodeError
 from ferrule.testing import ERAS, Recorded, Recorder
 from ferrule.transports.child import ChildProcess
 from ferrule.transports.memory import Memory
-from ferrule.wire.channel import Channel, Receiver
+from ferrule.wire.channel import Channel, Origin, Receiver
 from ferrule.wire.messages import Message, Notification, Request
 
 BATCHES = {"mode": "handshake", "protocol_version": "2025-03-26"}

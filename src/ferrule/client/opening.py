@@ -108,6 +108,7 @@ class Opening(Struct, frozen=True):
     async def discover(self, link: Link, timeout: float) -> Opened:
         """Find out whether the server speaks the stateless era; raises FallBack when it does not."""
         untried = list(STATELESS_REVISIONS) if self.version is None else [self.version]
+        confused = False
         while True:
             version = untried.pop(0)
             try:
@@ -115,6 +116,9 @@ class Opening(Struct, frozen=True):
             except PeerError as error:
                 supported = _supported(error)
                 untried = [other for other in untried if other in supported]
+                if not untried and version in supported and not confused:
+                    # Refused, and named as supported in the same breath: taken at its word, once.
+                    confused, untried = True, [version]
                 if not untried and _always_answers(link) and error.code in MODERN_ONLY:
                     raise InitializeFailed(f"the server speaks {version} and refuses how we ask: {error}") from None
                 if not untried:

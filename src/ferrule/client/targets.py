@@ -57,8 +57,8 @@ def transport_for(target: Any, *, http: Mapping[str, Any] | None = None, **child
 
 
 def _url(url: str, options: Mapping[str, Any]) -> Transport:
-    from ferrule.transports.http.client import HttpTransport
-    from ferrule.transports.sse_client import SseTransport
+    from ferrule.transports.http.client.pair import SseTransport
+    from ferrule.transports.http.client.transport import HttpTransport
 
     if url.lower().startswith(OLD_WAY):
         return SseTransport(url[len(OLD_WAY) :], **options)

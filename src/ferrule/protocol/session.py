@@ -18,7 +18,7 @@ from ferrule.errors import CapabilityOff, FerruleError, InvalidParams, InvalidRe
 from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply, Withdrawn
 from ferrule.protocol.era import Eras
 from ferrule.schema.methods import Method
-from ferrule.schema.model import ClientCapabilities, EmptyResult, Meta, MetaOnly
+from ferrule.schema.model import ClientCapabilities, EmptyResult, Meta, MetaOnly, read_meta
 from ferrule.schema.notices import CANCELLED, OLD_NAMES, CancelledParams
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.messages import ErrorObject, Failure, Id, Message, Notification, Request, Success
@@ -29,7 +29,7 @@ MAX_ID = 2**53 - 1
 MAX_QUOTE = 200
 """How much of a peer's own words an error repeats."""
 
-_read_meta = msgspec.json.Decoder(MetaOnly).decode
+_read_meta_only = msgspec.json.Decoder(MetaOnly).decode
 _read_cancelled = msgspec.json.Decoder(CancelledParams).decode
 
 READING_FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -159,9 +159,9 @@ class Session:
         raw = request.params
         try:
             params = row.decode_params(raw)
+            meta = None if params.meta is UNSET else read_meta(params.meta)
         except READING_FAILURES as reason:
             raise self._malformed(row, raw, reason, origin) from None
-        meta = params.meta
         if request.method in self.admitted and (meta is None or meta.version is UNSET):
             return Call(request.id, row, params, raw, meta, self.handshake, self.peer, channel, origin, self.link)  # type: ignore[arg-type]
         era = self.eras.era_of(meta, origin)
@@ -203,7 +203,8 @@ class Session:
 
     def _meta_of(self, raw: Raw) -> Meta | None:
         try:
-            return _read_meta(raw).meta
+            given = _read_meta_only(raw).meta
+            return None if given is UNSET else read_meta(given)
         except READING_FAILURES as reason:
             if bytes(raw)[:1] not in (b"{", b"["):
                 raise InvalidRequest("Invalid request: params must be an object") from None

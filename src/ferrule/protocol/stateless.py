@@ -77,6 +77,8 @@ class CacheHints(msgspec.Struct, frozen=True):
 
 NO_HINTS = CacheHints()
 
+MOST_MET = 256
+
 NOTHING_DECLARED: Mapping[str, Any] = MappingProxyType({})
 """What a server has told a client of itself in a handshake, where there is none."""
 
@@ -102,6 +104,8 @@ class Stateless:
         hints: CacheHints = NO_HINTS,
     ) -> None:
         self.versions = tuple(REVISIONS)
+        self._met: dict[int, tuple[Meta, Peer]] = {}
+        """Peers by what they said of themselves; the same words give the same object."""
         self.supported = [*self.versions, *legacy]
         self._sealing = sealing
         self._hints = hints
@@ -112,6 +116,9 @@ class Stateless:
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
         """Tell who asks from the request alone."""
         session.modern = True
+        known = self._met.get(id(meta))
+        if known is not None and known[0] is meta and row.stateless:
+            return known[1]
         if meta is None or meta.version is UNSET or meta.client_capabilities is UNSET:
             missing = "protocolVersion" if meta is None or meta.version is UNSET else "clientCapabilities"
             raise InvalidParams(f"Missing _meta: io.modelcontextprotocol/{missing} is required on every request")
@@ -121,13 +128,17 @@ class Stateless:
         if not row.stateless:
             raise MethodNotFound(f"Method not found: {row.name}", {"method": row.name})
         info, level = meta.client_info, meta.log_level
-        return Peer(
+        peer = Peer(
             revision,
             meta.client_capabilities,
             None if info is UNSET else info,
             None if level is UNSET else level,
             NOTHING_DECLARED,
         )
+        if len(self._met) >= MOST_MET:
+            self._met.clear()
+        self._met[id(meta)] = (meta, peer)
+        return peer
 
     def recall(self, call: Call) -> Answers:
         """Open the sealed journal the client brought back, and read its answers."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ferrule.errors import CallFailed, ConnectionTimedOut, EncodeError, LinkLost, PeerError, SetupError, TimedOut
+from ferrule.errors import CallFailed, ConnectionTimedOut, FerruleError, LinkLost, PeerError, SetupError, TimedOut
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.session import Session
 from ferrule.schema.notices import ProgressParams
@@ -147,8 +147,8 @@ class Asking:
                 self.arm(deadline)
         try:
             out.send(Request(awaited.id, method, params(awaited.id) if callable(params) else params))
-        except EncodeError:
-            del self.session.awaited[awaited.id]
+        except FerruleError:
+            self.session.awaited.pop(awaited.id, None)
             raise
         return awaited
 

@@ -60,7 +60,7 @@ class BatchPart:
         else:
             self._replies.channel.send(message)
 
-    def dropped(self) -> None:
+    def withdrawn(self) -> None:
         """Learn that the request will not be answered."""
         self._replies.dropped()
 

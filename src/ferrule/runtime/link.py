@@ -31,7 +31,7 @@ from ferrule.runtime.batch import BatchPart, Replies
 from ferrule.runtime.dispatch import Dispatcher, unencodable
 from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
-from ferrule.supervision.scope import task_maker
+from ferrule.supervision.starting import starting
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.codec import Decoded, Unreadable, decode
 from ferrule.wire.messages import Message, Request, Success
@@ -42,7 +42,17 @@ logger = logging.getLogger("ferrule.link")
 class Link(Asking):
     """One peer, while connected: a session and its channels."""
 
-    __slots__ = ("_begin", "_idle", "_line", "_on_closed", "_roomy_up_to", "_standing", "dispatcher", "draining")
+    __slots__ = (
+        "_idle",
+        "_line",
+        "_on_closed",
+        "_roomy_up_to",
+        "_standing",
+        "_start",
+        "_starting",
+        "dispatcher",
+        "draining",
+    )
 
     def __init__(
         self,
@@ -57,7 +67,8 @@ class Link(Asking):
         super().__init__(options)
         self.session = self.new_session(eras, methods, origin)
         self.dispatcher = dispatcher
-        self._begin = task_maker(self.loop)
+        self._start = starting(self.loop)
+        self._starting = False
         self._roomy_up_to = options.max_running
         """Up to this many running calls there is room for one more without a closer look."""
         self.draining = False
@@ -95,6 +106,15 @@ class Link(Asking):
         else:
             self._event(message, channel)  # type: ignore[arg-type]
         return False
+
+    def message_received(self, message: Request | Success, channel: Channel) -> None:
+        """Take a message of a peer in this very process: its payload was written, its envelope needs no reading."""
+        if type(message) is Request:
+            self.request_received(message, channel)
+        elif (awaited := self.session.answered(message)) is None:  # type: ignore[arg-type]
+            self._event(message, channel)
+        elif not awaited.waiter.done():
+            awaited.waiter.set_result(message.result)  # type: ignore[union-attr]
 
     def _unreadable(self, unreadable: Unreadable, channel: Channel) -> bool:
         """Answer what cannot be read; a response is no question, its id is one of ours: whoever waits for it fails."""
@@ -139,9 +159,9 @@ class Link(Asking):
         elif len(session.running) > self._roomy_up_to and self._full(call):
             self._wait_in_line(call)
         else:
-            call.task = self._begin(dispatcher.run(call, self._finish), loop=self.loop, name=request.method)
             if call.row.standing:
                 self._standing += 1
+            call.task = self._start(dispatcher.run(call, self._finish), request.method)
 
     def _refuse(self, request: Request, refusal: Refusal, channel: Channel) -> None:
         if self.session.one_way:
@@ -183,9 +203,16 @@ class Link(Asking):
             self._wake()
 
     def _start_waiting(self) -> None:
-        while self._line and self._slots_taken < self.options.max_running:
-            call = self._line.popleft()
-            call.task = self._begin(self.dispatcher.run(call, self._finish), loop=self.loop, name=call.method)
+        # A call that never waits is finished before it has started, so to say: the next must not start inside it.
+        if self._starting:
+            return
+        self._starting = True
+        try:
+            while self._line and self._slots_taken < self.options.max_running:
+                call = self._line.popleft()
+                call.task = self._start(self.dispatcher.run(call, self._finish), call.method)
+        finally:
+            self._starting = False
 
     def _event(self, message: Message, channel: Channel) -> None:
         event = self.session.receive(message, channel)
@@ -203,8 +230,10 @@ class Link(Asking):
                 logger.log(logging.WARNING if event.level == "warning" else logging.DEBUG, "ignored: %s", event.why)
 
     def _cancel(self, call: Call) -> None:
-        if isinstance(call.channel, BatchPart):
-            call.channel.dropped()
+        # Where each request has a way back of its own, that way must learn that nothing will come.
+        withdrawn = getattr(call.channel, "withdrawn", None)
+        if withdrawn is not None:
+            withdrawn()
         if call.on_cancel is not None:
             call.on_cancel()
         if call.task is not None:
@@ -236,7 +265,7 @@ class Link(Asking):
             if isinstance(item, Unreadable):
                 part = BatchPart(replies)
                 if not self._unreadable(item, part):
-                    part.dropped()
+                    part.withdrawn()
             elif isinstance(item, Request):
                 self._batched(item, BatchPart(replies), origin)
             else:

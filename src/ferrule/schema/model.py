@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType, field
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 Role = Literal["user", "assistant"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -85,7 +87,7 @@ class ClientCapabilities(Value, frozen=True, kw_only=True):
     extensions: dict[str, Any] | None = None
 
 
-class Meta(Struct, gc=False):
+class Meta(Struct, frozen=True, gc=False):
     """What the protocol itself reads from a request's `_meta`; everything else there is the users'."""
 
     progress_token: int | str | None = field(default=None, name="progressToken")
@@ -95,10 +97,38 @@ class Meta(Struct, gc=False):
     log_level: LogLevel | UnsetType = field(default=UNSET, name=LOG_LEVEL_KEY)
 
 
+_decode_meta: Callable[[bytes], Meta | None] = msgspec.json.Decoder(Meta | None).decode
+_metas: dict[bytes, Meta | None] = {}
+MOST_METAS, LONGEST_META = 256, 4096
+
+
+def read_meta(raw: Raw) -> Meta | None:
+    """Read a request's `_meta`; a client says the same with every request, so what was read is kept for a while."""
+    words = bytes(raw)
+    try:
+        return _metas[words]
+    except KeyError:
+        pass
+    try:
+        meta = _decode_meta(words)
+    except msgspec.ValidationError as reason:
+        raise msgspec.ValidationError(_below_meta(str(reason))) from None
+    if len(words) <= LONGEST_META:
+        if len(_metas) >= MOST_METAS:
+            _metas.clear()
+        _metas[words] = meta
+    return meta
+
+
+def _below_meta(reason: str) -> str:
+    """Say where in the params something is wrong, when only their `_meta` was read."""
+    return reason.replace("at `$", "at `$._meta") if "at `$" in reason else f"{reason} - at `$._meta`"
+
+
 class Params(Struct, rename="camel", gc=False, kw_only=True):
     """Params of a request as received; subclasses add what their method reads."""
 
-    meta: Meta | None = field(default=None, name="_meta")
+    meta: Raw | UnsetType = field(default=UNSET, name="_meta")
 
 
 class MetaOnly(Params, kw_only=True):

@@ -6,13 +6,21 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
+from ferrule.errors import InvalidRequest
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.handshake import OfferRefused
 from ferrule.runtime.dispatch import Handler, Instant, NoteHandler
-from ferrule.schema.lifecycle import DiscoverResult, InitializeParams, InitializeResult
+from ferrule.schema.lifecycle import (
+    DiscoverResult,
+    InitializeParams,
+    InitializeResult,
+    ListCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+)
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult
 from ferrule.schema.notices import (
@@ -106,9 +114,21 @@ class Builtins:
         server.links.greet(link, self._kinds.setdefault(kinds, kinds))
         return InitializeResult(
             protocol_version=revision.version,
-            capabilities=revision.trim(server.capabilities),
+            capabilities=revision.trim(self._kept(link.session.origin.lasting)),
             server_info=revision.trim(server.implementation),
             instructions=server.instructions,
+        )
+
+    def _kept(self, lasting: bool) -> ServerCapabilities:
+        """Give what is declared to a client; without a session, there is nobody to tell of changes later."""
+        offered = self._server.capabilities
+        if lasting:
+            return offered
+        return structs.replace(
+            offered,
+            tools=None if offered.tools is None else ListCapability(),
+            prompts=None if offered.prompts is None else ListCapability(),
+            resources=None if offered.resources is None else ResourcesCapability(),
         )
 
     def _introduced(self, call: Call) -> tuple[InitializeParams, dict[str, Any]]:
@@ -148,20 +168,24 @@ class Builtins:
     def set_level(self, call: Call) -> EmptyResult:
         """Remember the least level this client wants."""
         self._require("logging")
-        self._server.links.state(call).log_level = LEVELS[call.params.level]
+        if self._server.links.has_session(call):
+            self._server.links.state(call).log_level = LEVELS[call.params.level]
         return EmptyResult()
 
     def subscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource."""
         self._require("resources.subscribe")
         self._server.resources.find(call.params.uri)
+        if not self._server.links.has_session(call):
+            raise InvalidRequest("A subscription needs a session, and this server keeps none")
         self._server.subscriptions.subscribe(self._server.links.state(call).listener, call.params.uri)
         return EmptyResult()
 
     def unsubscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource no more."""
         self._require("resources.subscribe")
-        self._server.subscriptions.unsubscribe(self._server.links.state(call).listener, call.params.uri)
+        if self._server.links.has_session(call):
+            self._server.subscriptions.unsubscribe(self._server.links.state(call).listener, call.params.uri)
         return EmptyResult()
 
     async def listen(self, call: Call) -> EmptyResult:

@@ -100,6 +100,10 @@ class Links:
         """Give the link a notification came in on."""
         return note.link  # type: ignore[return-value]  # every link of a server is a Link
 
+    def has_session(self, call: Call) -> bool:
+        """Tell whether anything of this caller is remembered for its next request."""
+        return not isinstance(self.of(call), Crowd)
+
     def state(self, call: Call) -> LinkState:
         """Give what is remembered of the link a call came in on."""
         return self._states[self.of(call)]

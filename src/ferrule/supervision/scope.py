@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 logger = logging.getLogger("ferrule.scope")
@@ -56,15 +56,6 @@ class Scope:
             _, stuck = await asyncio.wait(set(self.tasks), timeout=1.0)
             if stuck:
                 logger.warning("%d tasks ignore their cancellation and are left behind", len(stuck))
-
-
-def task_maker(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[Any]]:
-    """Give what starts a task whose owner keeps it: the task itself, which is cheaper than asking the loop for one."""
-    return asyncio.Task if loop.get_task_factory() is None else _by_factory
-
-
-def _by_factory(work: Coroutine[Any, Any, Any], *, loop: asyncio.AbstractEventLoop, name: str) -> asyncio.Task[Any]:
-    return loop.create_task(work, name=name)
 
 
 def _tell_abandoned(task: asyncio.Task[Any]) -> None:

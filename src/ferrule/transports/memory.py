@@ -24,7 +24,7 @@ from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritabl
 from ferrule.wire.messages import Message, Request, Success
 
 FAIR_SHARE = 64
-"""How many messages may be sent before a sender that waits for room lets others run."""
+"""How many messages may be sent before their sender lets others run."""
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -111,8 +111,14 @@ class MemoryChannel:
         except UNWRITABLE as reason:
             raise unwritable(reason) from None
         self._sent += 1
-        if far.receiving:
+        if far.receiving or far.inbox:
             far.inbox.append(given)
+            return
+        if self._sent >= FAIR_SHARE and type(given) is Request:
+            # Calls that are answered at once would keep their caller going for ever: now and then the loop must turn.
+            self._sent = 0
+            far.inbox.append(given)
+            self._loop.call_soon(far.catch_up)
             return
         far.receiving = True
         try:

@@ -11,7 +11,11 @@ from ferrule.wire.messages import Id, Message
 
 
 class Channel(Protocol):
-    """An ordered way out to one peer."""
+    """An ordered way out to one peer.
+
+    One that carries the answer to a single request may also have `withdrawn()`, called when there will be none because
+    the peer cancelled it, and `release()`, which lets the reader go while the call runs on.
+    """
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Encode and write one message, or a batch; never waits.
@@ -60,3 +64,5 @@ class Origin(Struct, frozen=True):
     headers: Mapping[str, str] = {}
     principal: str | None = None
     version: str = ""
+    lasting: bool = True
+    """Whether what is agreed with the sender is still known at its next message."""

@@ -30,6 +30,7 @@ def judged(headers: dict[str, str], *, bound_to: str = "127.0.0.1", secure: bool
 def test_a_local_server_is_known_by_the_names_of_loopback(bound_to: str, host: str) -> None:
     """HTTP-3."""
     assert judged({"host": host}, bound_to=bound_to).status == 0
+    assert judged({"host": EVIL}, bound_to=bound_to).status == 403
 
 
 WRONG_HOSTS = [

@@ -324,7 +324,7 @@ async def test_a_standing_stream_can_be_resumed_too(endpoint: Any, app: Any) -> 
 
 
 async def test_draining_sends_the_readers_of_standing_streams_away(endpoint: Any, app: Any) -> None:
-    """SHD-06: with a time to come back, and an id to come back with where the revision has it."""
+    """With a time to come back, and an id to come back with where the revision has it."""
     async with endpoint(app, retry=3) as doors:
         newer, older = doors.client(), doors.client(version="2025-06-18")
         streams = [newer.get(), older.get()]

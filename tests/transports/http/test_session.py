@@ -204,7 +204,6 @@ async def test_a_cancelled_call_stops_and_is_never_answered(endpoint: Any, app: 
         assert [message.get("method") for message in answer.messages] == ["notifications/progress"]
 
 
-@pytest.mark.xfail(strict=True, reason="a link does not tell the way back of a call that the call was cancelled")
 @pytest.mark.parametrize("tell", [0, 1])
 async def test_the_connection_of_a_cancelled_call_is_let_go(endpoint: Any, app: Any, tell: int) -> None:
     async with endpoint(app) as doors:

@@ -74,7 +74,7 @@ def test_a_session_is_found_by_its_whole_id_only() -> None:
         assert table.sessions.find(wrong, None) is None
 
 
-def test_ses_03_another_principals_session_is_not_found_and_not_harmed() -> None:
+def test_another_principals_session_is_not_found_and_not_harmed() -> None:
     table = Table()
     session = table.open("alice")
     table.at(100)
@@ -86,8 +86,7 @@ def test_ses_03_another_principals_session_is_not_found_and_not_harmed() -> None
     assert table.sessions.find(unowned.id.encode(), "alice") is None
 
 
-def test_ses_04_a_session_is_bound_to_user_and_client_and_not_to_one_token() -> None:
-    """The principal is made of subject and client; a refreshed token has both unchanged."""
+def test_a_session_is_bound_to_the_whole_of_its_principal() -> None:
     table = Table()
     session = table.open("subject|client")
     assert table.sessions.find(session.id.encode(), "subject|other client") is None

@@ -42,6 +42,19 @@ STATELESS_STATUSES = {
 INVALID_REQUEST = -32600
 
 
+def stateless_status(failure: Failure) -> int:
+    """Give the status that goes with an error of the stateless era; whoever shall come again later is told by 503."""
+    error = failure.error
+    if isinstance(error.data, dict) and "retryAfter" in error.data:
+        return 503
+    return STATELESS_STATUSES.get(error.code, 200)
+
+
+def handshake_status(failure: Failure) -> int:
+    """Give the status that goes with an error of the handshake era: it has to tell only where no id does."""
+    return 200 if isinstance(failure.id, int | str) else 400
+
+
 def refuse(responder: Responder, status: int, why: str, head: bytes = b"", code: int = INVALID_REQUEST) -> None:
     """Refuse a request before anyone has read it: a status, and an error that belongs to no id."""
     body = encode(Failure(UNSET, ErrorObject(code, why)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ferrule.transports.http.answers import JSON_HEAD, STATELESS_STATUSES, STREAM_HEAD
+from ferrule.transports.http.answers import JSON_HEAD, RETRY_AFTER, STREAM_HEAD, handshake_status, stateless_status
 from ferrule.transports.http.message import Responder
 from ferrule.transports.http.pulse import Living, Pulse
 from ferrule.transports.http.settings import DoorSettings
@@ -51,6 +51,8 @@ class Exchange:
 
     __slots__ = ("_head", "_pulse", "_receiver", "_responder", "_settings", "_streaming", "bucket", "open")
 
+    status_of = staticmethod(stateless_status)
+
     def __init__(
         self, receiver: Receiver, responder: Responder, head: bytes, settings: DoorSettings, pulse: Pulse
     ) -> None:
@@ -75,7 +77,7 @@ class Exchange:
         if kind is Success or kind is list:
             self._answer(200, body)
         elif kind is Failure:
-            self._answer(STATELESS_STATUSES.get(message.error.code, 200), body)  # type: ignore[union-attr]
+            self._answer(self.status_of(message), body)  # type: ignore[arg-type]
         elif kind is Notification and self._settings.response != "json":
             self.begin_stream()
             self._event(body)
@@ -92,7 +94,8 @@ class Exchange:
         if self._settings.response == "sse" and status == 200:
             responder.reply(status, STREAM_HEAD + self._head, b"data: %b\n\n" % body)
             return
-        responder.reply(status, JSON_HEAD + self._head if self._head else JSON_HEAD, body)
+        head = self._head + RETRY_AFTER if status == 503 else self._head
+        responder.reply(status, JSON_HEAD + head if head else JSON_HEAD, body)
 
     def begin_stream(self) -> None:
         """Answer with a stream from here on."""
@@ -134,3 +137,11 @@ class Exchange:
         if self.open:
             self._responder.abort()
             self.lost()
+
+
+class SessionlessExchange(Exchange):
+    """The way back of one request of the handshake era where no session is kept."""
+
+    __slots__ = ()
+
+    status_of = staticmethod(handshake_status)

@@ -11,7 +11,7 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
 from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, refuse
-from ferrule.transports.http.exchange import Everyone, Exchange
+from ferrule.transports.http.exchange import Everyone, SessionlessExchange
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.message import Headers, HttpRequest, Responder
 from ferrule.transports.http.session import NO_SESSION, Opening, SessionExchange
@@ -93,7 +93,7 @@ class HandshakeDoor:
         self.post(request, responder, head)
 
     def _pass_on(self, crowd: Receiver, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        exchange = Exchange(crowd, responder, head, self._shared.settings, self._shared.pulse)
+        exchange = SessionlessExchange(crowd, responder, head, self._shared.settings, self._shared.pulse)
         origin = Origin("http", request.address, Headers(request.headers))
         if not crowd.frame_received(request.body, exchange, origin) and exchange.open:
             exchange.lost()

@@ -62,6 +62,9 @@ class Http:
             return
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
+        self._doors.draining = True
+        if self._door_settings.drain_delay:
+            await asyncio.sleep(self._door_settings.drain_delay)
         self._engine.stop()
         await self._doors.drain(grace)
         # Streams for what belongs to no call would stay open for ever: the doors end them.

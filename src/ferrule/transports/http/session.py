@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ferrule.errors import LinkLost
 from ferrule.protocol.handshake import REVISIONS
-from ferrule.transports.http.answers import JSON_HEAD, STREAM_HEAD, refuse
+from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, refuse
 from ferrule.transports.http.exchange import written
 from ferrule.transports.http.message import Responder, header_lines
 from ferrule.transports.http.streams import Stream, Streaming
@@ -247,6 +247,15 @@ class SessionExchange:
             await self._stream.wait_writable()
         else:
             await asyncio.sleep(0)
+
+    def withdrawn(self) -> None:
+        """Learn that the client has cancelled the call: nothing is said any more, and nobody need wait for it."""
+        if self.end():
+            if self._stream is not None:
+                self._stream.finish()
+                self._session.finished(self._stream)
+            else:
+                self._responder.reply(202, EMPTY_HEAD + self._head)
 
     def close(self, reason: str = "") -> None:
         """End the exchange without the answer: its session is over."""

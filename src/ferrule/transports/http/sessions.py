@@ -49,7 +49,7 @@ class Sessions:
     def prepare(self, origin: Origin, *, lasting: bool = True) -> Open:
         """Make a session that is not in the table yet: its handshake may still fail."""
         identity = secrets.token_urlsafe(ID_BYTES) if lasting else ""
-        link = self._link(Origin(origin.carrier, origin.address, NO_HEADERS, origin.principal))
+        link = self._link(Origin(origin.carrier, origin.address, NO_HEADERS, origin.principal, lasting=lasting))
         session = Open(identity, link, origin.principal, self._shared)
         link.channel_opened(session.standing)
         return session

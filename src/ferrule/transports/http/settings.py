@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
@@ -51,6 +51,8 @@ class DoorSettings(Struct, frozen=True, kw_only=True):
     """Serve /mcp/sse, /mcp/messages, /mcp/sessions/create and /mcp/events too."""
     poll_timeout: float = 30.0
     """How long a long poll waits for an event."""
+    drain_delay: float = 0.0
+    """How long /readyz says no before nobody new is accepted: a load balancer needs a moment to look elsewhere."""
     health: bool = True
     """Answer /livez and /readyz."""
 
@@ -62,6 +64,7 @@ class DoorSettings(Struct, frozen=True, kw_only=True):
             raise SetupError("path, sse_path and messages_path must differ from each other")
         if self.response not in ("auto", "json", "sse"):
             raise SetupError(f"response must be auto, json or sse, not {self.response!r}")
+        _require_numbers(self, MAY_BE_ZERO)
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
@@ -92,6 +95,21 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     """How long a peer may take nothing of what is written before its connection is cut."""
     access_log: bool = False
     server_header: str = ""
+
+    def __post_init__(self) -> None:
+        _require_numbers(self, MAY_BE_ZERO)
+
+
+MAY_BE_ZERO = frozenset({"drain_delay", "port", "retry", "sse_grace", "sse_retry", "poll_timeout"})
+
+
+def _require_numbers(settings: Struct, may_be_zero: frozenset[str]) -> None:
+    """Refuse a number nothing could work with."""
+    for field in structs.fields(settings):
+        value = getattr(settings, field.name)
+        if field.type in (int, float) and not (value > 0 or (value == 0 and field.name in may_be_zero)):
+            least = "at least 0" if field.name in may_be_zero else "more than 0"
+            raise SetupError(f"{field.name} must be {least}, not {value!r}")
 
 
 def split_options(options: dict[str, Any]) -> tuple[DoorSettings, EngineSettings]:

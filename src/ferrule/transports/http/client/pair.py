@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
-from ferrule.transports.http.asked import Asked, Once
-from ferrule.transports.http.dialing import Dialer
-from ferrule.transports.http.heading import Heading
-from ferrule.transports.http.options import HttpOptions, http_options
-from ferrule.transports.http.places import Place, place
-from ferrule.transports.http.pool import Overflow, Pool
-from ferrule.transports.http.proxies import proxy_for
+from ferrule.transports.http.client.asked import Asked, Once
+from ferrule.transports.http.client.dialing import Dialer
+from ferrule.transports.http.client.heading import Heading
+from ferrule.transports.http.client.options import HttpOptions, http_options
+from ferrule.transports.http.client.places import Place, place
+from ferrule.transports.http.client.pool import Overflow, Pool
+from ferrule.transports.http.client.proxies import proxy_for
 from ferrule.wire.channel import Channel, Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Id, Message, Request

@@ -9,8 +9,8 @@ import ssl
 from msgspec import Struct
 
 from ferrule.errors import ConnectFailed, SetupError
-from ferrule.transports.http.outbound import Outbound, Owner
-from ferrule.transports.http.places import Place
+from ferrule.transports.http.client.outbound import Outbound, Owner
+from ferrule.transports.http.client.places import Place
 
 MAX_TUNNEL_ANSWER = 16 * 1024
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 from ferrule.errors import FerruleError
-from ferrule.transports.http.outbound import Outbound, Reader
+from ferrule.transports.http.client.outbound import Outbound, Reader
 
 Lane = Literal["usual", "urgent"]
 

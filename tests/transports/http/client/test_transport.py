@@ -13,7 +13,7 @@ from ferrule import Client
 from ferrule.errors import Cancelled, CarrierError, PeerError, SetupError, TimedOut
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.stateless import NEWEST as STATELESS
-from ferrule.transports.http.client import HttpTransport
+from ferrule.transports.http.client.transport import HttpTransport
 from ferrule.wire.messages import Request
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

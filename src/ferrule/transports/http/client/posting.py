@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ferrule.errors import CallFailed, ConnectFailed, InvalidAnswer, LinkLost, OutcomeUnknown
-from ferrule.transports.http.asked import JSON, answers
-from ferrule.transports.http.heading import About, about
-from ferrule.transports.http.judging import judge
+from ferrule.transports.http.client.asked import JSON, answers
+from ferrule.transports.http.client.heading import About, about
+from ferrule.transports.http.client.judging import judge
+from ferrule.transports.http.client.outbound import Cut
+from ferrule.transports.http.client.resuming import Resumable
+from ferrule.transports.http.client.retrying import REPEATABLE, RETRYABLE
 from ferrule.transports.http.mirror import NOT_ANNOTATED
-from ferrule.transports.http.outbound import Cut
-from ferrule.transports.http.resuming import Resumable
-from ferrule.transports.http.retrying import REPEATABLE, RETRYABLE
 from ferrule.wire.codec import Unreadable, decode, write
 from ferrule.wire.messages import Failure, Id, Message, Notification, Request, Success
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.client import HttpChannel
-    from ferrule.transports.http.pool import Lane
+    from ferrule.transports.http.client.pool import Lane
+    from ferrule.transports.http.client.transport import HttpChannel
 
 logger = logging.getLogger("ferrule.transports")
 

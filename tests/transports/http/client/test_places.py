@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.places import Place, place
+from ferrule.transports.http.client.places import Place, place
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.dialing import TlsSettings
-from ferrule.transports.http.retrying import Backoff, Retry
+from ferrule.transports.http.client.dialing import TlsSettings
+from ferrule.transports.http.client.retrying import Backoff, Retry
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 

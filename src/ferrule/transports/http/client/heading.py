@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.schema.tools import ToolCall
+from ferrule.transports.http.client.places import Place
 from ferrule.transports.http.message import header_lines
 from ferrule.transports.http.mirror import (
     METHOD_HEADER,
@@ -21,7 +22,6 @@ from ferrule.transports.http.mirror import (
     param_headers,
     version_of,
 )
-from ferrule.transports.http.places import Place
 from ferrule.wire.messages import Request
 
 OURS = frozenset({"content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"})

@@ -19,19 +19,19 @@ from typing import Any
 from ferrule.errors import CallFailed, CarrierError, FerruleError
 from ferrule.schema.notices import CANCELLED, INITIALIZED
 from ferrule.supervision.scope import Scope
-from ferrule.transports.http.asked import Asked, Once
-from ferrule.transports.http.dialing import Dialer
-from ferrule.transports.http.heading import Heading
-from ferrule.transports.http.knowing import KnownTools
-from ferrule.transports.http.options import HttpOptions, http_options
-from ferrule.transports.http.places import place
-from ferrule.transports.http.pool import Overflow, Pool
-from ferrule.transports.http.posting import Post
-from ferrule.transports.http.proxies import proxy_for
-from ferrule.transports.http.refreshing import refresh
-from ferrule.transports.http.renewing import Renewing, session_id, settled_version
-from ferrule.transports.http.resuming import Standing
-from ferrule.transports.sse_client import SseChannel
+from ferrule.transports.http.client.asked import Asked, Once
+from ferrule.transports.http.client.dialing import Dialer
+from ferrule.transports.http.client.heading import Heading
+from ferrule.transports.http.client.knowing import KnownTools
+from ferrule.transports.http.client.options import HttpOptions, http_options
+from ferrule.transports.http.client.pair import SseChannel
+from ferrule.transports.http.client.places import place
+from ferrule.transports.http.client.pool import Overflow, Pool
+from ferrule.transports.http.client.posting import Post
+from ferrule.transports.http.client.proxies import proxy_for
+from ferrule.transports.http.client.refreshing import refresh
+from ferrule.transports.http.client.renewing import Renewing, session_id, settled_version
+from ferrule.transports.http.client.resuming import Standing
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import ErrorObject, Id, Message, Notification, Request
@@ -40,6 +40,9 @@ logger = logging.getLogger("ferrule.transports")
 
 STANDING = frozenset({"subscriptions/listen", "ping"})
 """Requests that must not wait behind others: one stays open, the other finds out whether the server lives."""
+
+STREAM_PATIENCE = 0.3
+"""How many seconds requests wait for the stream that questions come on; some servers say nothing until they ask."""
 
 FAREWELL = 2.0
 """How many seconds a server may take to say goodbye."""
@@ -60,6 +63,7 @@ class HttpChannel:
         self._posts: dict[Id, Post] = {}
         self._notes: set[Post] = set()
         self._held: list[Post] | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self._standing: Standing | None = None
         self._renewing = Renewing(self)
         self._older: SseChannel | None = None
@@ -170,8 +174,9 @@ class HttpChannel:
                 if isinstance(each, Request):
                     self._posts.pop(each.id, None)
         elif post.method == INITIALIZED:
-            self.release()
+            # What a server asks in the first moments it may ask on that stream, and loses where there is none yet.
             self.stand()
+            self._patience = self.loop.call_later(STREAM_PATIENCE, self.stood)
 
     def learned(self, post: Post, frame: bytes) -> bytes:
         """Learn what matters here from an answer: the session, the tools; gives it as it may be handed up."""
@@ -211,6 +216,13 @@ class HttpChannel:
         if not self.closing:
             self._standing = Standing(self)
             self.submit(self._standing)
+
+    def stood(self) -> None:
+        """Learn that the server answered when it was asked for that stream, or takes too long for it."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+            self.release()
 
     def session_over(self, post: Post) -> None:
         """Learn that the server has forgotten the session."""
@@ -309,6 +321,9 @@ class HttpChannel:
         if self._lost:
             return
         self._lost = True
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         if self._older is not None:
             self._older.cut()
         for timed in (*self._posts.values(), *self._notes):

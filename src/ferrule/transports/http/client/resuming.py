@@ -10,13 +10,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ferrule.transports.http.asked import Asked
-from ferrule.transports.http.retrying import RETRYABLE
+from ferrule.transports.http.client.asked import Asked
+from ferrule.transports.http.client.retrying import RETRYABLE
 from ferrule.wire.sse import Event
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.client import HttpChannel
-    from ferrule.transports.http.pool import Lane
+    from ferrule.transports.http.client.pool import Lane
+    from ferrule.transports.http.client.transport import HttpChannel
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -105,6 +105,11 @@ class Standing(Resumable):
     def __init__(self, channel: HttpChannel) -> None:
         super().__init__(channel, channel.heading.get(), "urgent")
 
+    def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:
+        """Let the conversation begin once the server has answered."""
+        super().head_received(status, headers)
+        self.channel.stood()
+
     def frame_received(self, frame: bytes) -> None:
         """Hand the message on."""
         self.channel.deliver(frame)
@@ -119,6 +124,7 @@ class Standing(Resumable):
 
     def failed(self, error: Exception) -> None:
         """What is cut can be resumed."""
+        self.channel.stood()
         self._again(error)
 
     def _again(self, why: Exception | str) -> None:

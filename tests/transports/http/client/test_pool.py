@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from ferrule.errors import ConnectFailed
-from ferrule.transports.http.asked import Once
-from ferrule.transports.http.dialing import Dialer, TlsSettings
-from ferrule.transports.http.heading import Heading
-from ferrule.transports.http.places import place
-from ferrule.transports.http.pool import ROOM, Overflow, Pool
+from ferrule.transports.http.client.asked import Once
+from ferrule.transports.http.client.dialing import Dialer, TlsSettings
+from ferrule.transports.http.client.heading import Heading
+from ferrule.transports.http.client.places import place
+from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from ferrule.errors import FerruleError, LinkLost, OutcomeUnknown
 from ferrule.schema.notices import INITIALIZED
-from ferrule.transports.http.asked import Once
+from ferrule.transports.http.client.asked import Once
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import Id, Notification
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.client import HttpChannel
-    from ferrule.transports.http.posting import Post
+    from ferrule.transports.http.client.posting import Post
+    from ferrule.transports.http.client.transport import HttpChannel
 
 logger = logging.getLogger("ferrule.transports")
 

@@ -9,14 +9,14 @@ import time
 from typing import TYPE_CHECKING
 
 from ferrule.errors import HeaderMismatch, HttpFailed, SetupError
-from ferrule.transports.http.asked import error_in
-from ferrule.transports.http.places import Place
-from ferrule.transports.http.retrying import NOT_BEGUN, RETRYABLE, retry_after
+from ferrule.transports.http.client.asked import error_in
+from ferrule.transports.http.client.places import Place
+from ferrule.transports.http.client.retrying import NOT_BEGUN, RETRYABLE, retry_after
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.posting import Post
+    from ferrule.transports.http.client.posting import Post
 
 OLD_TRANSPORT = frozenset({400, 404, 405})
 """How a server that has only the transport before this one may answer `initialize`."""

@@ -13,7 +13,7 @@ import pytest
 
 from ferrule import Client
 from ferrule.errors import HttpFailed, LinkLost, OutcomeUnknown, PeerError
-from ferrule.transports.http.retrying import Backoff, retry_after
+from ferrule.transports.http.client.retrying import Backoff, retry_after
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

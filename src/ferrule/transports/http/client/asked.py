@@ -9,13 +9,13 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from ferrule.errors import CallFailed, InvalidAnswer
-from ferrule.transports.http.outbound import Outbound
+from ferrule.transports.http.client.outbound import Outbound
 from ferrule.wire.codec import Unreadable, decode
 from ferrule.wire.messages import ErrorObject, Failure, Id
 from ferrule.wire.sse import Event, EventTooLarge, SseParser
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.pool import Lane
+    from ferrule.transports.http.client.pool import Lane
 
 JSON, STREAM = b"application/json", b"text/event-stream"
 

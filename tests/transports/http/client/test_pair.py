@@ -15,7 +15,7 @@ from ferrule import Client
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError, VersionMismatch
 from ferrule.protocol.handshake import NEWEST
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "http"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from scripted import Seen, Site, text_result
 
@@ -57,7 +57,7 @@ class OldSite(Site):
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests lose no time."""
-    monkeypatch.setattr("ferrule.transports.sse_client.PATIENCE", 2.0)
+    monkeypatch.setattr("ferrule.transports.http.client.pair.PATIENCE", 2.0)
 
 
 def run(test: Callable[[], Any]) -> None:

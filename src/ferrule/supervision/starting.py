@@ -1,0 +1,146 @@
+"""Starting work at once: it runs where it was started until it first waits, and only then becomes a task.
+
+Most calls never wait, and a task with its turn of the loop costs more than all the rest of such a call. Python has
+this from 3.12 on (`eager_start`). Before, a spare task lends the work its identity while it runs in place: whatever
+the work asks of `asyncio.current_task()` is asked of a real task, which then carries the work on if it waits.
+
+Rule: a task that lent its identity is used again only if nobody kept it, nothing cancelled it, and its context is as
+it was; one call can never reach another through it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio import tasks
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from sys import getrefcount
+from typing import Any
+from weakref import WeakKeyDictionary
+
+Work = Coroutine[Any, Any, None]
+Start = Callable[[Work, str], "asyncio.Task[None] | None"]
+"""Runs work until it first waits; gives the task that carries it on, None when it is done."""
+
+DONE = object()
+
+_current_tasks: dict[asyncio.AbstractEventLoop, asyncio.Task[Any]] = getattr(tasks, "_current_tasks", {})
+"""Where asyncio keeps which task runs on which loop, in the versions before `eager_start`."""
+
+NATIVE = sys.version_info >= (3, 12)
+
+
+class Carrier(Coroutine[Any, Any, None]):
+    """What a spare task runs: nothing, until it is given work that waits for something."""
+
+    __slots__ = ("__weakref__", "_loop", "_parked", "_waiting", "_work", "base", "context", "task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        self._loop = loop
+        self._work: Work | None = None
+        self._waiting: Any = None
+        self._parked: asyncio.Future[None] | None = None
+        self.base = context
+        self.context = context.copy()
+        self.task: asyncio.Task[None] = asyncio.Task(self, loop=loop, name="spare", context=self.context)
+        # Nobody's work is in a spare task: it is not counted, and a loop that ends with one has forgotten nothing.
+        self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+        tasks._unregister_task(self.task)  # noqa: SLF001
+
+    def adopt(self, work: Work, waiting: Any, name: str) -> asyncio.Task[None]:
+        """Carry on work that was begun in place and waits for something now."""
+        self._work, self._waiting = work, waiting
+        task = self.task
+        del self.task  # the task holds this object, so this object lets go of the task
+        task.set_name(name)
+        task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
+        tasks._register_task(task)  # noqa: SLF001
+        if self._parked is not None:
+            self._parked.set_result(None)
+        return task
+
+    def send(self, value: Any) -> Any:
+        """Take one step for the task."""
+        work = self._work
+        if work is None:
+            self._parked = self._loop.create_future()
+            # What `await` does for a future: a task refuses one that nobody awaits.
+            self._parked._asyncio_future_blocking = True  # noqa: SLF001
+            return self._parked
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            return waiting
+        return work.send(value)
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        """End a wait with an exception; without work, the task ends with it."""
+        error = kind if value is None else value
+        if self._work is None:
+            raise error
+        self._waiting = None
+        return self._work.throw(error)
+
+    def close(self) -> None:
+        """Let go of the work."""
+        if self._work is not None:
+            self._work.close()
+
+    def __await__(self) -> Any:
+        raise TypeError("only a task can run this")
+
+
+class Starter:
+    """Starts work on one loop."""
+
+    __slots__ = ("_loop", "_spare")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._spare: Carrier | None = None
+
+    def start(self, work: Work, name: str) -> asyncio.Task[None] | None:
+        """Run work until it first waits."""
+        loop, carrier, self._spare = self._loop, self._spare, None
+        context = copy_context()
+        if carrier is None or carrier.base != context:
+            carrier = Carrier(loop, context)
+        task = carrier.task
+        held = getrefcount(task)
+        outer = _current_tasks.get(loop)
+        _current_tasks[loop] = task
+        try:
+            waiting = carrier.context.run(work.send, None)
+        except StopIteration:
+            waiting = DONE
+        finally:
+            if outer is None:
+                del _current_tasks[loop]
+            else:
+                _current_tasks[loop] = outer
+        if waiting is not DONE:
+            return carrier.adopt(work, waiting, name)
+        if getrefcount(task) == held and carrier.context == context and not task.cancelling():
+            self._spare = carrier
+        return None
+
+
+def _start_native(loop: asyncio.AbstractEventLoop) -> Start:
+    def start(work: Work, name: str) -> asyncio.Task[None] | None:
+        task = asyncio.Task(work, loop=loop, name=name, eager_start=True)  # type: ignore[call-arg,unused-ignore]
+        return None if task.done() else task
+
+    return start
+
+
+_starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Start] = WeakKeyDictionary()
+
+
+def starting(loop: asyncio.AbstractEventLoop) -> Start:
+    """Give what starts work on a loop; a loop with a task factory of its own is asked for its tasks."""
+    if loop.get_task_factory() is not None:
+        return lambda work, name: loop.create_task(work, name=name)
+    start = _starts.get(loop)
+    if start is None:
+        start = _starts[loop] = _start_native(loop) if NATIVE else Starter(loop).start
+    return start

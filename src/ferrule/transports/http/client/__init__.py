@@ -1,0 +1,1 @@
+"""Reaching a server over HTTP."""
