@@ -427,7 +427,7 @@ class TestAnswering:
         reply = session.finish(call, ResourceNotFound("a://b"))
         assert reply == Failure(1, ErrorObject(-32002, "Resource not found: a://b", {"uri": "a://b"}))
         call = began(session, ask(2, "ping"))
-        assert session.finish(call, Busy()) == Failure(2, ErrorObject(-32000, Busy.text))
+        assert session.finish(call, Busy()) == Failure(2, ErrorObject(-32000, Busy.text, {"retryAfter": 1}))
 
     def test_the_number_of_a_refusal_is_the_eras(self) -> None:
         """ERR-3 RES-4 ERRC-08: the same refusal has another number in the stateless era."""

@@ -18,7 +18,7 @@ NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobo
 @pytest.fixture
 def start() -> Any:
     """Starts work, looked up where a loop runs."""
-    return lambda work, name="call": starting(asyncio.get_running_loop())(work, name)
+    return lambda work, name="call", context=None: starting(asyncio.get_running_loop())(work, name, context)
 
 
 class TestWorkThatNeverWaits:
@@ -115,6 +115,21 @@ class TestWorkThatNeverWaits:
         contextvars.copy_context().run(lambda: (NAME.set("inner"), start(work())))
         start(work())
         assert seen == ["nobody", "inner", "nobody"]
+
+    async def test_it_can_be_given_another_context_and_does_not_change_it(self, start: Any) -> None:
+        given = contextvars.copy_context()
+        given.run(NAME.set, "given")
+        seen: list[str] = []
+
+        async def work() -> None:
+            seen.append(NAME.get())
+            NAME.set("changed")
+
+        for _ in range(2):
+            start(work(), context=given)
+        assert seen == ["given", "given"]
+        assert given[NAME] == "given"
+        assert NAME.get() == "nobody"
 
     async def test_it_may_start_more_of_its_kind(self, start: Any) -> None:
         depth: list[int] = []
@@ -230,7 +245,7 @@ class TestTheLoop:
             pass
 
         async def main() -> None:
-            starting(asyncio.get_running_loop())(work(), "call")
+            starting(asyncio.get_running_loop())(work(), "call", None)
 
         with caplog.at_level(logging.DEBUG, logger="asyncio"):
             asyncio.run(main())
@@ -247,7 +262,7 @@ class TestTheLoop:
 
         loop.set_task_factory(factory)
         try:
-            task = starting(loop)(asyncio.sleep(0), "call")
+            task = starting(loop)(asyncio.sleep(0), "call", None)
         finally:
             loop.set_task_factory(None)
         await task

@@ -47,6 +47,7 @@ from ferrule.protocol.trims import (
     plain_form,
     single_content,
     without,
+    written_ahead,
 )
 from ferrule.schema.completion import CompletionContext, PromptReference
 from ferrule.schema.lifecycle import InitializeParams, InitializeResult, ServerCapabilities
@@ -61,7 +62,7 @@ from ferrule.schema.prompts import GetPromptResult, ListPromptsResult
 from ferrule.schema.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
 from ferrule.schema.roots import ListRootsResult
 from ferrule.schema.sampling import CreateMessageResult
-from ferrule.schema.tools import CallToolResult, ListToolsResult
+from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult
 
 ALWAYS_ALLOWED = frozenset({"initialize", "ping"})
 
@@ -100,6 +101,7 @@ NEWEST = Revision(
         ReadResourceResult: no_hints,
         ListToolsResult: each("tools", object_rooted),
         CallToolResult: object_content,
+        PlainResult: written_ahead,
         ServerCapabilities: without("extensions"),
         ClientCapabilities: without("extensions"),
     },
@@ -119,6 +121,7 @@ BEFORE_ICONS = Revision(
         ListResourceTemplatesResult: each("resource_templates", no_icons),
         ListPromptsResult: each("prompts", no_icons),
         CallToolResult: lambda result: object_content(each("content", no_icons)(result)),
+        PlainResult: written_ahead,
         GetPromptResult: each("messages", lambda m: structs.replace(m, content=no_icons(m.content))),
         Implementation: without("description", "website_url", "icons"),
         ServerCapabilities: without("extensions", "tasks"),
@@ -145,6 +148,7 @@ def _old(version: str, *, audio: bool, batches: bool, gone: tuple[str, ...], cap
             ListResourceTemplatesResult: each("resource_templates", oldest_item),
             ListPromptsResult: each("prompts", old_prompt_item),
             CallToolResult: old_result(audio=audio),
+            PlainResult: lambda result: old_result(audio=audio)(result.whole()),
             GetPromptResult: old_prompt(audio=audio),
             Implementation: without("title", "description", "website_url", "icons"),
             ServerCapabilities: without(*capabilities),

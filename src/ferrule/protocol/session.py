@@ -79,6 +79,8 @@ class Session:
         "eras",
         "handshake",
         "link",
+        "met",
+        "met_peer",
         "methods",
         "modern",
         "next_id",
@@ -88,11 +90,12 @@ class Session:
         "peer_ready",
         "phase",
         "running",
+        "stateless",
     )
 
     def __init__(self, eras: Eras, methods: Mapping[str, Method], origin: Origin, link: Asker) -> None:
         self.eras = eras
-        self.handshake = eras.handshake
+        self.handshake, self.stateless = eras.handshake, eras.stateless
         self.admitted: frozenset[str] = frozenset()
         """The methods the agreed peer may ask without more ado; empty before the handshake."""
         self.methods = methods
@@ -104,6 +107,9 @@ class Session:
         self.peer: Peer | None = None
         self.peer_ready = False
         self.modern = False
+        self.met: Meta | None = None
+        """What the last request of the stateless era said of its sender, and who that is: the next says the same."""
+        self.met_peer: Peer | None = None
         self.running: dict[Id, Call] = {}
         self.awaited: dict[Id, Awaited] = {}
         self.next_id = 1
@@ -162,10 +168,17 @@ class Session:
             meta = None if params.meta is UNSET else read_meta(params.meta)
         except READING_FAILURES as reason:
             raise self._malformed(row, raw, reason, origin) from None
-        if request.method in self.admitted and (meta is None or meta.version is UNSET):
-            return Call(request.id, row, params, raw, meta, self.handshake, self.peer, channel, origin, self.link)  # type: ignore[arg-type]
-        era = self.eras.era_of(meta, origin)
-        peer = era.admit(self, row, meta)
+        if meta is None or meta.version is UNSET:
+            if request.method in self.admitted:
+                return Call(request.id, row, params, raw, meta, self.handshake, self.peer, channel, origin, self.link)  # type: ignore[arg-type]
+            era = self.eras.era_of(meta, origin)
+            peer = era.admit(self, row, meta)
+        elif meta is self.met and row.stateless:
+            era, peer, self.modern = self.stateless, self.met_peer, True  # type: ignore[assignment]
+        else:
+            era = self.stateless
+            peer = self.met_peer = era.admit(self, row, meta)
+            self.met = meta
         call = Call(request.id, row, params, raw, meta, era, peer, channel, origin, self.link)
         call.retry = row.may_ask and (params.request_state is not None or params.input_responses is not UNSET)
         return call

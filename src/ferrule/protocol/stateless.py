@@ -31,10 +31,18 @@ from ferrule.protocol.sealing import Seal, SealTooLarge, request_binding
 from ferrule.protocol.session import Session
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import Method
-from ferrule.schema.model import SERVER_INFO_KEY, CacheableResult, ClientCapabilities, Implementation, Meta, Result
+from ferrule.schema.model import (
+    SERVER_INFO_KEY,
+    CacheableResult,
+    ClientCapabilities,
+    EmptyResult,
+    Implementation,
+    Meta,
+    Result,
+)
 from ferrule.schema.notices import ELICITATION_COMPLETE
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequest, InputRequired
-from ferrule.schema.tools import ListToolsResult, Tool
+from ferrule.schema.tools import ListToolsResult, PlainResult, Tool
 
 
 def _no_execution(tool: Tool) -> Tool:
@@ -77,8 +85,6 @@ class CacheHints(msgspec.Struct, frozen=True):
 
 NO_HINTS = CacheHints()
 
-MOST_MET = 256
-
 NOTHING_DECLARED: Mapping[str, Any] = MappingProxyType({})
 """What a server has told a client of itself in a handshake, where there is none."""
 
@@ -104,21 +110,18 @@ class Stateless:
         hints: CacheHints = NO_HINTS,
     ) -> None:
         self.versions = tuple(REVISIONS)
-        self._met: dict[int, tuple[Meta, Peer]] = {}
-        """Peers by what they said of themselves; the same words give the same object."""
         self.supported = [*self.versions, *legacy]
         self._sealing = sealing
         self._hints = hints
         self._identity: dict[str, Any] | None = None
         if implementation is not None:
             self._identity = {SERVER_INFO_KEY: Raw(_write(implementation))}
+        self._plain_head = _write(EmptyResult(result_type=COMPLETE, meta=self._identity))[:-1] + b","
+        """What stands before the members of a result that was written ahead."""
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
         """Tell who asks from the request alone."""
         session.modern = True
-        known = self._met.get(id(meta))
-        if known is not None and known[0] is meta and row.stateless:
-            return known[1]
         if meta is None or meta.version is UNSET or meta.client_capabilities is UNSET:
             missing = "protocolVersion" if meta is None or meta.version is UNSET else "clientCapabilities"
             raise InvalidParams(f"Missing _meta: io.modelcontextprotocol/{missing} is required on every request")
@@ -128,17 +131,13 @@ class Stateless:
         if not row.stateless:
             raise MethodNotFound(f"Method not found: {row.name}", {"method": row.name})
         info, level = meta.client_info, meta.log_level
-        peer = Peer(
+        return Peer(
             revision,
             meta.client_capabilities,
             None if info is UNSET else info,
             None if level is UNSET else level,
             NOTHING_DECLARED,
         )
-        if len(self._met) >= MOST_MET:
-            self._met.clear()
-        self._met[id(meta)] = (meta, peer)
-        return peer
 
     def recall(self, call: Call) -> Answers:
         """Open the sealed journal the client brought back, and read its answers."""
@@ -179,6 +178,8 @@ class Stateless:
 
     def seal(self, call: Call, result: Any) -> Any:
         """Say that the result is complete, who made it, and how long it may be kept."""
+        if type(result) is PlainResult:
+            return Raw(b"%b%b}" % (self._plain_head, result.members))
         if not isinstance(result, Result):
             return self._completed(result)
         if result.result_type is None:

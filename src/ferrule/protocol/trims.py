@@ -18,7 +18,7 @@ from ferrule.schema.model import (
 )
 from ferrule.schema.prompts import GetPromptResult, Prompt, PromptMessage
 from ferrule.schema.sampling import CreateMessageResult
-from ferrule.schema.tools import CallToolResult, Tool
+from ferrule.schema.tools import CallToolResult, PlainResult, Tool
 
 
 def without(*fields: str) -> Callable[[Any], Any]:
@@ -51,6 +51,10 @@ def object_rooted(tool: Tool) -> Tool:
     if schema is None or schema.get("type") == "object":
         return tool
     return structs.replace(tool, output_schema=None)
+
+
+def written_ahead(result: PlainResult) -> Raw:
+    return Raw(b"{%b}" % result.members)
 
 
 def object_content(result: CallToolResult) -> CallToolResult:

@@ -141,7 +141,12 @@ class Asking:
         awaited = self.session.expect(method, self.loop.create_future(), now, out)
         if on_progress is not None:
             awaited.on_progress = on_progress
-        if timeout is not None or limit is not None:
+        if limit is None and timeout is not None:
+            awaited.timeout = timeout
+            awaited.deadline = deadline = now + timeout
+            if self._timer is None or deadline < self._timer_at:
+                self.arm(deadline)
+        elif limit is not None:
             deadline = awaited.allow(now, timeout, limit)
             if self._timer is None or deadline < self._timer_at:
                 self.arm(deadline)

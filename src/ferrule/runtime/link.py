@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from typing import Any
 
 from msgspec import UNSET
@@ -43,6 +44,7 @@ class Link(Asking):
     """One peer, while connected: a session and its channels."""
 
     __slots__ = (
+        "_context",
         "_idle",
         "_line",
         "_on_closed",
@@ -68,6 +70,8 @@ class Link(Asking):
         self.session = self.new_session(eras, methods, origin)
         self.dispatcher = dispatcher
         self._start = starting(self.loop)
+        self._context: Context | None = None
+        """What calls run in, where the channel says so; else, in a copy of what they came in."""
         self._starting = False
         self._roomy_up_to = options.max_running
         """Up to this many running calls there is room for one more without a closer look."""
@@ -87,6 +91,7 @@ class Link(Asking):
         """The first channel of a link is the one for what belongs to no call."""
         if self.channel is None:
             self.channel = channel
+            self._context = getattr(channel, "context", None)
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame; tells whether it will be answered."""
@@ -161,7 +166,7 @@ class Link(Asking):
         else:
             if call.row.standing:
                 self._standing += 1
-            call.task = self._start(dispatcher.run(call, self._finish), request.method)
+            call.task = self._start(dispatcher.run(call, self._finish), request.method, self._context)
 
     def _refuse(self, request: Request, refusal: Refusal, channel: Channel) -> None:
         if self.session.one_way:
@@ -210,7 +215,7 @@ class Link(Asking):
         try:
             while self._line and self._slots_taken < self.options.max_running:
                 call = self._line.popleft()
-                call.task = self._start(self.dispatcher.run(call, self._finish), call.method)
+                call.task = self._start(self.dispatcher.run(call, self._finish), call.method, self._context)
         finally:
             self._starting = False
 

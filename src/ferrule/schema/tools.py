@@ -106,3 +106,15 @@ class CallToolResult(Result, kw_only=True):
         if isinstance(value, dict) and value.keys() == {"result"}:
             return value["result"]
         return value
+
+
+class PlainResult(Struct, gc=False):
+    """What a tool answered that gave a plain value: written already, since most tools do just that."""
+
+    members: bytes
+    """What stands between the braces of the result."""
+    value: int | str
+
+    def whole(self) -> CallToolResult:
+        """Give the result as everybody knows it."""
+        return CallToolResult(content=[TextContent(str(self.value))], structured_content={"result": self.value})

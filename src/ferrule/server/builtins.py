@@ -75,11 +75,11 @@ class Builtins:
             "logging/setLevel": self.set_level,
         }
 
-    def handlers(self) -> dict[str, Handler]:
-        """What runs somebody's code, or waits."""
+    def handlers(self, *, looked_into: bool = False) -> dict[str, Handler]:
+        """What runs somebody's code, or waits; results that somebody looks into are not written ahead."""
         server = self._server
         handlers: dict[str, Handler] = {
-            "tools/call": server.tools.call,
+            "tools/call": server.tools.call_whole if looked_into else server.tools.call,
             "resources/read": server.resources.read,
             "prompts/get": server.prompts.fill,
             "completion/complete": server.completions.complete,

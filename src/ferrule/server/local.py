@@ -53,7 +53,9 @@ class LocalCalls:
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallToolResult:
         """Call a tool in process, without a client."""
         raw = Raw(msgspec.json.encode(arguments or {}))
-        return await self.tools.call(_local(self._whole(), "tools/call", CallToolParams(name=name, arguments=raw)))
+        return await self.tools.call_whole(
+            _local(self._whole(), "tools/call", CallToolParams(name=name, arguments=raw))
+        )
 
     async def read_resource(self, uri: str, context: Context | None = None) -> ReadResourceResult:
         """Read a resource in process."""

@@ -17,7 +17,7 @@ from ferrule.schema.content import CONTENT_TYPES, ContentBlock, ResourceContents
 from ferrule.schema.model import Role
 from ferrule.schema.prompts import GetPromptResult, PromptMessage
 from ferrule.schema.resources import ReadResourceResult
-from ferrule.schema.tools import CallToolResult
+from ferrule.schema.tools import CallToolResult, PlainResult
 from ferrule.server.schemas import encode_hook
 
 logger = logging.getLogger("ferrule.results")
@@ -25,6 +25,8 @@ logger = logging.getLogger("ferrule.results")
 _encode = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
 
 Wrap = Callable[[Any], CallToolResult]
+
+BIG = 2**62
 
 
 class UnwritableResult(FerruleError):
@@ -103,6 +105,28 @@ def wrapped_number(value: Any) -> CallToolResult:
     return wrapped(value)
 
 
+def plain_text(value: str) -> CallToolResult | PlainResult:
+    """Write the result of a tool that gave a text."""
+    try:
+        text = _encode(value)
+    except ValueError:
+        return wrapped_text(value)  # what cannot be written is told of where all results are written
+    return PlainResult(b'"content":[{"type":"text","text":%b}],"structuredContent":{"result":%b}' % (text, text), value)
+
+
+def plain_number(value: int) -> CallToolResult | PlainResult:
+    """Write the result of a tool that gave an integer."""
+    if not -BIG <= value <= BIG:
+        return wrapped_number(value)
+    members = b'"content":[{"type":"text","text":"%d"}],"structuredContent":{"result":%d}' % (value, value)
+    return PlainResult(members, value)
+
+
+def whole(result: CallToolResult | PlainResult) -> CallToolResult:
+    """Give a result as everybody knows it."""
+    return result.whole() if isinstance(result, PlainResult) else result
+
+
 def wrapped(value: Any) -> CallToolResult:
     """Wrap a value that is not an object."""
     if isinstance(value, CallToolResult):
@@ -120,6 +144,15 @@ def structured(value: Any) -> CallToolResult:
         return copy.copy(value)
     written = json_of(value)
     return CallToolResult(content=[TextContent(written.decode())], structured_content=Raw(written))
+
+
+def writer_for(wrap: Wrap) -> Callable[[Any], CallToolResult | PlainResult]:
+    """Choose, once, how values of just the declared plain type are written, where they can be."""
+    writers: dict[Wrap, Callable[[Any], CallToolResult | PlainResult]] = {
+        wrapped_text: plain_text,
+        wrapped_number: plain_number,
+    }
+    return writers.get(wrap, wrap)
 
 
 def wrapper_for(returns: Any, output_schema: Mapping[str, Any] | None, wraps: bool) -> Wrap:

@@ -277,7 +277,7 @@ class Server(LocalCalls, Telling, Serving):
         """The handlers of this server, composed once with its middleware."""
         if self._dispatcher is None:
             builtins = Builtins(self)
-            handlers = {**builtins.handlers(), **self._own_handlers}
+            handlers = {**builtins.handlers(looked_into=bool(self._middleware)), **self._own_handlers}
             self._dispatcher = Dispatcher(handlers, builtins.instant(), builtins.notes(), self._middleware)
         return self._dispatcher
 

@@ -27,13 +27,13 @@ from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import internal, need_within
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
-from ferrule.schema.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
 from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
 from ferrule.server.refusals import Refused
-from ferrule.server.results import UnwritableResult, Wrap, failed, wrapper_for
+from ferrule.server.results import UnwritableResult, Wrap, failed, whole, wrapper_for, writer_for
 from ferrule.server.threads import Bulkhead
 from ferrule.transports.http import mirror
 
@@ -82,6 +82,7 @@ class RegisteredTool:
         "tool",
         "wants_context",
         "wrap",
+        "write",
     )
 
     def __init__(
@@ -95,6 +96,7 @@ class RegisteredTool:
         self.bulkhead = bulkhead
         self.timeout = timeout
         self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output)
+        self.write = writer_for(self.wrap)
         self.is_async = binding.is_async
         try:
             self.mirrored = mirror.annotations(tool.input_schema)
@@ -169,7 +171,11 @@ class Tools:
         entry = self._get(name)
         return mirror.NOT_ANNOTATED if entry is None else entry.mirrored
 
-    async def call(self, call: Call) -> CallToolResult:
+    async def call_whole(self, call: Call) -> CallToolResult:
+        """Answer `tools/call` with a result that can be looked into."""
+        return whole(await self.call(call))
+
+    async def call(self, call: Call) -> CallToolResult | PlainResult:
         """Answer `tools/call`."""
         entry = self._get(call.params.name)
         if entry is None:
@@ -180,7 +186,7 @@ class Tools:
                 return await self._within(entry.timeout, call, entry, context)
             if entry.is_async:
                 value = await entry.invoke(call.params.arguments, context)
-                return entry.wrap(value) if type(value) is entry.exact else entry.finished(value)
+                return entry.write(value) if type(value) is entry.exact else entry.finished(value)
             return await entry.run(call, context)
         except ToolError as error:
             return self._told(call, error)

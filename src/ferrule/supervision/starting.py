@@ -20,8 +20,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 Work = Coroutine[Any, Any, None]
-Start = Callable[[Work, str], "asyncio.Task[None] | None"]
-"""Runs work until it first waits; gives the task that carries it on, None when it is done."""
+Start = Callable[[Work, str, Context | None], "asyncio.Task[None] | None"]
+"""Runs work, in a copy of a context or of the current one, until it first waits.
+
+Gives the task that carries it on, None when it is done.
+"""
 
 DONE = object()
 
@@ -99,11 +102,12 @@ class Starter:
         self._loop = loop
         self._spare: Carrier | None = None
 
-    def start(self, work: Work, name: str) -> asyncio.Task[None] | None:
+    def start(self, work: Work, name: str, context: Context | None = None) -> asyncio.Task[None] | None:
         """Run work until it first waits."""
         loop, carrier, self._spare = self._loop, self._spare, None
-        context = copy_context()
-        if carrier is None or carrier.base != context:
+        if context is None:
+            context = copy_context()
+        if carrier is None or (carrier.base is not context and carrier.base != context):
             carrier = Carrier(loop, context)
         task = carrier.task
         held = getrefcount(task)
@@ -126,8 +130,9 @@ class Starter:
 
 
 def _start_native(loop: asyncio.AbstractEventLoop) -> Start:
-    def start(work: Work, name: str) -> asyncio.Task[None] | None:
-        task = asyncio.Task(work, loop=loop, name=name, eager_start=True)  # type: ignore[call-arg,unused-ignore]
+    def start(work: Work, name: str, context: Context | None = None) -> asyncio.Task[None] | None:
+        copy = None if context is None else context.copy()
+        task = asyncio.Task(work, loop=loop, name=name, context=copy, eager_start=True)  # type: ignore[call-arg,unused-ignore]
         return None if task.done() else task
 
     return start
@@ -139,7 +144,7 @@ _starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Start] = WeakKeyDictionary
 def starting(loop: asyncio.AbstractEventLoop) -> Start:
     """Give what starts work on a loop; a loop with a task factory of its own is asked for its tasks."""
     if loop.get_task_factory() is not None:
-        return lambda work, name: loop.create_task(work, name=name)
+        return lambda work, name, context: loop.create_task(work, name=name, context=context and context.copy())
     start = _starts.get(loop)
     if start is None:
         start = _starts[loop] = _start_native(loop) if NATIVE else Starter(loop).start
