@@ -6,15 +6,14 @@ Rule: nothing is read twice that was understood once, and nothing is run before 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-
-import msgspec
+from collections.abc import Callable, Mapping
 
 from ferrule.stores.memory import LogBounds, MemoryEventLog
 from ferrule.stores.store import EventLog
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
 from ferrule.transports.http.answers import EMPTY_HEAD, RETRY_AFTER, TEXT_HEAD, refuse
+from ferrule.transports.http.familiar import UNREADABLE, SessionPosts, ToolCalls, remember, unmistakable
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.handshake import HandshakeDoor
 from ferrule.transports.http.message import HttpRequest, Responder, header_lines
@@ -30,10 +29,6 @@ Route = Callable[[HttpRequest, Responder], None]
 
 UNSUPPORTED = "Bad request: unsupported MCP-Protocol-Version"
 STOPPING = "Unavailable: the server is stopping"
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-MARK, INITIALIZE, ESCAPE = b"protocolVersion", b'"initialize"', b"\\"
-"""Only a body with one of these can be a handshake or belong to the stateless era; an escape can hide either."""
 
 
 class Doors:
@@ -116,6 +111,14 @@ class Doors:
 
     def handle(self, request: HttpRequest, responder: Responder) -> None:
         """Answer a request, now or later."""
+        known = request.known
+        if known is not None and known.decided is not None:
+            known.decided(request, responder)
+        else:
+            self.judge(request, responder)
+
+    def judge(self, request: HttpRequest, responder: Responder) -> None:
+        """Answer a request about whose head nothing is known."""
         route = self.routes.get(request.path)
         if route is None:
             place = request.root + self.settings.path
@@ -153,13 +156,26 @@ class Doors:
         elif self.draining and b"mcp-session-id" not in headers:
             refuse(responder, 503, STOPPING, head + RETRY_AFTER)
         elif headers.get(mirror.VERSION_FIELD) in self._modern:
-            self.stateless.post(request, _peek(body), responder, head)
-        elif MARK in body or INITIALIZE in body or ESCAPE in body or b"mcp-session-id" not in headers:
+            self._post_stateless(request, _peek(body), responder, head)
+        elif not unmistakable(body) or b"mcp-session-id" not in headers:
             self._closer_look(request, responder, head)
         elif self.handshake.speaks(request):
-            self.handshake.post(request, responder, head)
+            session = self.handshake.post(request, responder, head)
+            if session is not None:
+                remember(request.known, SessionPosts(self, session, head))
         else:
             self._closer_look(request, responder, head)
+
+    def _post_stateless(
+        self, request: HttpRequest, body: mirror.Peek | None, responder: Responder, head: bytes
+    ) -> None:
+        fits = self.stateless.post(request, body, responder, head)
+        if fits and body is not None and body.method == "tools/call":
+            remember(request.known, ToolCalls(self, body, head))
+
+    def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
+        """Tell which arguments of a tool its headers mirror."""
+        return self._acceptor.mirrored(tool)
 
     def _closer_look(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         """Read as much of a body as tells its era."""

@@ -51,16 +51,21 @@ class HandshakeDoor:
 
     # -- POST
 
-    def post(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        """Take one message, or a batch, of a session."""
+    def post(self, request: HttpRequest, responder: Responder, head: bytes) -> Open | None:
+        """Take one message, or a batch, of a session; gives the session, if there is one."""
         identity = request.headers.get(SESSION_FIELD)
         if identity is None:
             self._without_session(request, responder, head)
-            return
+            return None
         session = self.sessions.find(identity, None)
         if session is None:
             refuse(responder, 404, NO_SESSION, head)
-            return
+        else:
+            self.take(session, request, responder, head)
+        return session
+
+    def take(self, session: Open, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        """Take one message of a session that was found."""
         exchange = SessionExchange(session, session.standing, responder, head)
         origin = Origin("http", request.address, Headers(request.headers))
         if not session.link.frame_received(request.body, exchange, origin) and exchange.end():

@@ -10,6 +10,12 @@ from msgspec import Struct
 from ferrule.errors import SetupError
 
 
+class Known(Struct, eq=False):
+    """What was decided of a head, for the next request on the connection that has the same but for its length."""
+
+    decided: Callable[[HttpRequest, Responder], None] | None = None
+
+
 class HttpRequest(Struct, eq=False):
     """One HTTP request, read whole."""
 
@@ -24,6 +30,7 @@ class HttpRequest(Struct, eq=False):
     secure: bool = False
     root: str = ""
     """Where we are mounted: what stands before `path` in the client's URL."""
+    known: Known | None = None
 
     def header(self, name: bytes) -> str:
         """Give a header's value, empty when it is absent."""

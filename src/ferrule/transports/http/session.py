@@ -45,6 +45,7 @@ class HttpSession:
         "_tag",
         "id",
         "link",
+        "over",
         "polls",
         "principal",
         "shared",
@@ -58,7 +59,7 @@ class HttpSession:
         self.principal = principal
         self.shared = shared
         self.started = self.used = shared.now
-        self.polls = False
+        self.polls = self.over = False
         self._tag = ""
         self._count = 0
         self._own: dict[str, Stream] | None = None
@@ -122,6 +123,7 @@ class HttpSession:
 
     def end(self) -> None:
         """End all exchanges and streams, and forget what was said."""
+        self.over = True
         for exchange in list(self._answering or ()):
             exchange.close()
         for stream in self.streams:

@@ -39,20 +39,25 @@ class StatelessDoor:
         """Let nothing of this door run any more."""
         self.crowd.channel_lost(self._everyone, None)
 
-    def post(self, request: HttpRequest, body: mirror.Peek | None, responder: Responder, head: bytes) -> None:
-        """Answer one request; `body` is None where it cannot be read, which the link explains best."""
-        headers = request.headers
+    def post(self, request: HttpRequest, body: mirror.Peek | None, responder: Responder, head: bytes) -> bool:
+        """Answer one request, `body` being None where it cannot be read; tells whether its headers fit it."""
         if body is not None:
             try:
-                mirror.check(headers, body)
+                mirror.check(request.headers, body)
                 if body.method == "tools/call":
-                    self._check_arguments(headers, body)
+                    self._check_arguments(request.headers, body)
             except HeaderMismatch as mismatch:
                 _mismatched(request, mismatch, responder, head)
-                return
+                return False
+        self.take(request, responder, head, "" if body is None else body.method)
+        return body is not None
+
+    def take(self, request: HttpRequest, responder: Responder, head: bytes, method: str) -> None:
+        """Answer one request whose headers fit it, or one that cannot be read, which the link explains best."""
+        headers = request.headers
         version = headers.get(mirror.VERSION_FIELD, b"").decode("latin-1")
         origin = Origin("http", request.address, Headers(headers), None, version)
-        settings = self._standing_settings if body is not None and body.method in STANDING else self._settings
+        settings = self._standing_settings if method in STANDING else self._settings
         exchange = Exchange(self.crowd, responder, head, settings, self._pulse)
         if not self.crowd.frame_received(request.body, exchange, origin) and exchange.open:
             exchange.lost()

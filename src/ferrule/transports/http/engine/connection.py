@@ -330,7 +330,9 @@ class Connection(asyncio.Protocol):
         if not head.keep_alive:
             self.last = True
         answer = self._answer = ledger.new_answer(self, head)
-        request = HttpRequest(head.method, head.path, head.query, head.headers, body, self.address, ledger.secure)
+        request = HttpRequest(
+            head.method, head.path, head.query, head.headers, body, self.address, ledger.secure, "", head.known
+        )
         try:
             ledger.handle(request, answer)
         except Exception:

@@ -10,7 +10,9 @@ import re
 from functools import lru_cache
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from msgspec import Struct
+from msgspec import Struct, field
+
+from ferrule.transports.http.message import Known
 
 METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "TRACE")}
 """Methods that are handed on; whether a path has them is not for the engine to say."""
@@ -58,6 +60,7 @@ class Head(Struct, frozen=True, eq=False):
     stem: bytes = b""
     """What stands before the digits of the content-length, where they were found; and what stands after them."""
     tail: bytes = b""
+    known: Known = field(default_factory=Known)
 
 
 class _Lines:
@@ -133,6 +136,7 @@ def parse_again(known: Head, data: bytes, at: int) -> Head | None:
         known.plain,
         known.stem,
         known.tail,
+        known.known,
     )
 
 

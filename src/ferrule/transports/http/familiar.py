@@ -1,0 +1,87 @@
+"""Requests whose head was judged before: a client repeats it with every call, and only the body is new.
+
+Rule: what depends on the body, on the session or on the tool is looked at every time; whatever is not as it was goes
+the usual way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ferrule.transports.http import mirror
+from ferrule.transports.http.message import HttpRequest, Known, Responder
+
+if TYPE_CHECKING:
+    from ferrule.transports.http.doors import Doors
+    from ferrule.transports.http.sessions import Open
+
+MARK, INITIALIZE, ESCAPE = b"protocolVersion", b'"initialize"', b"\\"
+"""Only a body with one of these can be a handshake or belong to the stateless era; an escape can hide either."""
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+NOTHING_READ = mirror.Peek()
+
+
+def unmistakable(body: bytes) -> bool:
+    """Tell whether a body can only be an ordinary message of the handshake era."""
+    return not (MARK in body or INITIALIZE in body or ESCAPE in body)
+
+
+class SessionPosts:
+    """Posts to one session, with a head that was judged."""
+
+    __slots__ = ("_doors", "_head", "_session")
+
+    def __init__(self, doors: Doors, session: Open, head: bytes) -> None:
+        self._doors = doors
+        self._session = session
+        self._head = head
+
+    def __call__(self, request: HttpRequest, responder: Responder) -> None:
+        """Take one message of the session."""
+        session = self._session
+        if session.over or not unmistakable(request.body):
+            self._doors.judge(request, responder)
+        else:
+            session.used = session.shared.now
+            self._doors.handshake.take(session, request, responder, self._head)
+
+
+class ToolCalls:
+    """Calls of one tool in the stateless era, with a head that was judged."""
+
+    __slots__ = ("_doors", "_head", "_name", "_version")
+
+    def __init__(self, doors: Doors, body: mirror.Peek, head: bytes) -> None:
+        self._doors = doors
+        self._name = body.params.name
+        self._version = body.version
+        self._head = head
+
+    def __call__(self, request: HttpRequest, responder: Responder) -> None:
+        """Take one call of the tool, if that is what the body says too."""
+        doors = self._doors
+        try:
+            body = mirror.peek(request.body)
+        except UNREADABLE:
+            body = NOTHING_READ
+        if (
+            body.params.name != self._name
+            or body.version != self._version
+            or body.method != "tools/call"
+            or doors.draining
+            or doors.mirrored(self._name)
+        ):
+            doors.judge(request, responder)
+        else:
+            doors.stateless.take(request, responder, self._head, body.method)
+
+
+def remember(known: Known | None, decided: SessionPosts | ToolCalls) -> None:
+    """Let the next request with the same head take the short way."""
+    if known is not None:
+        known.decided = decided
