@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         CarrierError,
         Declined,
         FerruleError,
+        HttpFailed,
+        OutcomeUnknown,
         PeerError,
         Refusal,
         SetupError,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from ferrule.server.context import Context
     from ferrule.server.refusals import Refused
     from ferrule.server.server import Server
+    from ferrule.transports.http.listener import Http
+    from ferrule.transports.stdio import Stdio
 
 __version__ = "0.1.0"
 
@@ -36,11 +40,15 @@ HOMES = {
     "Context": "ferrule.server.context",
     "Refused": "ferrule.server.refusals",
     "Server": "ferrule.server.server",
+    "Http": "ferrule.transports.http.listener",
+    "Stdio": "ferrule.transports.stdio",
     "CallFailed": "ferrule.errors",
     "CapabilityNotSupported": "ferrule.errors",
     "CarrierError": "ferrule.errors",
     "Declined": "ferrule.errors",
     "FerruleError": "ferrule.errors",
+    "HttpFailed": "ferrule.errors",
+    "OutcomeUnknown": "ferrule.errors",
     "PeerError": "ferrule.errors",
     "Refusal": "ferrule.errors",
     "SetupError": "ferrule.errors",
@@ -56,11 +64,15 @@ __all__ = [
     "Context",
     "Declined",
     "FerruleError",
+    "Http",
+    "HttpFailed",
+    "OutcomeUnknown",
     "PeerError",
     "Refusal",
     "Refused",
     "Server",
     "SetupError",
+    "Stdio",
     "SyncClient",
     "TimedOut",
     "ToolError",

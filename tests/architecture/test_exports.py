@@ -14,7 +14,7 @@ import ferrule
 PUBLIC = {
     *("Client", "SyncClient", "Server", "Context"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
-    *("Refused", "SetupError", "TimedOut", "ToolError"),
+    *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "TimedOut", "ToolError"),
     "__version__",
 }
 

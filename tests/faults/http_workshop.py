@@ -23,7 +23,7 @@ class Workshop(Server):
         for number in range(more_tools):
             self.add_tool(self.echo, name=f"tool_{number:05}")
         self.counts: Counter[str] = Counter()
-        for tool in (self.echo, self.sleep, self.tell, self.flood, self.hold, self.change, self.stats):
+        for tool in (self.echo, self.sleep, self.tell, self.flood, self.count, self.hold, self.change, self.stats):
             self.add_tool(tool)
         for uri in ("note://one", "note://two"):
             self.add_resource(uri, lambda: "a note", name=uri)
@@ -59,6 +59,10 @@ class Workshop(Server):
             self.counts[f"{name} cancelled"] += 1
             raise
         return name
+
+    async def count(self, values: Any) -> int:
+        """Count what came."""
+        return len(values)
 
     async def hold(self) -> str:
         """Never end."""

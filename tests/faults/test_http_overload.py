@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from http_mcp import LONG, Answer, Bystander, Client, Process, serving
+from http_mcp import LONG, MIB, Answer, Bystander, Client, Process, serving
 
 PATIENCE = 90.0
 SMALL = 4096
@@ -185,3 +186,36 @@ async def hear_last(stream: Answer, number: int) -> int:
             heard += b"resources/updated" in event.data
             if last in event.data:
                 return heard
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [("empty objects", 1_300_000), ("unique keys", 390_000), ("long list", 100_000)],
+)
+def test_frm_13_huge_numbers_of_tiny_values_stay_within_bounds(shape: str, count: int, era: str) -> None:
+    """What they take is a bounded multiple of the body and is given back, and others hardly notice."""
+    values: Any = {"empty objects": [{}] * count, "long list": list(range(count))}.get(shape)
+    if values is None:
+        values = {f"k{number}": 0 for number in range(count)}
+    size = len(json.dumps(values, separators=(",", ":"))) / MIB
+
+    async def post(server: Process) -> None:
+        async with Client(server.port, era) as client, Bystander(server.port, era) as other:
+            assert (await client.call("echo", text="warm")).text == "warm"
+            before = server.rss()
+            most = before
+            answering = asyncio.ensure_future(client.call("count", values=values))
+            while not answering.done():
+                most = max(most, server.rss())
+                await asyncio.sleep(0.005)
+            assert (await answering).text == str(count)
+            # An empty object of Python's alone is twenty times what it takes in JSON.
+            assert most - before < 40 * size + 16, f"{most - before:.0f} MiB for {size:.1f}"
+            for _ in range(3):
+                assert (await client.call("count", values=values)).text == str(count)
+            assert server.rss() - before < 40 * size + 32, "what was needed once is used again"
+            assert max(other.waits) < 2.0
+            assert (await client.call("echo", text="next")).text == "next"
+
+    with serving() as server:
+        run(post, server)

@@ -98,6 +98,29 @@ def test_shd_03_a_second_signal_ends_at_once_with_a_code_of_its_own(first: int, 
         run(press, server)
 
 
+def test_shd_05_it_says_that_it_is_not_ready_before_it_turns_anybody_away() -> None:
+    """A load balancer asks over new connections, so they are taken until it had time to look elsewhere."""
+
+    async def ask(port: int, path: str) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        status = int((await reader.readline()).split()[1])
+        writer.close()
+        return status
+
+    async def stop(server: Process) -> None:
+        assert (await ask(server.port, "/livez"), await ask(server.port, "/readyz")) == (200, 200)
+        server.signal(signal.SIGTERM)
+        await asyncio.sleep(0.3)
+        assert (await ask(server.port, "/livez"), await ask(server.port, "/readyz")) == (200, 503)
+        assert await server.ended(10) == 0
+        with pytest.raises(ConnectionRefusedError):
+            await ask(server.port, "/livez")
+
+    with serving({"drain_delay": 1.5}) as server:
+        run(stop, server)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_server_ends_at_once_and_in_order(number: int) -> None:
     async def stop(server: Process) -> None:

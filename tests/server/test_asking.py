@@ -581,6 +581,9 @@ class Till:
                 raise UrlElicitationRequired("Pay first", data or {"elicitations": [PAYMENT]})
             return "paid"
 
+        self.app.prompt(name="bill")(pay)
+        self.app.resource("bill://7")(pay)
+
 
 class TestRequiringAUrl:
     """Refusing to go on before the user has visited a URL."""
@@ -613,6 +616,16 @@ class TestRequiringAUrl:
             assert (await client.call_tool("pay")).data == "paid"
         assert seen == [("Pay", "url", "https://pay.example", None)]
         assert till.runs == 2
+
+    async def test_prompts_and_resources_ask_for_the_visit_too(self):
+        """ELIC-10"""
+        seen, visit = self.visitor("accept", "accept")
+        async with pair(Till().app, "stateless", url_elicitation=visit) as client:
+            prompt = await client.get_prompt("bill")
+            assert prompt.messages[0].content.text == "paid"
+        async with pair(Till().app, "stateless", url_elicitation=visit) as client:
+            assert (await client.read_resource("bill://7")).text == "paid"
+        assert len(seen) == 2
 
     async def test_a_user_slower_than_the_client_is_asked_again(self):
         seen, visit = self.visitor("accept", "accept", "accept")

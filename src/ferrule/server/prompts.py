@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ferrule.errors import InvalidParams, PromptNotFound, Refusal
+from ferrule.errors import InvalidParams, PromptNotFound, Refusal, UrlElicitationRequired
 from ferrule.protocol.call import Call
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.prompts import GetPromptResult, ListPromptsResult, Prompt, PromptArgument, PromptMessage
+from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
@@ -111,6 +112,9 @@ class Prompts:
             return await entry.fill(call.params.arguments, context)
         except InvalidArguments as error:
             raise InvalidParams(f"Invalid arguments for the prompt {call.params.name!r}: {error}") from None
+        except UrlElicitationRequired as refusal:
+            ask_to_visit(call, refusal)
+            raise
 
     def _missing(self, name: str) -> Refusal:
         if self._server.capabilities.prompts is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ferrule.errors import InvalidUri, ResourceNotFound, SetupError
+from ferrule.errors import InvalidUri, ResourceNotFound, SetupError, UrlElicitationRequired
 from ferrule.protocol.call import Call
 from ferrule.schema.content import ResourceContents
 from ferrule.schema.model import Annotations, Icon
@@ -22,6 +22,7 @@ from ferrule.schema.resources import (
     Resource,
     ResourceTemplate,
 )
+from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
@@ -134,7 +135,11 @@ class Resources:
         """Answer `resources/read`."""
         if self._server.capabilities.resources is None:
             raise off("resources")
-        return await self.read_uri(call.params.uri, lambda: Context(call, self._server))
+        try:
+            return await self.read_uri(call.params.uri, lambda: Context(call, self._server))
+        except UrlElicitationRequired as refusal:
+            ask_to_visit(call, refusal)
+            raise
 
     async def read_uri(self, uri: str, context: Callable[[], Context | None]) -> ReadResourceResult:
         """Read by URI: an exact resource first, then the templates in order of registration."""

@@ -27,6 +27,7 @@ _encode = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).en
 Wrap = Callable[[Any], CallToolResult]
 
 BIG = 2**62
+LONG = 64 * 1024
 
 
 class UnwritableResult(FerruleError):
@@ -107,6 +108,8 @@ def wrapped_number(value: Any) -> CallToolResult:
 
 def plain_text(value: str) -> CallToolResult | PlainResult:
     """Write the result of a tool that gave a text."""
+    if len(value) > LONG:
+        return wrapped_text(value)  # what is written ahead is held twice for a moment
     try:
         text = _encode(value)
     except ValueError:

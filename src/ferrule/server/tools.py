@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ferrule.tools")
 
+SECRET = re.compile(r"passw|secret|token|api_?key|credential|authorization", re.IGNORECASE)
 GOOD_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 MAX_DESCRIPTION = 10_000
 EXACT = (int, str, bool)
@@ -102,6 +103,12 @@ class RegisteredTool:
             self.mirrored = mirror.annotations(tool.input_schema)
         except ValueError as reason:
             raise SetupError(f"tool {tool.name!r}: {reason}") from None
+        for path in self.mirrored.values():
+            if SECRET.search(path[-1]):
+                where = ".".join(path)
+                logger.warning(
+                    "tool %s: %s looks like a secret, and headers are seen by many: do not mirror it", tool.name, where
+                )
         self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
 
     async def run(self, call: Call, context: Context | None) -> CallToolResult:

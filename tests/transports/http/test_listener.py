@@ -11,6 +11,8 @@ import pytest
 
 from ferrule import Server
 from ferrule.errors import CarrierError, SetupError
+from ferrule.transports.http import asgi, listener
+from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.listener import Http
 
 GET_READY = b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -112,3 +114,9 @@ def test_one_listener_serves_once_at_a_time() -> None:
 def test_an_option_nobody_knows_is_refused() -> None:
     with pytest.raises(SetupError, match="unknown option 'prot'"):
         Http(prot=1)
+
+
+def test_both_front_ends_are_one_implementation() -> None:
+    """TBEH-11: the engine and ASGI hand every request to the same doors, and answer none themselves."""
+    for front in (listener, asgi):
+        assert front.Doors is Doors
