@@ -1,4 +1,4 @@
-"""A tour of the demo server over stdio, in both protocol generations, as a person would see it.
+"""A tour of the demo server in both protocol generations, over stdio and over HTTP, as a person would see it.
 
     python examples/tour.py [CALLS]
 
@@ -12,6 +12,9 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from demo_server import app
+from over_http import endpoint, visit
 
 from ferrule import Client, ToolError
 
@@ -83,10 +86,21 @@ async def race(client: Client) -> None:
     say(f"{CALLS:,} reads, 64 at once", f"{CALLS / (time.perf_counter() - started):,.0f} a second")
 
 
+async def tour_over_http() -> None:
+    """Visit one HTTP endpoint with clients of both generations at once."""
+    async with endpoint(app) as url:
+        print(f"\n{app.name} at {url}, in this process, both generations at once")
+        for told in await asyncio.gather(visit(url, "handshake", "Rome"), visit(url, "stateless", "Oslo")):
+            say(told[0], "; ".join(told[1:]))
+        async with Client(url) as client:
+            await race(client)
+
+
 async def main() -> None:
     """Make the tour in both generations."""
     for mode in ("handshake", "stateless"):
         await tour(mode)
+    await tour_over_http()
     print("\nDone: one server, one client, both protocol generations.")
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ferrule.server.server import Server
     from ferrule.transports.http.listener import Http
     from ferrule.transports.stdio import Stdio
+    from ferrule.transports.tcp.listener import Tcp, Unix
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,8 @@ HOMES = {
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.stdio",
+    "Tcp": "ferrule.transports.tcp.listener",
+    "Unix": "ferrule.transports.tcp.listener",
     "CallFailed": "ferrule.errors",
     "CapabilityNotSupported": "ferrule.errors",
     "CarrierError": "ferrule.errors",
@@ -74,8 +77,10 @@ __all__ = [
     "SetupError",
     "Stdio",
     "SyncClient",
+    "Tcp",
     "TimedOut",
     "ToolError",
+    "Unix",
     "__version__",
 ]
 

@@ -14,7 +14,7 @@ import ferrule
 PUBLIC = {
     *("Client", "SyncClient", "Server", "Context"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
-    *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "TimedOut", "ToolError"),
+    *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
     "__version__",
 }
 

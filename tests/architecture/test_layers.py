@@ -37,6 +37,8 @@ LATE_IMPORTS = {
     ("cli/main.py", "ferrule.transports.stdio"): "the wire is claimed when it is known that this process serves it",
     ("client/targets.py", "ferrule.transports.http.client.transport"): "only a URL needs HTTP",
     ("client/targets.py", "ferrule.transports.http.client.pair"): "only a URL needs HTTP",
+    ("client/targets.py", "ferrule.transports.tcp.transport"): "only an address of a socket needs sockets",
+    ("client/targets.py", "ferrule.transports.websocket.client"): "only a URL of a WebSocket needs one",
     ("cli/main.py", "ferrule.cli.loading"): "what a user's module prints at import must not reach the wire",
 }
 

@@ -204,6 +204,6 @@ def test_a_url_that_is_none_is_refused(url):
         transport_for(url)
 
 
-def test_a_configured_url_must_be_one_of_http():
-    with pytest.raises(SetupError, match="http:// or https://"):
-        transport_for({"mcpServers": {"one": {"url": "ws://x"}}})
+def test_a_configured_url_must_be_one_of_a_transport():
+    with pytest.raises(SetupError, match="URL|http"):
+        transport_for({"mcpServers": {"one": {"url": "gopher://x"}}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -237,3 +238,14 @@ class TestPlanning:
     def test_a_run_that_never_ends_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(suites, "PATIENCE", 0.1)
         assert Suite(NEW, ("sh", "-c", "sleep 60")).run(SERVER, "url", tmp_path / "run").exit_code == -9
+
+
+def test_ci_runs_the_suites_and_waits_for_nothing_but_later_pieces() -> None:
+    """TEST-06, TEST-15: what is not expected to pass belongs to tasks, skills or authorization, which come later."""
+    root = Path(__file__).resolve().parents[2]
+    assert "make conformance" in (root / ".ci" / "run").read_text()
+    with (Path(__file__).parent / "expected.toml").open("rb") as file:
+        expected = tomllib.load(file)
+    patterns = {entry["scenario"] for entry in expected["later"]}
+    assert patterns
+    assert all(pattern.startswith(("tasks-", "sep-2640-", "auth/")) for pattern in patterns), patterns

@@ -22,7 +22,17 @@ SAYS = {
     ],
     "long_job.py": ["counted to 3; was told: at 1, at 2, at 3", "called off", "too slow"],
     "changes.py": ["written in the handshake era", "written in the stateless era"],
-    "tour.py": ["protocol 2025-11-25", "protocol 2026-07-28", "Rome: row 12, window", "Done: one server, one client"],
+    "over_http.py": [
+        "protocol 2025-11-25; booked Rome: row 12, window (receipt-Rome-12); packed map; packed hat",
+        "protocol 2026-07-28; booked Oslo: row 12, window (receipt-Oslo-12); packed map; packed hat",
+    ],
+    "tour.py": [
+        "over stdio, protocol 2025-11-25",
+        "over stdio, protocol 2026-07-28",
+        "Rome: row 12, window",
+        "both generations at once",
+        "Done: one server, one client",
+    ],
 }
 ARGUMENTS = {"tour.py": ["200"]}
 SERVERS = {"hello_server.py", "demo_server.py"}

@@ -12,8 +12,8 @@ import time
 import pytest
 from raw_http import HONEST, EngineProcess, engine, until
 
-from ferrule.transports.http.engine import accepting
-from ferrule.transports.http.engine.accepting import Accepting
+from ferrule.transports import accepting
+from ferrule.transports.accepting import Accepting
 
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -84,7 +84,7 @@ def test_dsk_02_an_accept_that_fails_now_and_then_keeps_nobody_out(
         line.stop()
         return listening.calls
 
-    with caplog.at_level(logging.WARNING, "ferrule.http"):
+    with caplog.at_level(logging.WARNING, "ferrule.transports"):
         calls = asyncio.run(asyncio.wait_for(main(), 10))
     assert set(answers) <= {b"served", REFUSAL}
     assert answers.count(b"served") >= 10

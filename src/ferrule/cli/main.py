@@ -18,13 +18,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="serve the server a file defines")
     run.add_argument("file", metavar="FILE[:obj]", help="a Python file, and the name of its server")
-    run.add_argument("--transport", default="stdio", choices=["stdio", "http", "streamable-http", "sse"])
+    run.add_argument(
+        "--transport", default="stdio", choices=["stdio", "http", "streamable-http", "sse", "ws", "tcp", "unix"]
+    )
     run.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    run.add_argument("--port", type=int, help="the port to listen on (default: 8000)")
-    run.add_argument("--path", help="where MCP is served (default: /mcp)")
+    run.add_argument("--port", type=int, help="the port to listen on (default: 8000, for tcp 5000)")
+    run.add_argument(
+        "--path", help="where MCP is served (default: /mcp, for ws /mcp/ws), for unix the path of the socket"
+    )
+    run.add_argument("--allow-remote", action="store_true", default=None, help="tcp: let anyone on the network connect")
     options = parser.parse_args(arguments)
     try:
-        _run(options.file, options.transport, _given(options, "host", "port", "path"))
+        _run(options.file, options.transport, _given(options, "host", "port", "path", "allow_remote"))
     except FerruleError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None

@@ -17,11 +17,13 @@ from ferrule.transports.contract import Transport
 from ferrule.transports.memory import Memory
 
 UNDERSTOOD = (
-    "a Server, a URL such as https://example.com/mcp, a path such as server.py or server.py:app, "
-    "a command list, 'stdio:command', or an mcp.json"
+    "a Server, a URL such as https://example.com/mcp or tcp://localhost:5000, a socket as unix:/path, "
+    "a path such as server.py or server.py:app, a command list, 'stdio:command', or an mcp.json"
 )
 
 SCHEMES = ("http://", "https://")
+SOCKETS = ("tcp://", "tls://", "unix:")
+WEBSOCKETS = ("ws://", "wss://")
 OLD_WAY = "sse+"
 """What stands before the scheme of a server that has only HTTP+SSE."""
 
@@ -49,6 +51,10 @@ def transport_for(target: Any, *, http: Mapping[str, Any] | None = None, **child
         return _configured(target, http or {}, **child_options)
     if isinstance(target, str) and target.lower().removeprefix(OLD_WAY).startswith(SCHEMES):
         return _url(target, http or {})
+    if isinstance(target, str) and target.lower().startswith(SOCKETS):
+        return _socket(target)
+    if isinstance(target, str) and target.lower().startswith(WEBSOCKETS):
+        return _websocket(target)
     if isinstance(target, str | Path):
         return _named(str(target), http or {}, **child_options)
     if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray | memoryview):
@@ -63,6 +69,18 @@ def _url(url: str, options: Mapping[str, Any]) -> Transport:
     if url.lower().startswith(OLD_WAY):
         return SseTransport(url[len(OLD_WAY) :], **options)
     return HttpTransport(url, **options)
+
+
+def _socket(address: str) -> Transport:
+    from ferrule.transports.tcp.transport import TcpTransport
+
+    return TcpTransport(address)
+
+
+def _websocket(url: str, **options: Any) -> Transport:
+    from ferrule.transports.websocket.client import WebSocketTransport
+
+    return WebSocketTransport(url, **options)
 
 
 def _command(words: list[str], **child_options: Any) -> Transport:
@@ -132,6 +150,10 @@ def _configured(config: Mapping[str, Any], http: Mapping[str, Any], **child_opti
 
 def _configured_url(name: str, entry: Entry, http: Mapping[str, Any]) -> Transport:
     url = entry.url or ""
+    if url.lower().startswith(SOCKETS):
+        return _socket(url)
+    if url.lower().startswith(WEBSOCKETS):
+        return _websocket(url, headers=entry.headers)
     if not url.lower().removeprefix(OLD_WAY).startswith(SCHEMES):
         raise SetupError(f"the server {name!r} of the configuration has a url that is not http:// or https://")
     if entry.type == "sse" and not url.lower().startswith(OLD_WAY):

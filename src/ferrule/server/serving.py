@@ -33,6 +33,9 @@ TRANSPORTS = {
     "http": ("ferrule.transports.http.listener", "Http"),
     "streamable-http": ("ferrule.transports.http.listener", "Http"),
     "sse": ("ferrule.transports.http.pair_listener", "Sse"),
+    "ws": ("ferrule.transports.websocket.listener", "WebSocket"),
+    "tcp": ("ferrule.transports.tcp.listener", "Tcp"),
+    "unix": ("ferrule.transports.tcp.listener", "Unix"),
 }
 """The transports `run` knows by name; each is imported when it is first used."""
 
@@ -92,11 +95,19 @@ class Serving:
                 finally:
                     self.changes.loop = None
 
-    async def serve(self, *listeners: TransportListener) -> None:
-        """Serve one or several transports until they end or `stop` is called."""
+    async def serve(self, *listeners: TransportListener, ready: Callable[[], Any] | None = None) -> None:
+        """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached."""
         await self.enter()
         self._listeners.extend(listeners)
-        tasks = [asyncio.ensure_future(listener.serve(self._whole(), lambda: None)) for listener in listeners]
+        waiting = len(listeners)
+
+        def one_is_ready() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting and ready is not None:
+                ready()
+
+        tasks = [asyncio.ensure_future(listener.serve(self._whole(), one_is_ready)) for listener in listeners]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -126,9 +137,16 @@ class Serving:
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
         with Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop()))):
-            await self.serve(listener)
+            await self.serve(listener, ready=lambda: self._tell_where(listener))
             if stopping:
                 await asyncio.wait(stopping)
+
+    def _tell_where(self, listener: TransportListener) -> None:
+        """Say where clients find us, where that is not simply the process that started us."""
+        url = getattr(listener, "url", None)
+        if url is not None:
+            sys.stderr.write(f"{self.name} serves MCP at {url}. Ctrl-C ends it.\n")
+            sys.stderr.flush()
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks."""

@@ -22,17 +22,18 @@ _write = msgspec.json.Encoder().encode
 class Notice:
     """One change to be told of: encoded once, however many listen."""
 
-    __slots__ = ("message", "method", "params")
+    __slots__ = ("_stem", "message", "method", "params")
 
     def __init__(self, method: str, params: dict[str, Any]) -> None:
         self.method = method
         self.params = params
         self.message = Notification(method, Raw(_write(params))) if params else Notification(method)
+        tagged = {**params, "_meta": {**params.get("_meta", {}), SUBSCRIPTION_KEY: 0}}
+        self._stem = _write(tagged).removesuffix(b"0}}")
 
-    def under(self, tag: Id) -> Notification:
-        """Give the message for one subscription, which is named in it."""
-        meta = {**self.params.get("_meta", {}), SUBSCRIPTION_KEY: tag}
-        return Notification(self.method, {**self.params, "_meta": meta})
+    def under(self, tag: bytes) -> Notification:
+        """Give the message for one subscription, whose encoded id is named at the end of it."""
+        return Notification(self.method, Raw(b"%b%b}}" % (self._stem, tag)))
 
 
 class Listener:
@@ -44,7 +45,7 @@ class Listener:
         self, channel: Channel | None, kinds: Iterable[str] = (), uris: Iterable[str] = (), tag: Id | None = None
     ) -> None:
         self._channel = channel
-        self._tag = tag
+        self._tag = None if tag is None else _write(tag)
         self.kinds = frozenset(kinds)
         self.uris: set[str] | frozenset[str] = set(uris) or NO_URIS
 

@@ -66,6 +66,7 @@ class MemoryChannel:
         "_lost",
         "_max_size",
         "_sent",
+        "_told",
         "closing",
         "context",
         "far",
@@ -96,6 +97,8 @@ class MemoryChannel:
         self.inbox: deque[Given] = deque()
         self.receiving = False
         self._sent = 0
+        self._told = False
+        """Whether something was told since the last answer."""
         self._lost: asyncio.Future[None] = self._loop.create_future()
 
     @property
@@ -113,19 +116,22 @@ class MemoryChannel:
         except UNWRITABLE as reason:
             raise unwritable(reason) from None
         self._sent += 1
+        kind = type(given)
         if far.receiving or far.inbox:
             far.inbox.append(given)
             return
-        if self._sent >= FAIR_CALLS and type(given) is Request:
+        if (self._sent >= FAIR_CALLS and kind is Request) or (self._told and kind is Success):
             # Calls that are answered at once would keep their caller going for ever: now and then the loop must turn.
-            self._sent = 0
+            # And what was told before an answer is to be heard before it, also by a handler that has a task of its own.
+            self._sent, self._told = 0, False
             far.inbox.append(given)
             self._loop.call_soon(far.catch_up)
             return
         far.receiving = True
         try:
-            if type(given) is bytes:
-                far.context.run(far.frame_received, given, far)
+            if kind is bytes:
+                self._told = True
+                far.context.run(far.frame_received, given, far)  # type: ignore[arg-type]
             else:
                 far.message_received(given, far)  # type: ignore[misc,arg-type]  # an answer runs nothing, a call in our context
         except Exception as error:

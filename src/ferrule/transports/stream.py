@@ -15,7 +15,7 @@ from typing import Literal, cast
 from ferrule.errors import CarrierError
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
-from ferrule.wire.framing import Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize
+from ferrule.wire.framing import AutoFramer, Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize
 from ferrule.wire.messages import Message
 
 HIGH_WATER = 256 * 1024
@@ -41,7 +41,7 @@ class StreamChannel(asyncio.Protocol):
     ) -> None:
         self._receiver = receiver
         self._framer = framer or LineFramer()
-        self._feed = self._framer.feed
+        self._feed = self._feed_opening if isinstance(framer, AutoFramer) else self._framer.feed
         self._max_size = self._framer.max_size
         self._max_backlog = BACKLOG_MESSAGES * self._max_size
         self._frame = frame_with_headers if isinstance(framer, HeaderFramer) else frame_as_lines
@@ -165,6 +165,15 @@ class StreamChannel(asyncio.Protocol):
                 waiter.set_result(None)
         if not (self._closing or self._ended.done()):
             self._transport.resume_reading()
+
+    def _feed_opening(self, data: bytes) -> Frames:
+        """Find out how the peer frames its messages, and answer in the same way."""
+        frames = self._framer.feed(data)
+        found = cast("AutoFramer", self._framer).framer
+        if found is not None:
+            self._feed = found.feed
+            self._frame = frame_with_headers if isinstance(found, HeaderFramer) else frame_as_lines
+        return frames
 
     def _deliver(self, frames: Frames, *, at_end: bool = False) -> None:
         if self._json_only:

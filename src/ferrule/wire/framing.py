@@ -254,6 +254,11 @@ class AutoFramer:
         """How many bytes are held, undecided or unfinished."""
         return len(self._opening) if self._framer is None else self._framer.pending
 
+    @property
+    def framer(self) -> LineFramer | HeaderFramer | None:
+        """What the stream turned out to be, None while that is open."""
+        return self._framer
+
     def feed(self, data: bytes) -> Frames:
         """Take what was read and give the frames it completes; raises FramingLost."""
         if self._framer is not None:

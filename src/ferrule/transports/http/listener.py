@@ -12,6 +12,8 @@ from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
+from ferrule.transports.websocket.door import WebSocketDoor
+from ferrule.transports.websocket.settings import WebSocketSettings, read_options
 
 logger = logging.getLogger("ferrule.http")
 
@@ -24,8 +26,10 @@ class Http:
 
     def __init__(self, **options: Any) -> None:
         self._door_settings, self._engine_settings = split_options(options)
+        self._websocket_settings = _websocket_settings(self._engine_settings.websocket, self._door_settings.path)
         self._engine: Engine | None = None
         self._doors: Doors | None = None
+        self._websocket: WebSocketDoor | None = None
         self._closed = asyncio.Event()
 
     @property
@@ -44,16 +48,22 @@ class Http:
         engine = Engine(doors.handle, settings, max_body_size=self._door_settings.max_body_size)
         self._engine, self._doors = engine, doors
         self._closed.clear()
+        self._open_websocket(acceptor, doors)
         try:
             await doors.start()
             await engine.start()
-            logger.info("serving on %s", self._url())
+            logger.info("serving on %s", self.url)
             ready()
             await self._closed.wait()
         finally:
             await doors.close()
             await engine.close()
-            self._engine = self._doors = None
+            self._engine = self._doors = self._websocket = None
+
+    def _open_websocket(self, acceptor: Acceptor, doors: Doors) -> None:
+        if self._websocket_settings is not None:
+            self._websocket = WebSocketDoor(acceptor, self._websocket_settings, doors.guard)
+            doors.routes[self._websocket_settings.path] = self._websocket.handle
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, answer what has begun to come within `grace` seconds, then end."""
@@ -63,17 +73,32 @@ class Http:
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
         self._doors.draining = True
+        if self._websocket is not None:
+            self._websocket.draining = True
         if self._door_settings.drain_delay:
             await asyncio.sleep(self._door_settings.drain_delay)
         self._engine.stop()
         await self._doors.drain(grace)
+        if self._websocket is not None:
+            await self._websocket.close(max(LAST_GRACE, until - loop.time()))
         # Streams for what belongs to no call would stay open for ever: the doors end them.
         await self._doors.close()
         await self._engine.drain(max(LAST_GRACE, until - loop.time()))
         self._closed.set()
 
-    def _url(self) -> str:
+    @property
+    def url(self) -> str:
+        """Where clients find us, once we listen."""
         host, port = self.address
         name = f"[{host}]" if ":" in host else host
         scheme = "https" if self._engine_settings.certificate else "http"
         return f"{scheme}://{name}:{port}{self._door_settings.path}"
+
+
+def _websocket_settings(given: bool | dict[str, Any], taken: str) -> WebSocketSettings | None:
+    if given is False:
+        return None
+    settings = read_options(WebSocketSettings, {} if given is True else given)
+    if settings.path == taken:
+        raise SetupError(f"http: path and the path of WebSockets are both {taken!r}")
+    return settings

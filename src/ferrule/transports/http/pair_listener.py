@@ -15,6 +15,8 @@ class Sse(Http):
             options["sse_path"] = options.pop("path")
         super().__init__(**{"sse": True, **options})
 
-    def _url(self) -> str:
+    @property
+    def url(self) -> str:
+        """Where clients find us, once we listen."""
         settings = self._door_settings
-        return super()._url().removesuffix(settings.path) + settings.sse_path
+        return super().url.removesuffix(settings.path) + settings.sse_path

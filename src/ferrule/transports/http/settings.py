@@ -93,6 +93,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     idle_timeout: float = 75.0
     write_timeout: float = 10.0
     """How long a peer may take nothing of what is written before its connection is cut."""
+    websocket: bool | dict[str, Any] = False
+    """Serve WebSockets too, at /mcp/ws; as a dict, with the options of `WebSocketSettings`."""
     access_log: bool = False
     server_header: str = ""
 

@@ -12,10 +12,11 @@ import pytest
 
 from ferrule.errors import ConnectFailed
 from ferrule.transports.http.client.asked import Once
-from ferrule.transports.http.client.dialing import Dialer, TlsSettings
+from ferrule.transports.http.client.dialing import Dialer
 from ferrule.transports.http.client.heading import Heading
 from ferrule.transports.http.client.places import place
 from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
+from ferrule.transports.tls import TlsSettings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

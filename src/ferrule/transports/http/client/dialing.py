@@ -3,42 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 
-from msgspec import Struct
-
-from ferrule.errors import ConnectFailed, SetupError
+from ferrule.errors import ConnectFailed
 from ferrule.transports.http.client.outbound import Outbound, Owner
 from ferrule.transports.http.client.places import Place
+from ferrule.transports.tls import TlsSettings, explain
 
 MAX_TUNNEL_ANSWER = 16 * 1024
-
-
-class TlsSettings(Struct, frozen=True):
-    """Whom to trust, and who we are."""
-
-    verify: bool = True
-    ca: str | None = None
-    """A file of certificates to trust instead of the system's."""
-    cert: str | tuple[str, str] | None = None
-    """Our own certificate with its key, in one PEM file or two."""
-
-    def context(self) -> ssl.SSLContext:
-        """Make the context; raises SetupError when a file cannot be used."""
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            if isinstance(self.cert, str):
-                context.load_cert_chain(self.cert)
-            elif self.cert is not None:
-                context.load_cert_chain(*self.cert)
-        except (OSError, ssl.SSLError) as reason:
-            file = self.ca if self.cert is None else self.cert
-            raise SetupError(f"cannot use the certificates of {file}: {reason}") from None
-        if not self.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
 
 
 class Dialer:
@@ -125,21 +97,3 @@ class Tunnel(asyncio.Protocol):
         """A proxy that leaves answers nothing."""
         if not self._answered.done():
             self._answered.set_exception(ConnectionError("the proxy closed the connection"))
-
-
-def explain(error: OSError) -> str:
-    """Say in one sentence why a connection failed, and what to do."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"its certificate is not trusted ({error.verify_message}); "
-            "give the file of the authority that signed it as ca=…"
-        )
-    if isinstance(error, ssl.SSLError):
-        return f"TLS failed ({error.reason or error}); does the server speak TLS at this port?"
-    if isinstance(error, socket.gaierror):
-        return "there is no such host; is its name spelled right?"
-    if isinstance(error, ConnectionRefusedError):
-        return "the connection was refused; does the server run, and at this port?"
-    if isinstance(error, ConnectionResetError):
-        return "the connection was reset; does the server speak the protocol of this URL?"
-    return f"{error.strerror or error}"

@@ -9,8 +9,9 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.client.dialing import TlsSettings
-from ferrule.transports.http.client.retrying import Backoff, Retry
+from ferrule.supervision.backoff import Backoff
+from ferrule.transports.http.client.retrying import Retry
+from ferrule.transports.tls import TlsSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import cast
+from typing import Any, cast
 
 from ferrule.transports.http.engine.answering import Answer, access_logger
 from ferrule.transports.http.engine.bodies import Body, ChunkedBody, SizedBody
@@ -406,6 +406,17 @@ class Connection(asyncio.Protocol):
             self._phase = CLOSED
             self._deadline = NEVER
             self._transport.close()
+
+    def hand_over(self, head: bytes, successor: Any) -> None:
+        """Answer with 101, and leave the connection to a protocol that is swept, drained and aborted as we are."""
+        self.write(self.ledger.starts[101] + head + b"\r\n")
+        self._read_on(True)
+        rest, self._buffer, self._at, self._answer, self._phase = self._buffer[self._at :], b"", 0, None, CLOSED
+        self.ledger.admit(successor)
+        self.ledger.forget(self)
+        self._transport.set_protocol(successor)
+        successor.connection_made(self._transport)
+        successor.data_received(rest)
 
     def drain(self) -> None:
         """End the connection, after the answer to the request that has begun to come."""

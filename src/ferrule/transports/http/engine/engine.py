@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import deque
 
 from ferrule.supervision.scope import Scope
-from ferrule.transports.http.engine.accepting import Accepting, hang_up, say
-from ferrule.transports.http.engine.binding import listen, tls_context
+from ferrule.transports.accepting import Accepting, Farewells
+from ferrule.transports.binding import listen
 from ferrule.transports.http.engine.connection import Connection
 from ferrule.transports.http.engine.ledger import RETRY_AFTER, Ledger
 from ferrule.transports.http.message import Handle
 from ferrule.transports.http.settings import EngineSettings
+from ferrule.transports.tls import server_context
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 logger = logging.getLogger("ferrule.http")
@@ -22,7 +22,6 @@ LONGEST_PERIOD = 1.0
 SHORTEST_PERIOD = 0.02
 TLS_SHUTDOWN_TIME = 5.0
 LAST_GRACE = 1.0
-MAX_TURNED_AWAY = 64
 
 
 class Engine:
@@ -32,10 +31,11 @@ class Engine:
         self, handle: Handle, settings: EngineSettings | None = None, *, max_body_size: int = MAX_MESSAGE_SIZE
     ) -> None:
         self._settings = settings or EngineSettings()
-        self._context = tls_context(self._settings)
+        self._context = server_context(self._settings, "http")
+        if self._context:
+            self._context.set_alpn_protocols(["http/1.1"])
         self._ledger = Ledger(handle, self._settings, max_body_size)
         self._accepting: list[Accepting] = []
-        self._turned_away: deque[socket.socket] = deque()
         self._sweeping: asyncio.TimerHandle | None = None
         self._period = _sweep_period(self._settings)
         self.address = ("", 0)
@@ -45,6 +45,7 @@ class Engine:
         """Listen, and serve whoever comes; raises CarrierError."""
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
+        self._farewells = Farewells(self._loop)
         sockets = await listen(self._settings)
         self.address = sockets[0].getsockname()[:2]
         self._sweep()
@@ -81,15 +82,12 @@ class Engine:
     def _stop_accepting(self) -> None:
         while self._accepting:
             self._accepting.pop().stop()
-        self._hang_up(0)
+            self._farewells.end()
 
     def _take(self, accepted: socket.socket) -> None:
         ledger = self._ledger
         if len(ledger.connections) + len(ledger.arriving) >= self._settings.max_connections:
-            say(accepted, self._no_room())
-            # Closed a little later, so that a request under way does not run into a closed door before it reads ours.
-            self._turned_away.append(accepted)
-            self._hang_up(MAX_TURNED_AWAY)
+            self._farewells.turn_away(accepted, self._no_room())
             return
         connection = Connection(ledger, self._loop)
         ledger.arriving.add(connection)
@@ -98,10 +96,6 @@ class Engine:
     def _no_room(self) -> bytes:
         # A peer that begins with the TLS handshake could not read it.
         return b"" if self._context else self._ledger.refusal(503, "too many connections", RETRY_AFTER)
-
-    def _hang_up(self, but: int) -> None:
-        while len(self._turned_away) > but:
-            hang_up(self._turned_away.popleft())
 
     async def _attach(self, connection: Connection, accepted: socket.socket) -> None:
         times: dict[str, float] = {}
@@ -129,7 +123,6 @@ class Engine:
             except Exception:
                 # All limits of time hang on this loop: no single connection may end it.
                 logger.exception("could not look after a connection")
-        self._hang_up(0)
 
 
 def _sweep_period(settings: EngineSettings) -> float:

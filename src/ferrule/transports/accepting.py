@@ -11,14 +11,17 @@ import errno
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-logger = logging.getLogger("ferrule.http")
+logger = logging.getLogger("ferrule.transports")
 
 BATCH = 64
 """How many are accepted before other work has its turn."""
 REST = 0.25
+FAREWELL_TIME = 1.0
+MAX_FAREWELLS = 64
 WARN_EVERY = 60.0
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -85,6 +88,32 @@ class Accepting:
         if self._reserve is not None:
             os.close(self._reserve)
             self._reserve = None
+
+
+class Farewells:
+    """Peers that were told to go: closed a little later, so that one still speaking reads why before the door shuts."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[socket.socket] = deque()
+        self._ending: asyncio.TimerHandle | None = None
+
+    def turn_away(self, accepted: socket.socket, refusal: bytes) -> None:
+        """Tell a peer to go, and close soon."""
+        say(accepted, refusal)
+        self._waiting.append(accepted)
+        if len(self._waiting) > MAX_FAREWELLS:
+            hang_up(self._waiting.popleft())
+        if self._ending is None:
+            self._ending = self._loop.call_later(FAREWELL_TIME, self.end)
+
+    def end(self) -> None:
+        """Close them all now."""
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+        while self._waiting:
+            hang_up(self._waiting.popleft())
 
 
 def turn_away(accepted: socket.socket, refusal: bytes) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import os
 import socket
 
-from ferrule.transports.http.engine.accepting import Accepting, turn_away
+from ferrule.testing import run_in_virtual_time
+from ferrule.transports.accepting import MAX_FAREWELLS, Accepting, Farewells, turn_away
 
 
 async def listen(backlog: int = 100) -> socket.socket:
@@ -49,3 +50,33 @@ def test_turning_away_a_peer_that_left_is_no_problem() -> None:
     theirs.close()
     turn_away(ours, b"no room")
     assert ours.fileno() == -1
+
+
+def test_a_peer_told_to_go_is_closed_a_second_later() -> None:
+    async def main() -> None:
+        farewells = Farewells(asyncio.get_running_loop())
+        ours, theirs = socket.socketpair()
+        farewells.turn_away(ours, b"no room")
+        assert theirs.recv(100) == b"no room"
+        await asyncio.sleep(0.9)
+        assert ours.fileno() != -1
+        await asyncio.sleep(0.2)
+        assert ours.fileno() == -1
+        theirs.close()
+
+    run_in_virtual_time(main())
+
+
+def test_only_so_many_wait_to_be_closed_and_an_end_closes_them_all() -> None:
+    async def main() -> None:
+        farewells = Farewells(asyncio.get_running_loop())
+        pairs = [socket.socketpair() for _ in range(MAX_FAREWELLS + 5)]
+        for ours, _ in pairs:
+            farewells.turn_away(ours, b"")
+        assert [ours.fileno() == -1 for ours, _ in pairs] == [True] * 5 + [False] * MAX_FAREWELLS
+        farewells.end()
+        assert all(ours.fileno() == -1 for ours, _ in pairs)
+        for _, theirs in pairs:
+            theirs.close()
+
+    run_in_virtual_time(main())

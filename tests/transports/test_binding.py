@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from ferrule.errors import CarrierError
-from ferrule.transports.http.engine.binding import listen
+from ferrule.transports.binding import listen
 from ferrule.transports.http.settings import EngineSettings
 
 

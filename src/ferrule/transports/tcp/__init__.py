@@ -1,0 +1,1 @@
+"""TCP, TLS and Unix sockets: framed messages on a socket of one's own."""

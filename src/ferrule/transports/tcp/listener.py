@@ -1,0 +1,192 @@
+"""Listeners for TCP, TLS and Unix sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from ferrule.errors import SetupError
+from ferrule.transports.accepting import Accepting
+from ferrule.transports.admission import Admission, Occupancy, process_admission
+from ferrule.transports.binding import listen
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.tcp.address import Address
+from ferrule.transports.tcp.reception import Reception
+from ferrule.transports.tcp.settings import ServedSettings, TcpSettings, UnixSettings, settings_from
+from ferrule.transports.tcp.unix import identity_of, listen_unix, remove_unix
+from ferrule.transports.tls import server_context
+
+logger = logging.getLogger("ferrule.transports")
+
+LAST_GRACE = 0.25
+"""What is left, at least, for answers written in the last moment to be taken."""
+OWN_DESCRIPTORS = 64
+"""What the rest of a process needs, at least."""
+
+
+class SocketListener(ABC):
+    """Lets peers reach us over sockets, each with a link of its own."""
+
+    def __init__(self, settings: ServedSettings) -> None:
+        self._settings = settings
+        self._acceptor: Acceptor | None = None
+        self._reception: Reception | None = None
+        self._accepting: list[Accepting] = []
+        self._admission = Admission("this server", settings.max_connections, within=process_admission)
+        self._closed = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """How many peers are connected, and how many may be."""
+        return self._admission.occupancy
+
+    async def serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
+        """Serve until closed."""
+        if self._acceptor is not None:
+            raise SetupError(f"this {type(self).__name__} serves already")
+        self._acceptor = acceptor
+        self._closed.clear()
+        self._ended.clear()
+        try:
+            await self._start(acceptor)
+            ready()
+            await self._closed.wait()
+        finally:
+            self._stop_accepting()
+            if self._reception is not None:
+                await self._reception.close(0.0)
+            self._reception = self._acceptor = None
+            self._ended.set()
+
+    async def close(self, grace: float) -> None:
+        """Accept nobody new, let running calls be answered within `grace` seconds, then end."""
+        acceptor, reception = self._acceptor, self._reception
+        if acceptor is None:
+            return
+        if reception is not None:
+            loop = asyncio.get_running_loop()
+            until = loop.time() + grace
+            self._stop_accepting()
+            await acceptor.drain(grace)
+            await reception.close(max(LAST_GRACE, until - loop.time()))
+        self._closed.set()
+        await self._ended.wait()
+
+    async def _start(self, acceptor: Acceptor) -> None:
+        sockets = await self._listen()
+        self._admission.name = str(self._named(sockets[0]))
+        warn_of_few_descriptors(self._settings.max_connections)
+        self._reception = reception = self._receive(acceptor)
+        for each in sockets:
+            accepting = Accepting(each, reception.take, reception.refusal)
+            accepting.start()
+            self._accepting.append(accepting)
+        logger.info("serving on %s", self._admission.name)
+
+    def _stop_accepting(self) -> None:
+        while self._accepting:
+            self._accepting.pop().stop()
+
+    @abstractmethod
+    async def _listen(self) -> list[socket.socket]:
+        """Open the listening sockets; raises CarrierError."""
+
+    @abstractmethod
+    def _named(self, listening: socket.socket) -> Address:
+        """Give the address peers use."""
+
+    @abstractmethod
+    def _receive(self, acceptor: Acceptor) -> Reception:
+        """Make the place where new connections come in."""
+
+
+class Tcp(SocketListener):
+    """Lets clients reach us over TCP, or TLS with a certificate; the options are those of `TcpSettings`."""
+
+    def __init__(self, **options: Any) -> None:
+        settings = self._tcp = settings_from(TcpSettings, options, "tcp")
+        self._context = server_context(settings, "tcp")
+        if self._context is not None and settings.client_ca is not None:
+            ask_for_certificates(self._context, settings.client_ca)
+        super().__init__(settings)
+        self._address: tuple[str, int] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Give the host and the port we listen on; raises SetupError before we do."""
+        if self._address is None:
+            raise SetupError("this Tcp does not listen yet: its address is known when it is ready")
+        return self._address
+
+    async def _listen(self) -> list[socket.socket]:
+        sockets = await listen(self._tcp)
+        self._address = sockets[0].getsockname()[:2]
+        return sockets
+
+    def _named(self, listening: socket.socket) -> Address:
+        return Address("tls" if self._context else "tcp", *listening.getsockname()[:2])
+
+    def _receive(self, acceptor: Acceptor) -> Reception:
+        return Reception(
+            acceptor,
+            self._tcp,
+            "tcp",
+            self._admission,
+            context=self._context,
+            handshake_timeout=self._tcp.handshake_timeout,
+        )
+
+
+class Unix(SocketListener):
+    """Lets clients on this machine reach us over a Unix socket; the options are those of `UnixSettings`."""
+
+    def __init__(self, path: str = "", **options: Any) -> None:
+        if not path:
+            raise SetupError("unix: a path is needed, such as /run/user/1000/mcp.sock")
+        self._unix = settings_from(UnixSettings, {"path": str(path), **options}, "unix")
+        super().__init__(self._unix)
+        self._identity: tuple[int, int] | None = None
+
+    async def _listen(self) -> list[socket.socket]:
+        listening = listen_unix(self._unix.path, self._unix.mode, self._unix.backlog)
+        self._identity = identity_of(self._unix.path)
+        return [listening]
+
+    def _named(self, listening: socket.socket) -> Address:
+        return Address("unix", path=self._unix.path)
+
+    def _receive(self, acceptor: Acceptor) -> Reception:
+        return Reception(acceptor, self._unix, "unix", self._admission)
+
+    def _stop_accepting(self) -> None:
+        if self._identity is not None:
+            remove_unix(self._unix.path, self._identity)
+            self._identity = None
+        super()._stop_accepting()
+
+
+def ask_for_certificates(context: ssl.SSLContext, authorities: str) -> None:
+    """Serve only peers whose certificate one of the authorities signed; raises SetupError."""
+    try:
+        context.load_verify_locations(cafile=authorities)
+    except OSError as error:
+        raise SetupError(f"tcp: cannot use the authorities of {authorities!r}: {error}") from error
+    context.verify_mode = ssl.CERT_REQUIRED
+
+
+def warn_of_few_descriptors(connections: int) -> None:
+    """Say at start that the system will not let us hold as many connections as are allowed."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and connections + OWN_DESCRIPTORS > limit:
+        logger.warning(
+            "max_connections is %d and this process may have %d files open: raise the limit (ulimit -n), or lower ours",
+            connections,
+            limit,
+        )

@@ -1,0 +1,248 @@
+"""Several connections to one server, opened as they are needed and closed when they are not.
+
+What is opened is anything that can be opened, checked and closed: a `Client`, or a transport with its channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Generic, Literal, TypeVar, get_args
+
+from msgspec import Struct
+
+from ferrule.errors import CarrierError, ConnectFailed, FerruleError, SetupError
+from ferrule.supervision.scope import Scope
+
+logger = logging.getLogger("ferrule.transports")
+
+T = TypeVar("T")
+
+Strategy = Literal["round_robin", "least_loaded", "random"]
+
+
+class PoolSettings(Struct, frozen=True, kw_only=True):
+    """How many connections there are, and who gets which; times are seconds."""
+
+    min_size: int = 10
+    max_size: int = 1000
+    strategy: Strategy = "round_robin"
+    max_load: int = 1
+    """How many users one connection has at once; with more users, another is opened."""
+    checkout_timeout: float = 5.0
+    health_interval: float = 5.0
+    idle_time: float = 60.0
+    """How long a connection over the least number may be unused."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_size <= self.max_size or self.max_size < 1:
+            raise SetupError(
+                f"min_size must be from 0 to max_size, and that at least 1: {self.min_size}, {self.max_size}"
+            )
+        if self.strategy not in get_args(Strategy):
+            raise SetupError(f"there is no strategy {self.strategy!r}: it is one of {', '.join(get_args(Strategy))}")
+        if min(self.max_load, self.checkout_timeout, self.health_interval, self.idle_time) <= 0:
+            raise SetupError("max_load, checkout_timeout, health_interval and idle_time must be more than 0")
+
+
+class Member(Generic[T]):
+    """One connection of a pool."""
+
+    __slots__ = ("connection", "load", "sick", "used", "used_at")
+
+    def __init__(self, connection: T, now: float) -> None:
+        self.connection = connection
+        self.load = self.used = 0
+        self.used_at = now
+        self.sick = False
+
+
+class PoolState(Struct, frozen=True):
+    """How a pool is used now."""
+
+    size: int
+    in_use: int
+    waiting: int
+    opened: int
+    closed: int
+
+
+class Pool(Generic[T]):
+    """Several connections to one server."""
+
+    def __init__(
+        self,
+        opened: Callable[[], Awaitable[T]],
+        closed: Callable[[T], Awaitable[None]],
+        healthy: Callable[[T], Awaitable[bool]],
+        settings: PoolSettings | None = None,
+        *,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._open, self._close, self._healthy = opened, closed, healthy
+        self.settings = settings or PoolSettings()
+        self._chance = chance
+        self._turns = itertools.count()
+        self._loop = asyncio.get_running_loop()
+        self._scope = Scope(self._loop)
+        self._members: list[Member[T]] = []
+        self._opening = self._opened = self._closed = 0
+        self._waiters: list[asyncio.Future[None]] = []
+        self._ended = False
+
+    @property
+    def state(self) -> PoolState:
+        """How the pool is used now."""
+        in_use = sum(member.load for member in self._members)
+        return PoolState(len(self._members), in_use, len(self._waiters), self._opened, self._closed)
+
+    async def start(self) -> None:
+        """Open the least number of connections and begin to look after them; raises CarrierError."""
+        try:
+            await asyncio.gather(*(self._grow() for _ in range(self.settings.min_size)))
+        except BaseException:
+            await self.close()
+            raise
+        self._scope.spawn(self._look_after())
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[T]:
+        """Lend a connection; raises CarrierError when none is free in time."""
+        member = await self._check_out()
+        try:
+            yield member.connection
+        finally:
+            self._check_in(member)
+
+    async def resize(self, min_size: int, max_size: int) -> None:
+        """Change the bounds; what is over them is closed when nobody uses it."""
+        values = {name: getattr(self.settings, name) for name in self.settings.__struct_fields__}
+        self.settings = PoolSettings(**{**values, "min_size": min_size, "max_size": max_size})
+        await self.tend()
+
+    async def close(self) -> None:
+        """Close every connection, also those in use; harmless when called again."""
+        self._ended = True
+        await self._scope.close()
+        members, self._members = self._members, []
+        for member in members:
+            await self._end(member)
+        self._wake()
+
+    async def _check_out(self) -> Member[T]:
+        try:
+            async with asyncio.timeout(self.settings.checkout_timeout):
+                while True:
+                    if self._ended:
+                        raise CarrierError("the pool is closed")
+                    member = self._pick()
+                    if member is None and self._room:
+                        await self._grow()
+                    elif member is None:
+                        await self._wait_for_change()
+                    else:
+                        member.load += 1
+                        member.used += 1
+                        return member
+        except TimeoutError:
+            within = self.settings.checkout_timeout
+            raise ConnectFailed(f"no connection of the pool became free within {within:g} s") from None
+
+    def _pick(self) -> Member[T] | None:
+        free = [member for member in self._members if member.load < self.settings.max_load and not member.sick]
+        return choose(self.settings.strategy, free, next(self._turns), self._chance) if free else None
+
+    def _check_in(self, member: Member[T]) -> None:
+        member.load -= 1
+        member.used_at = self._loop.time()
+        self._wake()
+
+    @property
+    def _room(self) -> bool:
+        return len(self._members) + self._opening < self.settings.max_size
+
+    async def _grow(self) -> None:
+        self._opening += 1
+        try:
+            connection = await self._open()
+        finally:
+            self._opening -= 1
+            self._wake()
+        self._opened += 1
+        member = Member(connection, self._loop.time())
+        if self._ended:
+            await self._end(member)
+        else:
+            self._members.append(member)
+
+    async def _wait_for_change(self) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.health_interval)
+            try:
+                await self.tend()
+            except FerruleError as error:
+                logger.warning("a pool of connections could not be filled: %s", error)
+            except Exception:
+                logger.exception("could not look after a pool of connections")
+
+    async def tend(self) -> None:
+        """Close what is sick or not needed, and open what is missing; done by itself every `health_interval`."""
+        await asyncio.gather(*(self._check(member) for member in self._members if not member.load))
+        spare = len(self._members) - self.settings.min_size
+        over = len(self._members) - self.settings.max_size
+        now = self._loop.time()
+        for member in list(self._members):
+            if member.load:
+                continue
+            unused = now - member.used_at >= self.settings.idle_time
+            if member.sick or over > 0 or (unused and spare > 0):
+                self._members.remove(member)
+                spare, over = spare - 1, over - 1
+                await self._end(member)
+        while len(self._members) + self._opening < self.settings.min_size:
+            await self._grow()
+        self._wake()
+
+    async def _check(self, member: Member[T]) -> None:
+        """Find out whether a connection works; meanwhile, and if not, it is lent to nobody."""
+        member.sick = True
+        try:
+            async with asyncio.timeout(self.settings.health_interval):
+                member.sick = not await self._healthy(member.connection)
+        except Exception as error:
+            logger.info("a connection of a pool is not well: %s", error)
+
+    async def _end(self, member: Member[T]) -> None:
+        self._closed += 1
+        try:
+            await self._close(member.connection)
+        except Exception:
+            logger.exception("could not close a connection of a pool")
+
+
+def choose(strategy: Strategy, free: Sequence[Member[T]], turn: int, chance: Callable[[], float]) -> Member[T]:
+    """Choose whom to use of those that are free: each in turn, the least used, or any."""
+    if strategy == "round_robin":
+        return free[turn % len(free)]
+    if strategy == "least_loaded":
+        return min(free, key=lambda member: (member.load, member.used))
+    return free[min(int(chance() * len(free)), len(free) - 1)]

@@ -1,0 +1,122 @@
+"""Reaching a server over TCP, TLS or a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+
+import msgspec
+
+from ferrule.errors import CarrierError, ConnectFailed, SetupError
+from ferrule.transports.stream import StreamChannel
+from ferrule.transports.tcp.address import Address, read_address
+from ferrule.transports.tcp.settings import TcpOptions, settings_from
+from ferrule.transports.tcp.sockets import prepare
+from ferrule.transports.tls import TlsSettings, explain
+from ferrule.wire.channel import Receiver
+from ferrule.wire.framing import Frames
+
+REFUSAL_START = b'{"jsonrpc":"2.0","id":null,"error":'
+
+
+class Dialed(StreamChannel):
+    """The channel to a server we reached; one that turned us away is quoted when the channel is lost."""
+
+    def __init__(self, receiver: Receiver, options: TcpOptions) -> None:
+        super().__init__(receiver, options.framer())
+        self._feed_rest = self._feed
+        self._feed = self._feed_first
+
+    def eof_received(self) -> bool:
+        """A server that says nothing more will answer nothing: the channel is lost."""
+        super().eof_received()
+        if not self._closing:
+            self.error = self.error or CarrierError("the server closed the connection")
+        return False
+
+    def _feed_first(self, data: bytes) -> Frames:
+        frames = self._feed_rest(data)
+        if frames:
+            self._feed = self._feed_rest
+            first = frames[0]
+            if isinstance(first, bytes) and first.startswith(REFUSAL_START):
+                self.error = _refused(first)
+        return frames
+
+
+class TcpTransport:
+    """Reaches the server at `tcp://host:port`, `tls://host:port` or `unix:/path`; options are those of `TcpOptions`.
+
+    After a close or a loss it can be connected again. It never does so by itself: see `Redialing`.
+    """
+
+    def __init__(self, address: str | Address, **options: Any) -> None:
+        self.address = read_address(address) if isinstance(address, str) else address
+        self._options = settings_from(TcpOptions, options, "tcp")
+        if self._options.framing == "auto":
+            raise SetupError("tcp: a client speaks first, so its framing is line or content-length, not auto")
+        self._context: ssl.SSLContext | None = None
+        self._channel: Dialed | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a way to the server now."""
+        return self._channel is not None and not self._channel.lost
+
+    async def connect(self, receiver: Receiver) -> StreamChannel:
+        """Open the way to the server; raises ConnectFailed with one clear sentence."""
+        if self.connected:
+            raise SetupError(f"this transport is connected to {self.address} already")
+        within = self._options.connect_timeout
+        if self.address.carrier == "tls" and self._context is None:
+            self._context = TlsSettings(self._options.verify, self._options.ca, self._options.cert).context()
+        channel = Dialed(receiver, self._options)
+        try:
+            async with asyncio.timeout(within):
+                await self._open(channel)
+        except TimeoutError:
+            raise ConnectFailed(
+                f"cannot reach {self.address}: no connection within {within:g} s; is the address right?"
+            ) from None
+        except OSError as error:
+            raise ConnectFailed(f"cannot reach {self.address}: {_explain(error, self.address)}") from error
+        self._channel = channel
+        return channel
+
+    async def _open(self, channel: Dialed) -> None:
+        loop = asyncio.get_running_loop()
+        if self.address.carrier == "unix":
+            transport, _ = await loop.create_unix_connection(lambda: channel, self.address.path)
+        else:
+            name = (self._options.server_name or self.address.host) if self._context is not None else None
+            transport, _ = await loop.create_connection(
+                lambda: channel, self.address.host, self.address.port, ssl=self._context, server_hostname=name
+            )
+        prepare(transport.get_extra_info("socket"), self._options)
+
+    async def close(self, grace: float = 2.0) -> None:
+        """Write what was sent, end the way to the server; harmless when called again, or never connected."""
+        channel, self._channel = self._channel, None
+        if channel is None:
+            return
+        channel.close()
+        try:
+            async with asyncio.timeout(grace):
+                await channel.wait_lost()
+        except TimeoutError:
+            channel.abort()
+            await channel.wait_lost()
+
+
+def _explain(error: OSError, address: Address) -> str:
+    if address.carrier == "unix" and isinstance(error, FileNotFoundError):
+        return "there is no such socket; does the server run, and at this path?"
+    return explain(error)
+
+
+def _refused(frame: bytes) -> ConnectFailed | None:
+    try:
+        return ConnectFailed(f"the server refused the connection: {msgspec.json.decode(frame)['error']['message']}")
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return None

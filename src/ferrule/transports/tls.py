@@ -1,0 +1,94 @@
+"""Certificates: whom we trust, who we are, and errors that say what to do."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from ferrule.errors import SetupError
+
+
+class TlsSettings(Struct, frozen=True):
+    """Whom to trust, and who we are."""
+
+    verify: bool = True
+    ca: str | None = None
+    """A file of certificates to trust instead of the system's."""
+    cert: str | tuple[str, str] | None = None
+    """Our own certificate with its key, in one PEM file or two."""
+
+    def context(self) -> ssl.SSLContext:
+        """Make the context; raises SetupError when a file cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if isinstance(self.cert, str):
+                context.load_cert_chain(self.cert)
+            elif self.cert is not None:
+                context.load_cert_chain(*self.cert)
+        except (OSError, ssl.SSLError) as reason:
+            file = self.ca if self.cert is None else self.cert
+            raise SetupError(f"cannot use the certificates of {file}: {reason}") from None
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+class Certified(Protocol):
+    """The certificate of a listener; its settings are one."""
+
+    @property
+    def certificate(self) -> str | None:
+        """A PEM file; None: connections are plain."""
+
+    @property
+    def private_key(self) -> str | None:
+        """The PEM file of its key, where the certificate's does not hold it."""
+
+    @property
+    def private_key_password(self) -> str | None:
+        """What the key is sealed with."""
+
+
+def server_context(settings: Certified, name: str) -> ssl.SSLContext | None:
+    """Load the certificate; None where connections are plain, SetupError where the files are no good."""
+    if settings.certificate is None:
+        if settings.private_key is not None:
+            raise SetupError(f"{name}: a private_key without a certificate; give both")
+        return None
+    for option in ("certificate", "private_key"):
+        path = getattr(settings, option)
+        if path is not None and not Path(path).is_file():
+            raise SetupError(f"{name}: the {option} {path!r} is not a file")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # Without a password here OpenSSL would ask the terminal for one.
+        password = settings.private_key_password or ""
+        context.load_cert_chain(settings.certificate, settings.private_key, password)
+    except (OSError, ValueError) as error:
+        keys = settings.private_key or settings.certificate
+        raise SetupError(f"{name}: cannot use {settings.certificate!r} with the key of {keys!r}: {error}") from error
+    return context
+
+
+def explain(error: OSError) -> str:
+    """Say in one sentence why a connection failed, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted ({error.verify_message}); "
+            "give the file of the authority that signed it as ca=…"
+        )
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason or error}); does the server speak TLS at this port?"
+    if isinstance(error, socket.gaierror):
+        return "there is no such host; is its name spelled right?"
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection was refused; does the server run, and at this port?"
+    if isinstance(error, ConnectionResetError):
+        return "the connection was reset; does the server speak the protocol of this URL?"
+    return f"{error.strerror or error}"

@@ -1,0 +1,374 @@
+"""One WebSocket: messages in and out, pings, backpressure, and an end both sides know of.
+
+Rule 1: a message goes from the read to the receiver in the same turn: no queue, no task.
+Rule 2: what is sent in one turn of the loop leaves in one write.
+Rule 3: no timers of its own. What is due is looked up when somebody sweeps.
+Rule 4: a server stops reading while its peer does not take the answers; a client always reads, or the two of them could
+wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from ferrule.errors import CarrierError
+from ferrule.transports.websocket.deflate import WORTH_IT, Deflate
+from ferrule.transports.websocket.frames import (
+    ABNORMAL,
+    CLOSE,
+    COMPRESSED,
+    FIN,
+    GOING_AWAY,
+    INTERNAL,
+    NORMAL,
+    PING,
+    PONG,
+    PROTOCOL_ERROR,
+    TEXT,
+    Closing,
+    MaskedWriter,
+    PlainWriter,
+    Writer,
+)
+from ferrule.transports.websocket.reading import (
+    Binary,
+    Control,
+    Event,
+    FrameReader,
+    ReadingRules,
+    Violation,
+    split_messages,
+)
+from ferrule.transports.websocket.settings import ChannelSettings
+from ferrule.transports.websocket.vigil import Seen, Vigil
+from ferrule.wire.channel import Receiver
+from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
+from ferrule.wire.messages import Message
+
+BEGINS, ENDS = 0.8, 0.5
+"""Which parts of the buffer begin and end backpressure."""
+BACKLOG_MESSAGES = 4
+"""How many messages of the greatest size may wait for a peer that does not read, before it is given up."""
+MAX_PONGS = 64 * 1024
+"""How many bytes of pongs may wait; over it only the newest ping is answered, as RFC 6455 5.5.3 allows."""
+LINGER = 1.0
+"""How long what still comes is thrown away before the connection is cut: closed at once, the system could take back
+our close frame before the peer has read it."""
+
+logger = logging.getLogger("ferrule.transports")
+
+
+class WebSocketChannel(asyncio.Protocol):
+    """A channel to the peer at the other end of a WebSocket."""
+
+    _transport: asyncio.Transport
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        settings: ChannelSettings,
+        *,
+        server: bool,
+        deflate: Deflate | None = None,
+        left: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._receiver, self._settings, self._server = receiver, settings, server
+        self._deflate, self._left = deflate, left
+        rules = ReadingRules(
+            masked=server,
+            max_size=settings.max_message_size,
+            validate_utf8=settings.validate_utf8,
+            accept_binary=settings.accept_binary,
+        )
+        self._reader = FrameReader(rules, deflate)
+        self._writer: Writer = PlainWriter() if server else MaskedWriter()
+        self._loop = asyncio.get_running_loop()
+        self._vigil = Vigil(settings, self._loop.time())
+        self._outgoing: list[bytes] = []
+        self._outgoing_size = self._pongs = self._pings = 0
+        self._owed: bytes | None = None
+        self._flush_due = self._congested = self._closing = self._paused = False
+        self._lost: asyncio.Future[None] = self._loop.create_future()
+        self._waiters: list[asyncio.Future[None]] = []
+        self.closing: Closing | None = None
+        """With what the WebSocket was closed, by whichever side was first."""
+        self.error: Exception | None = None
+        self.bytes_in = self.bytes_out = 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone."""
+        return self._lost.done()
+
+    # -- what a link uses
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Encode one message, or a batch, and let it leave at the end of this turn."""
+        if self._closing:
+            return
+        try:
+            payload = write(message)
+        except UNWRITABLE as reason:
+            raise unwritable(reason) from None
+        if len(payload) >= self._settings.max_message_size:
+            raise too_long(len(payload) + 1, self._settings.max_message_size)
+        self._outgoing.append(payload)
+        self._outgoing_size += len(payload)
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        if self._outgoing_size > self._settings.frame_buffer_size:
+            self._flush()
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the peer reads slower than we write."""
+        while self._congested:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def close(self, reason: str = "") -> None:
+        """Write what was sent, then close with 1000; the connection ends when the peer has answered."""
+        self._begin_close(Closing(NORMAL, reason))
+
+    # -- what the owner uses
+
+    def go_away(self) -> None:
+        """Write what was sent, then close with 1001: we are stopping."""
+        self._begin_close(Closing(GOING_AWAY))
+
+    def drain(self) -> None:
+        """Go on: calls that run are still answered, and whoever let us in says goodbye afterwards."""
+
+    def abort(self) -> None:
+        """End the connection at once; what is not written yet is lost."""
+        if not self._lost.done():
+            self._closing = True
+            self._transport.abort()
+
+    async def wait_lost(self) -> None:
+        """Wait until the connection is gone."""
+        await asyncio.wait([self._lost])
+
+    def sweep(self, now: float) -> None:
+        """Do what is due."""
+        reader = self._reader
+        taken = self.bytes_out - self._transport.get_write_buffer_size()
+        seen = Seen(self.bytes_in, taken, self._congested, not self._paused, reader.inside_frame, reader.unfinished)
+        due = self._vigil.look(now, seen)
+        if due == "ping":
+            self._pings += 1
+            self._write(self._writer.frame(FIN | PING, self._pings.to_bytes(4)))
+        elif due == "no pong":
+            self._fail(Closing(INTERNAL, "no pong"))
+            self._cut()
+        elif due == "no end":
+            self._fail(Closing(self._settings.fragment_timeout_code, "the last part of a message did not come"))
+        elif due == "stuck":
+            self._fail(Closing(INTERNAL, "the peer does not read"), self._settings.backpressure_timeout)
+        elif due == "read on":
+            self._read_on()
+        elif due == "cut":
+            self._cut()
+
+    # -- what the transport tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to speak: the opening handshake is over."""
+        self._transport = cast("asyncio.Transport", transport)
+        size = self._settings.frame_buffer_size
+        self._transport.set_write_buffer_limits(int(size * BEGINS), int(size * ENDS))
+        self._receiver.channel_opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand every message that is complete now to the receiver."""
+        self.bytes_in += len(data)
+        # What the receiver sends meanwhile leaves with the flush below, one turn earlier than a scheduled one.
+        self._flush_due = True
+        try:
+            for event in self._reader.feed(data):
+                if type(event) is not bytes:
+                    self._hear(event)
+                elif not self._closing:
+                    self._receive(event)
+        except Exception as error:
+            logger.exception("the receiver failed on what it received; its channel is closed")
+            self.error = self.error or error
+            self._fail(Closing(INTERNAL, "internal error"))
+        self._flush()
+
+    def eof_received(self) -> bool:
+        """The peer is gone: a WebSocket has no half-closed state."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell the receiver, once, and wake everyone who waits."""
+        if self._lost.done():
+            return
+        self._closing = True
+        self._outgoing.clear()
+        self._reader.stop()
+        self._lost.set_result(None)
+        self._wake()
+        self._left()
+        try:
+            self._receiver.channel_lost(self, self._verdict(error))
+        except Exception:
+            logger.exception("the receiver failed when it was told that its channel is lost")
+
+    def pause_writing(self) -> None:
+        """More waits for the peer than should: whoever writes must wait, and a server reads no further."""
+        self._congested = True
+        if self._server and not self._closing:
+            self._paused = True
+            self._transport.pause_reading()
+        self._signal("buffer_full")
+
+    def resume_writing(self) -> None:
+        """Read again, and wake who waits to write."""
+        self._pongs = 0
+        self._wake()
+        self._read_on()
+        owed, self._owed = self._owed, None
+        if owed is not None and not self._closing:
+            self._write(self._writer.frame(FIN | PONG, owed))
+        self._signal("resume_sending")
+
+    # -- reading
+
+    def _receive(self, text: bytes) -> None:
+        if self._settings.strict_delimiter_check and not text.endswith(b"\n"):
+            self._fail(Closing(PROTOCOL_ERROR, "a text must end with a line feed"))
+            return
+        if text.find(b"\n", 0, -1) < 0:
+            self._receiver.frame_received(text[:-1] if text.endswith(b"\n") else text, self)
+            return
+        for message in split_messages(text):
+            if not self._closing:
+                self._receiver.frame_received(message, self)
+
+    def _hear(self, event: Event) -> None:
+        """Take what is no message."""
+        if type(event) is Control:
+            if event.opcode == PING:
+                self._answer(event.payload)
+            elif event.payload == self._pings.to_bytes(4):
+                self._vigil.pong(self._loop.time())
+        elif type(event) is Closing:
+            self._closed_by_peer(event)
+        elif type(event) is Violation:
+            self._fail(Closing(event.code, event.reason))
+        elif type(event) is Binary and not self._closing:
+            self._receive(event)
+
+    def _answer(self, payload: bytes) -> None:
+        if self._closing:
+            return
+        self._pongs += len(payload) + 2 if self._congested else 0
+        if self._pongs > MAX_PONGS:
+            self._owed = payload
+            return
+        # In the order of the conversation: what was said before the ping leaves before the pong.
+        self._flush()
+        self._flush_due = True
+        self._write(self._writer.frame(FIN | PONG, payload))
+
+    def _read_on(self) -> None:
+        if self._paused:
+            self._paused = False
+            if not self._lost.done():
+                self._transport.resume_reading()
+
+    # -- writing
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        payloads = self._outgoing
+        if not payloads or self._closing:
+            return
+        self._outgoing, self._outgoing_size = [], 0
+        self._write(self._writer.texts(payloads) if self._deflate is None else self._deflated(payloads))
+        backlog = self._transport.get_write_buffer_size()
+        if self._congested and backlog > BACKLOG_MESSAGES * self._settings.max_message_size:
+            self.error = CarrierError(f"the peer does not read: {backlog} bytes wait for it")
+            self.abort()
+
+    def _deflated(self, payloads: list[bytes]) -> bytes:
+        assert self._deflate is not None
+        frame, deflate = self._writer.frame, self._deflate.deflate
+        return b"".join(
+            frame(FIN | TEXT, payload + b"\n")
+            if len(payload) < WORTH_IT
+            else frame(FIN | COMPRESSED | TEXT, deflate(payload + b"\n"))
+            for payload in payloads
+        )
+
+    def _write(self, data: bytes) -> None:
+        self.bytes_out += len(data)
+        self._transport.write(data)
+
+    def _wake(self) -> None:
+        self._congested = False
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _signal(self, what: str) -> None:
+        if self._settings.on_backpressure is not None:
+            self._settings.on_backpressure(what, self._transport.get_write_buffer_size())
+
+    # -- ending
+
+    def _begin_close(self, closing: Closing) -> None:
+        """Say that we close, and wait for the peer to say it too."""
+        if not self._closing:
+            self._flush()
+            self._say_close(closing)
+            self._read_on()
+            self._vigil.end_within(self._loop.time(), self._settings.close_timeout)
+
+    def _say_close(self, closing: Closing) -> None:
+        self._closing = True
+        self.closing = self.closing or closing
+        self._write(self._writer.frame(FIN | CLOSE, closing.payload()))
+
+    def _closed_by_peer(self, closing: Closing) -> None:
+        """Answer the peer's close with its own code; a server then ends the connection, a client lets it do so."""
+        if not self._closing:
+            self._flush()
+            self.closing = closing
+            self._say_close(Closing(closing.code))
+        if self._server:
+            self._transport.close()
+        self._vigil.end_within(self._loop.time(), self._settings.close_timeout if self._server else LINGER)
+
+    def _fail(self, closing: Closing, linger: float = LINGER) -> None:
+        """Close because of what the peer did, or did not do: no answer is awaited."""
+        if self._closing:
+            self._vigil.end_within(self._loop.time(), LINGER)
+            return
+        self._flush()
+        self.error = self.error or CarrierError(f"the WebSocket was closed: {closing}")
+        self._reader.stop()
+        self._say_close(closing)
+        self._read_on()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._vigil.end_within(self._loop.time(), linger)
+
+    def _cut(self) -> None:
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def _verdict(self, error: Exception | None) -> Exception | None:
+        """Say why the channel ended, where that was no ordinary end."""
+        if self.error is not None or error is not None:
+            return self.error or error
+        closing = self.closing or Closing(ABNORMAL, "the connection was lost without a close")
+        return None if closing.code in (NORMAL, GOING_AWAY) else CarrierError(f"the WebSocket was closed: {closing}")

@@ -1,0 +1,177 @@
+"""Reaching a server over WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from base64 import b64encode
+from typing import Any, cast
+
+from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
+from ferrule.transports.http.client.places import Place, place
+from ferrule.transports.tls import TlsSettings, explain
+from ferrule.transports.websocket.channel import WebSocketChannel
+from ferrule.transports.websocket.handshake import MAX_ANSWER_HEAD, Agreed, judge_answer, write_request
+from ferrule.transports.websocket.settings import WebSocketOptions, read_options
+from ferrule.wire.channel import Receiver
+
+SWEEP = 1.0
+SCHEMES = {"ws": "http", "wss": "https"}
+
+
+def read_url(url: str) -> Place:
+    """Read a ws:// or wss:// URL; raises SetupError."""
+    scheme, colon, rest = url.partition(":")
+    if not colon or scheme.lower() not in SCHEMES:
+        raise SetupError("the URL must begin with ws:// or wss:// and name a host")
+    if "#" in rest:
+        raise SetupError("the URL of a WebSocket has no fragment")
+    return place(f"{SCHEMES[scheme.lower()]}:{rest}")
+
+
+class WebSocketTransport:
+    """Reaches the server at a ws:// or wss:// URL; the options are those of `WebSocketOptions`.
+
+    After a close or a loss it can be connected again. It never does so by itself.
+    """
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self._place = read_url(url)
+        self._options = read_options(WebSocketOptions, options)
+        self._context: ssl.SSLContext | None = None
+        self._channel: WebSocketChannel | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a way to the server now."""
+        return self._channel is not None and not self._channel.lost
+
+    def __str__(self) -> str:
+        return "ws" + str(self._place).removeprefix("http")
+
+    async def connect(self, receiver: Receiver) -> WebSocketChannel:
+        """Open the way to the server; raises CarrierError with one clear sentence."""
+        if self.connected:
+            raise CarrierError(f"this transport is connected to {self} already: close it first")
+        if self._place.secure and self._context is None:
+            self._context = TlsSettings(self._options.verify, self._options.ca, self._options.cert).context()
+        within = self._options.connect_timeout
+        try:
+            async with asyncio.timeout(within):
+                opening = await self._ask()
+        except TimeoutError:
+            raise ConnectFailed(
+                f"cannot reach {self}: no WebSocket within {within:g} s; is the address right?"
+            ) from None
+        except HttpFailed as refusal:
+            raise HttpFailed(f"cannot reach {self}: {refusal}", refusal.status, refusal.headers) from None
+        except ConnectFailed as reason:
+            raise ConnectFailed(f"cannot reach {self}: {reason}") from None
+        except OSError as error:
+            raise ConnectFailed(f"cannot reach {self}: {explain(error)}") from error
+        return self._begin(receiver, opening)
+
+    async def close(self, grace: float = 2.0) -> None:
+        """Write what was sent, say goodbye, end the way to the server; harmless when called again."""
+        channel, self._channel = self._channel, None
+        if channel is None:
+            return
+        channel.close()
+        try:
+            async with asyncio.timeout(grace):
+                await channel.wait_lost()
+        except TimeoutError:
+            channel.abort()
+            await channel.wait_lost()
+
+    async def _ask(self) -> Opening:
+        """Connect, and ask for a WebSocket."""
+        options, place = self._options, self._place
+        loop = asyncio.get_running_loop()
+        key = b64encode(os.urandom(16))
+        headers = {"Authorization": place.credentials, **options.headers} if place.credentials else options.headers
+        request = write_request(place.target, place.authority, key, headers, compression=options.compression)
+        name = place.host if self._context is not None else None
+        transport, opening = await loop.create_connection(
+            lambda: Opening(key, options.compression), place.host, place.port, ssl=self._context, server_hostname=name
+        )
+        try:
+            transport.write(request)
+            await opening.answered
+        except BaseException:
+            transport.abort()
+            raise
+        return opening
+
+    def _begin(self, receiver: Receiver, opening: Opening) -> WebSocketChannel:
+        agreed = opening.answered.result()
+        channel = WebSocketChannel(receiver, self._options, server=False, deflate=agreed.deflate, left=self._ended)
+        self._channel = channel
+        opening.hand_over(channel)
+        if not channel.lost:
+            self._sweep(channel, asyncio.get_running_loop())
+        return channel
+
+    def _sweep(self, channel: WebSocketChannel, loop: asyncio.AbstractEventLoop) -> None:
+        channel.sweep(loop.time())
+        self._sweeping = loop.call_later(SWEEP, self._sweep, channel, loop)
+
+    def _ended(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+
+
+class Opening(asyncio.Protocol):
+    """Waits for a server's answer to the opening request; after it the connection is the channel's."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, key: bytes, compression: bool) -> None:
+        self._key, self._compression = key, compression
+        self._read = b""
+        self._gone = False
+        self.answered: asyncio.Future[Agreed] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note the way to the server."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Collect the head of the answer; what comes behind it waits for the channel."""
+        self._read += data
+        if self.answered.done():
+            return
+        head, ended, rest = self._read.partition(b"\r\n\r\n")
+        if len(head) > MAX_ANSWER_HEAD:
+            self.answered.set_exception(ConnectFailed("the head of the answer is too long"))
+        elif ended:
+            self._read = rest
+            # The channel takes over a turn later; until then nothing more may come.
+            self._transport.pause_reading()
+            try:
+                self.answered.set_result(judge_answer(head + ended, self._key, compression=self._compression))
+            except CarrierError as refusal:
+                self.answered.set_exception(refusal)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """A server that leaves opens nothing."""
+        self._gone = True
+        if not self.answered.done():
+            lost = error if isinstance(error, OSError) else None
+            self.answered.set_exception(lost or ConnectFailed("the server closed the connection without an answer"))
+            # Nobody asks for it where the attempt was given up meanwhile.
+            self.answered.exception()
+
+    def hand_over(self, channel: WebSocketChannel) -> None:
+        """Let the channel have the connection, and what was read behind the answer."""
+        self._transport.set_protocol(channel)
+        channel.connection_made(self._transport)
+        if self._read:
+            channel.data_received(self._read)
+        if self._gone:
+            channel.connection_lost(None)
+        else:
+            self._transport.resume_reading()

@@ -1,0 +1,110 @@
+"""What one WebSocket frame looks like on the wire, and how one is written.
+
+Rule: pure; randomness is an argument.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from msgspec import Struct
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+FIN, COMPRESSED, MASKED = 0x80, 0x40, 0x80
+LONGEST_CONTROL = 125
+
+NORMAL, GOING_AWAY, PROTOCOL_ERROR, UNSUPPORTED, NO_CODE = 1000, 1001, 1002, 1003, 1005
+ABNORMAL, BAD_DATA, TOO_BIG, INTERNAL = 1006, 1007, 1009, 1011
+SENDABLE = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
+"""The codes a close frame may have, beside 3000 to 4999, which libraries and applications give their own meaning."""
+
+PIECE = 16 * 1024
+"""How much is masked at a time: numbers of this size stay in the processor's near memory."""
+KEYS_AT_ONCE = 1024
+
+
+class Closing(Struct, frozen=True):
+    """Why a WebSocket ends: a code and a few words."""
+
+    code: int = NO_CODE
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.reason}".rstrip()
+
+    def payload(self) -> bytes:
+        """Write it as the content of a close frame; the words are cut to what fits."""
+        if self.code == NO_CODE:
+            return b""
+        words = self.reason.encode()[: LONGEST_CONTROL - 2].decode(errors="ignore").encode()
+        return self.code.to_bytes(2) + words
+
+
+def apply_mask(payload: bytes, key: bytes) -> bytes:
+    """Mask or unmask: the four bytes of the key, over and over, on every byte of the payload."""
+    size = len(payload)
+    if size <= PIECE:
+        mask = int.from_bytes((key * (size + 3 >> 2))[:size], "little")
+        return (int.from_bytes(payload, "little") ^ mask).to_bytes(size, "little")
+    mask = int.from_bytes(key * (PIECE >> 2), "little")
+    whole = size - size % PIECE
+    pieces = [
+        (int.from_bytes(payload[at : at + PIECE], "little") ^ mask).to_bytes(PIECE, "little")
+        for at in range(0, whole, PIECE)
+    ]
+    pieces.append(apply_mask(payload[whole:], key))
+    return b"".join(pieces)
+
+
+def frame_head(first: int, size: int, masked: int = 0) -> bytes:
+    """Write what stands before the payload and its key: the kind, and the length in its shortest form."""
+    if size < 126:
+        return bytes((first, masked | size))
+    if size < 65536:
+        return bytes((first, masked | 126, size >> 8, size & 255))
+    return bytes((first, masked | 127)) + size.to_bytes(8)
+
+
+class PlainWriter:
+    """Writes a server's frames."""
+
+    __slots__ = ()
+
+    def frame(self, first: int, payload: bytes) -> bytes:
+        """Write one frame; `first` is its first byte."""
+        return frame_head(first, len(payload)) + payload
+
+    def texts(self, payloads: list[bytes]) -> bytes:
+        """Write every payload as one text frame that ends with a line feed."""
+        parts: list[bytes] = []
+        for payload in payloads:
+            parts += (frame_head(FIN | TEXT, len(payload) + 1), payload, b"\n")
+        return b"".join(parts)
+
+
+class MaskedWriter:
+    """Writes a client's frames, each masked with a key nobody can foresee."""
+
+    __slots__ = ("_at", "_keys", "_random")
+
+    def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
+        self._random = random
+        self._keys = b""
+        self._at = 0
+
+    def frame(self, first: int, payload: bytes) -> bytes:
+        """Write one frame; `first` is its first byte."""
+        if self._at == len(self._keys):
+            # Asking the system once for many keys costs a fraction of asking it for each.
+            self._keys, self._at = self._random(4 * KEYS_AT_ONCE), 0
+        key = self._keys[self._at : self._at + 4]
+        self._at += 4
+        return frame_head(first, len(payload), MASKED) + key + apply_mask(payload, key)
+
+    def texts(self, payloads: list[bytes]) -> bytes:
+        """Write every payload as one text frame that ends with a line feed."""
+        return b"".join([self.frame(FIN | TEXT, payload + b"\n") for payload in payloads])
+
+
+Writer = PlainWriter | MaskedWriter

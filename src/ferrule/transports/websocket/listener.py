@@ -1,0 +1,112 @@
+"""WebSocket alone: a listener that serves nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ferrule.errors import SetupError
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.answers import TEXT_HEAD
+from ferrule.transports.http.engine.engine import Engine
+from ferrule.transports.http.guard import Guard
+from ferrule.transports.http.message import HttpRequest, Responder
+from ferrule.transports.http.settings import DoorSettings, EngineSettings
+from ferrule.transports.websocket.door import WebSocketDoor
+from ferrule.transports.websocket.settings import WebSocketSettings
+
+logger = logging.getLogger("ferrule.http")
+
+LAST_GRACE = 0.25
+SPARE_CONNECTIONS = 64
+"""Room beside the WebSockets for requests that are refused with an answer."""
+
+
+class Options(Struct, frozen=True):
+    """The options of a listener, sorted by whom they are for."""
+
+    websocket: WebSocketSettings
+    engine: EngineSettings
+    doors: DoorSettings
+
+
+def sort_options(options: Mapping[str, Any]) -> Options:
+    """Sort keyword options; refuses unknown ones."""
+    spoken = {key: value for key, value in options.items() if key in WebSocketSettings.__struct_fields__}
+    engine = {key: value for key, value in options.items() if key in EngineSettings.__struct_fields__}
+    guarding = {key: value for key, value in options.items() if key in ("allowed_origins", "allowed_hosts")}
+    unknown = [key for key in options if key not in {*spoken, *engine, *guarding} or key == "websocket"]
+    if unknown:
+        known = sorted({*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, "allowed_origins"})
+        raise SetupError(f"ws: unknown option {unknown[0]!r}; the options are {', '.join(known)}, allowed_hosts")
+    settings = WebSocketSettings(**spoken)
+    engine["max_connections"] = settings.max_connections + SPARE_CONNECTIONS
+    return Options(settings, EngineSettings(**engine), DoorSettings(**guarding))
+
+
+class WebSocket:
+    """Lets clients reach us over WebSocket; the options are those of `WebSocketSettings` and `EngineSettings`."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = sort_options(options)
+        self._engine: Engine | None = None
+        self._door: WebSocketDoor | None = None
+        self._closed = asyncio.Event()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Give the host and the port we listen on; raises SetupError before we do."""
+        if self._engine is None or not self._engine.address[1]:
+            raise SetupError("this WebSocket does not listen yet: its address is known when it is ready")
+        return self._engine.address
+
+    async def serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
+        """Serve until closed."""
+        if self._engine is not None:
+            raise SetupError("this WebSocket serves already")
+        options = self._options
+        door = WebSocketDoor(acceptor, options.websocket, Guard(options.doors, options.engine.host))
+        engine = Engine(self._handle, options.engine)
+        self._engine, self._door, self._acceptor = engine, door, acceptor
+        self._closed.clear()
+        await acceptor.enter()
+        try:
+            await engine.start()
+            logger.info("serving on %s", self.url)
+            ready()
+            await self._closed.wait()
+        finally:
+            await engine.close()
+            await acceptor.leave()
+            self._engine = self._door = None
+
+    async def close(self, grace: float) -> None:
+        """Accept nobody new, let running calls end within `grace` seconds, close with 1001, then end."""
+        if self._engine is not None and self._door is not None and self._engine.address[1]:
+            until = asyncio.get_running_loop().time() + grace
+            self._door.draining = True
+            self._engine.stop()
+            await self._acceptor.drain(grace)
+            await self._door.close(max(LAST_GRACE, until - asyncio.get_running_loop().time()))
+            await self._engine.drain(LAST_GRACE)
+        self._closed.set()
+
+    def _handle(self, request: HttpRequest, responder: Responder) -> None:
+        assert self._door is not None
+        path = self._options.websocket.path
+        if request.path == path:
+            self._door.handle(request, responder)
+        else:
+            responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {path}\n".encode())
+
+    @property
+    def url(self) -> str:
+        """Where clients find us, once we listen."""
+        host, port = self.address
+        name = f"[{host}]" if ":" in host else host
+        scheme = "wss" if self._options.engine.certificate else "ws"
+        return f"{scheme}://{name}:{port}{self._options.websocket.path}"

@@ -1,0 +1,249 @@
+"""Several connections to one server: how many there are, who gets which, and who is let go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from tcp_desk import Notes, Run, make_app, serving, until
+
+from ferrule import Client
+from ferrule.errors import CarrierError, ConnectFailed, SetupError
+from ferrule.testing import run_in_virtual_time
+from ferrule.transports.tcp.listener import Tcp
+from ferrule.transports.tcp.pool import Pool, PoolSettings
+from ferrule.transports.tcp.transport import TcpTransport
+
+
+@asynccontextmanager
+async def pooled(listener: Tcp, **settings: Any) -> AsyncIterator[Pool[TcpTransport]]:
+    """Serve, and pool connections to it."""
+    chance = settings.pop("chance", lambda: 0.5)
+
+    async def opened() -> TcpTransport:
+        transport = TcpTransport(f"tcp://127.0.0.1:{listener.address[1]}")
+        await transport.connect(Notes())
+        return transport
+
+    async def healthy(transport: TcpTransport) -> bool:
+        return transport.connected
+
+    async with serving(make_app(init_timeout=None, keepalive_interval=None), listener):
+        pool = Pool(opened, TcpTransport.close, healthy, PoolSettings(**settings), chance=chance)
+        await pool.start()
+        try:
+            yield pool
+        finally:
+            await pool.close()
+
+
+async def use(pool: Pool[Any], times: int) -> Counter[Any]:
+    """Use connections one after the other, and count how often each was lent."""
+    lent: Counter[Any] = Counter()
+    for _ in range(times):
+        async with pool.connection() as connection:
+            lent[connection] += 1
+    return lent
+
+
+def test_tcpt_20_a_pool_has_these_defaults() -> None:
+    """TCPT-20."""
+    settings = PoolSettings()
+    assert (settings.min_size, settings.max_size, settings.strategy) == (10, 1000, "round_robin")
+    assert (settings.checkout_timeout, settings.health_interval) == (5.0, 5.0)
+
+
+def test_tcpt_20_round_robin_lends_each_in_turn(run: Run) -> None:
+    """TCPT-20."""
+
+    async def test() -> None:
+        async with pooled(Tcp(port=0), min_size=5) as pool:
+            assert sorted((await use(pool, 50)).values()) == [10] * 5
+
+    run(test())
+
+
+def test_tcpt_20_least_loaded_lends_the_one_with_the_fewest_users(run: Run) -> None:
+    """TCPT-20."""
+
+    async def test() -> None:
+        async with pooled(Tcp(port=0), min_size=3, max_size=3, max_load=10, strategy="least_loaded") as pool:
+            async with AsyncExitStack() as held:
+                lent = Counter([await held.enter_async_context(pool.connection()) for _ in range(9)])
+                assert sorted(lent.values()) == [3, 3, 3]
+            assert sorted((await use(pool, 30)).values()) == [10, 10, 10]
+
+    run(test())
+
+
+def test_tcpt_20_random_lends_by_chance(run: Run) -> None:
+    """TCPT-20."""
+    chances = iter([0.0, 0.99, 0.5, 0.34, 0.0, 0.67] * 2)
+
+    async def test() -> None:
+        settings: dict[str, Any] = {"min_size": 3, "strategy": "random", "chance": lambda: next(chances)}
+        async with pooled(Tcp(port=0), **settings) as pool:
+            assert sorted((await use(pool, 12)).values()) == [4, 4, 4]
+
+    run(test())
+
+
+def test_limt_07_a_pool_grows_with_its_users_and_shrinks_when_they_are_gone() -> None:
+    async def test() -> None:
+        listener = Tcp(port=0)
+        async with pooled(listener, min_size=2, max_size=8, idle_time=60) as pool:
+            assert pool.state.size == 2
+            async with AsyncExitStack() as held:
+                for _ in range(8):
+                    await held.enter_async_context(pool.connection())
+                assert (pool.state.size, pool.state.in_use) == (8, 8)
+            await asyncio.sleep(50)
+            assert pool.state.size == 8
+            await asyncio.sleep(30)
+            assert (pool.state.size, pool.state.in_use, pool.state.closed) == (2, 0, 6)
+            assert listener.occupancy.current == 2
+
+    run_in_virtual_time(test())
+
+
+def test_limt_09_without_a_free_connection_one_waits_and_then_is_told() -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        async with pooled(Tcp(port=0), min_size=0, max_size=1) as pool:
+            async with pool.connection():
+                began = loop.time()
+                with pytest.raises(ConnectFailed, match="became free within 5 s"):
+                    async with pool.connection():
+                        pass
+                assert loop.time() - began == pytest.approx(5, abs=0.01)
+                late = asyncio.ensure_future(use(pool, 1))
+                await asyncio.sleep(1)
+                assert pool.state.waiting == 1
+            assert sum((await late).values()) == 1
+
+    run_in_virtual_time(test())
+
+
+def test_limt_09_a_connection_that_was_lost_is_replaced() -> None:
+    async def test() -> None:
+        listener = Tcp(port=0)
+        async with pooled(listener, min_size=3) as pool:
+            await until(lambda: listener.occupancy.current == 3)
+            next(iter(listener._reception.served)).abort()
+            await asyncio.sleep(6)
+            assert (pool.state.size, pool.state.opened, pool.state.closed) == (3, 4, 1)
+            assert len(await use(pool, 9)) == 3
+
+    run_in_virtual_time(test())
+
+
+def test_a_server_that_is_away_is_no_end_of_the_pool(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        attempts: list[int] = []
+
+        async def opened() -> int:
+            attempts.append(1)
+            if 2 < len(attempts) < 6:
+                raise ConnectFailed("away")
+            return len(attempts)
+
+        async def closed(_: int) -> None:
+            raise RuntimeError("on purpose")
+
+        async def healthy(connection: int) -> bool:
+            if connection <= 2:
+                raise CarrierError("lost")
+            return True
+
+        pool = Pool(opened, closed, healthy, PoolSettings(min_size=2))
+        await pool.start()
+        await asyncio.sleep(30)
+        assert pool.state.size == 2
+        await pool.close()
+        assert pool.state.size == 0
+
+    run_in_virtual_time(test())
+    assert "could not be filled: away" in caplog.text
+
+
+def test_limt_09_the_bounds_can_be_changed(run: Run) -> None:
+    async def test() -> None:
+        async with pooled(Tcp(port=0), min_size=2, max_size=10) as pool:
+            await pool.resize(5, 10)
+            assert pool.state.size == 5
+            await pool.resize(1, 3)
+            assert pool.state.size == 3
+            with pytest.raises(SetupError, match="min"):
+                await pool.resize(5, 3)
+
+    run(test())
+
+
+def test_a_pool_that_cannot_be_filled_leaves_nothing_open(run: Run) -> None:
+    async def test() -> None:
+        listener = Tcp(port=0, max_connections=3)
+        before = asyncio.all_tasks()
+        opened: list[TcpTransport] = []
+
+        async def open_or_fail() -> TcpTransport:
+            if len(opened) == 2:
+                raise ConnectFailed("no more")
+            transport = TcpTransport(f"tcp://127.0.0.1:{listener.address[1]}")
+            opened.append(transport)
+            await transport.connect(Notes())
+            return transport
+
+        async def healthy(transport: TcpTransport) -> bool:
+            return transport.connected
+
+        async with serving(make_app(), listener):
+            pool = Pool(open_or_fail, TcpTransport.close, healthy, PoolSettings(min_size=3))
+            with pytest.raises(ConnectFailed, match="no more"):
+                await pool.start()
+            await until(lambda: listener.occupancy.current == 0)
+            with pytest.raises(CarrierError, match="the pool is closed"):
+                await use(pool, 1)
+        assert asyncio.all_tasks() == before
+
+    run(test())
+
+
+def test_whole_clients_can_be_pooled(run: Run) -> None:
+    async def test() -> None:
+        listener = Tcp(port=0)
+        async with serving(make_app(), listener):
+
+            async def opened() -> Client:
+                client = Client(f"tcp://127.0.0.1:{listener.address[1]}")
+                await client.connect()
+                return client
+
+            async def healthy(client: Client) -> bool:
+                await client.ping()
+                return True
+
+            pool = Pool(opened, Client.close, healthy, PoolSettings(min_size=2, max_size=4))
+            await pool.start()
+
+            async def add(number: int) -> int:
+                async with pool.connection() as client:
+                    return (await client.call_tool("add", {"a": number, "b": 1})).data
+
+            assert await asyncio.gather(*map(add, range(40))) == list(range(1, 41))
+            assert 2 <= pool.state.size <= 4
+            await pool.tend()
+            await pool.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "options", [{"min_size": 5, "max_size": 4}, {"max_size": 0, "min_size": 0}, {"strategy": "best"}, {"max_load": 0}]
+)
+def test_bounds_nothing_could_work_with_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(SetupError):
+        PoolSettings(**options)

@@ -1,0 +1,137 @@
+"""Runs the Autobahn test suite against our WebSocket, as server and as client; prints what is not as it should be.
+
+    python autobahn.py WSTEST [CASE ...]
+
+WSTEST is the suite's program: it needs a Python 2.7 (`pip install virtualenv==20.15.1`, a virtual environment of that
+Python, `pip install autobahntestsuite` in it). Without cases all but 9 (speed) are run, compression included.
+The echo is our channel with one method replaced: what it reads goes back as it came, with no JSON in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from ferrule import Server
+from ferrule.transports.websocket import client, door
+from ferrule.transports.websocket.channel import WebSocketChannel
+from ferrule.transports.websocket.client import WebSocketTransport
+from ferrule.transports.websocket.deflate import WORTH_IT
+from ferrule.transports.websocket.frames import BINARY, COMPRESSED, FIN, TEXT
+from ferrule.transports.websocket.listener import WebSocket
+from ferrule.transports.websocket.reading import Binary
+from ferrule.wire.channel import Origin
+
+AGENT = "ferrule"
+USUAL = ["1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "10.*", "12.*", "13.*"]
+OPTIONS = {"accept_binary": True, "compression": True}
+
+
+class Echo(WebSocketChannel):
+    """Sends back what it receives."""
+
+    def _receive(self, text: bytes) -> None:
+        first, payload = FIN | (BINARY if type(text) is Binary else TEXT), bytes(text)
+        if self._deflate is not None and len(payload) >= WORTH_IT:
+            first, payload = first | COMPRESSED, self._deflate.deflate(payload)
+        self._write(self._writer.frame(first, payload))
+
+
+def judge(report: Path) -> dict[str, str]:
+    """Give every case's worse half: how it behaved, and how it closed."""
+    cases = next(iter(json.loads((report / "index.json").read_text()).values()))
+    order = [
+        "FAILED",
+        "WRONG CODE",
+        "UNCLEAN",
+        "FAILED BY CLIENT",
+        "NON-STRICT",
+        "INFORMATIONAL",
+        "UNIMPLEMENTED",
+        "OK",
+    ]
+    return {name: min(case["behavior"], case["behaviorClose"], key=order.index) for name, case in cases.items()}
+
+
+async def run(wstest: str, mode: str, spec: dict[str, Any], folder: Path) -> asyncio.subprocess.Process:
+    file = folder / f"{mode}.json"
+    file.write_text(json.dumps(spec))
+    return await asyncio.create_subprocess_exec(
+        wstest, "-m", mode, "-s", str(file), cwd=folder, stdout=asyncio.subprocess.DEVNULL
+    )
+
+
+async def judge_server(wstest: str, cases: list[str], folder: Path) -> dict[str, str]:
+    listener, ready = WebSocket(port=0, **OPTIONS), asyncio.Event()
+    serving = asyncio.ensure_future(listener.serve(Server("echo"), ready.set))
+    await ready.wait()
+    url = f"ws://127.0.0.1:{listener.address[1]}/mcp/ws"
+    spec = {"outdir": "server", "servers": [{"agent": AGENT, "url": url}], "cases": cases, "exclude-cases": []}
+    await (await run(wstest, "fuzzingclient", spec, folder)).wait()
+    await listener.close(1)
+    await serving
+    return judge(folder / "server")
+
+
+async def judge_client(wstest: str, cases: list[str], folder: Path, port: int = 9321) -> dict[str, str]:
+    spec = {"url": f"ws://127.0.0.1:{port}", "outdir": "client", "cases": cases, "exclude-cases": []}
+    server = await run(wstest, "fuzzingserver", spec, folder)
+    here, link = f"ws://127.0.0.1:{port}", Server("echo").link
+    try:
+        while not await _is_up(port):
+            await asyncio.sleep(0.2)
+        for case in range(1, await _count(f"{here}/getCaseCount") + 1):
+            await _use(f"{here}/runCase?case={case}&agent={AGENT}", link(Origin("websocket")))
+        await _use(f"{here}/updateReports?agent={AGENT}", link(Origin("websocket")))
+    finally:
+        server.terminate()
+        await server.wait()
+    return judge(folder / "client")
+
+
+async def _is_up(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def _use(url: str, receiver: Any) -> Any:
+    transport = WebSocketTransport(url, **OPTIONS)
+    channel = await transport.connect(receiver)
+    await channel.wait_lost()
+    await transport.close()
+    return channel
+
+
+async def _count(url: str) -> int:
+    said: list[bytes] = []
+    with patch.object(Echo, "_receive", lambda self, text: said.append(text)):
+        await _use(url, Server("echo").link(Origin("websocket")))
+    return int(said[0])
+
+
+async def main(wstest: str, cases: list[str]) -> int:
+    failed = 0
+    with patch.object(door, "WebSocketChannel", Echo), patch.object(client, "WebSocketChannel", Echo):
+        for side, judged in (("server", judge_server), ("client", judge_client)):
+            with tempfile.TemporaryDirectory() as folder:
+                verdicts = await judged(wstest, cases, Path(folder))
+            print(side, dict(Counter(verdicts.values())))
+            for name, verdict in verdicts.items():
+                if verdict not in ("OK", "INFORMATIONAL"):
+                    print(f"  {name}: {verdict}")
+            failed += sum(verdict not in ("OK", "INFORMATIONAL", "NON-STRICT") for verdict in verdicts.values())
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(1 if asyncio.run(main(sys.argv[1], sys.argv[2:] or USUAL)) else 0)
