@@ -205,5 +205,5 @@ def test_a_url_that_is_none_is_refused(url):
 
 
 def test_a_configured_url_must_be_one_of_a_transport():
-    with pytest.raises(SetupError, match="URL|http"):
+    with pytest.raises(SetupError, match=r"URL|http"):
         transport_for({"mcpServers": {"one": {"url": "gopher://x"}}})
