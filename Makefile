@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test setup peers lint format fuzz faults bench conformance coverage-map clean
+.PHONY: run test setup peers lint format fuzz faults bench conformance autobahn coverage-map clean
 
 run: $(READY)
 	$(BIN)/python examples/tour.py
@@ -44,6 +44,10 @@ bench: $(READY) peers
 # `make conformance ARGS="--side client --only sse"` runs a part.
 conformance: $(READY)
 	$(BIN)/python tests/conformance/run.py $(ARGS)
+
+# WSTEST is Autobahn's program; it runs on Python 2.7 only, so it is not installed here.
+autobahn: $(READY)
+	$(BIN)/python tests/transports/websocket/autobahn.py $(WSTEST)
 
 coverage-map: $(READY)
 	$(BIN)/python tests/spec/coverage_map.py

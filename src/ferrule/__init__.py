@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ferrule.transports.http.listener import Http
     from ferrule.transports.stdio import Stdio
     from ferrule.transports.tcp.listener import Tcp, Unix
+    from ferrule.transports.websocket.listener import WebSocket
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ HOMES = {
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.stdio",
+    "WebSocket": "ferrule.transports.websocket.listener",
     "Tcp": "ferrule.transports.tcp.listener",
     "Unix": "ferrule.transports.tcp.listener",
     "CallFailed": "ferrule.errors",
@@ -81,6 +83,7 @@ __all__ = [
     "TimedOut",
     "ToolError",
     "Unix",
+    "WebSocket",
     "__version__",
 ]
 

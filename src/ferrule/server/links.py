@@ -25,6 +25,8 @@ logger = logging.getLogger("ferrule.server")
 TURN_EVERY = 0.01
 PATIENT_CARRIERS = frozenset({"stdio", "memory", "http"})
 """Carriers with nothing to protect from a silent peer: it owns this process, lives in it, or holds no connection."""
+SELF_WATCHING = frozenset({"http", "websocket"})
+"""Carriers that find out by themselves whether a peer still lives, or keep no connection."""
 SILENT = Listener(None)
 """The listener of a link that was not greeted yet."""
 
@@ -83,7 +85,7 @@ class Links:
         if state is not None:
             link.session.peer_ready = True
             self._subscriptions.add(state.listener)
-            if link.session.origin.carrier != "http":
+            if link.session.origin.carrier not in SELF_WATCHING:
                 link.keep_alive()
 
     def _silent(self, link: Link) -> None:

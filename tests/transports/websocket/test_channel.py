@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 from typing import Any
@@ -344,6 +345,22 @@ async def test_a_receiver_that_fails_is_our_fault(caplog: pytest.LogCaptureFixtu
     channel.connection_lost(None)
     assert isinstance(receiver.losses[0], RuntimeError)
     assert "the receiver failed" in caplog.text
+
+
+async def test_a_peer_that_is_gone_when_it_is_closed_is_no_fault_of_the_receiver(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    channel, pipe, receiver = channel_on_pipe()
+    pipe.can_write_eof = lambda: True  # type: ignore[method-assign]
+
+    def write_eof() -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    pipe.write_eof = write_eof  # type: ignore[method-assign]
+    channel.data_received(frame(FIN | TEXT, b"{}", mask=None))
+    channel.connection_lost(ConnectionResetError())
+    assert "1002" in str(receiver.losses[0])
+    assert caplog.text == ""
 
 
 async def test_a_loss_without_a_close_is_told_as_one() -> None:

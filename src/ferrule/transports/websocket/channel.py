@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import cast
 
 from ferrule.errors import CarrierError
@@ -357,7 +358,9 @@ class WebSocketChannel(asyncio.Protocol):
         self._say_close(closing)
         self._read_on()
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            # A peer that has reset the connection meanwhile: its loss is told in the next turn.
+            with suppress(OSError):
+                self._transport.write_eof()
         self._vigil.end_within(self._loop.time(), linger)
 
     def _cut(self) -> None:

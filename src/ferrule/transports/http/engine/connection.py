@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from contextlib import suppress
 from typing import Any, cast
 
 from ferrule.transports.http.engine.answering import Answer, access_logger
@@ -398,7 +399,8 @@ class Connection(asyncio.Protocol):
         if self._ended:
             self._close()
         elif self._transport.can_write_eof():
-            self._transport.write_eof()
+            with suppress(OSError):  # of a peer that has reset the connection meanwhile
+                self._transport.write_eof()
 
     def _close(self) -> None:
         """End the connection once what was written is taken."""
