@@ -180,7 +180,8 @@ class Session:
             peer = self.met_peer = era.admit(self, row, meta)
             self.met = meta
         call = Call(request.id, row, params, raw, meta, era, peer, channel, origin, self.link)
-        call.retry = row.may_ask and (params.request_state is not None or params.input_responses is not UNSET)
+        if row.may_ask and (params.request_state is not None or params.input_responses is not UNSET):
+            call.retry = True
         return call
 
     def agree(self, peer: Peer) -> None:
@@ -289,13 +290,16 @@ class Session:
 
     # -- we ask
 
-    def expect(self, method: str, waiter: Any, now: float, channel: Channel | None = None) -> Awaited:
-        """Give a request of ours its id, and wait for its reply."""
+    def expect(
+        self, method: str, waiter: Any, now: float, channel: Channel | None = None, timeout: float | None = None
+    ) -> Awaited:
+        """Give a request of ours its id, and wait for its reply, for as long without news as `timeout` says."""
         identity = self.next_id
         if identity in self.awaited or identity >= MAX_ID:
             identity = self._free_id()
         self.next_id = identity + 1
-        awaited = Awaited(identity, method, waiter, now, channel)
+        deadline = None if timeout is None else now + timeout
+        awaited = Awaited(identity, method, waiter, now, channel, deadline, None, timeout)
         self.awaited[identity] = awaited
         return awaited
 

@@ -138,18 +138,14 @@ class Asking:
         if out is None or self.closed:
             raise LinkLost("the link is closed") from self.error
         now = self.loop.time()
-        awaited = self.session.expect(method, self.loop.create_future(), now, out)
+        awaited = self.session.expect(method, self.loop.create_future(), now, out, timeout)
         if on_progress is not None:
             awaited.on_progress = on_progress
-        if limit is None and timeout is not None:
-            awaited.timeout = timeout
-            awaited.deadline = deadline = now + timeout
-            if self._timer is None or deadline < self._timer_at:
-                self.arm(deadline)
-        elif limit is not None:
-            deadline = awaited.allow(now, timeout, limit)
-            if self._timer is None or deadline < self._timer_at:
-                self.arm(deadline)
+        if limit is not None:
+            awaited.allow(now, timeout, limit)
+        deadline = awaited.deadline
+        if deadline is not None and (self._timer is None or deadline < self._timer_at):
+            self.arm(deadline)
         try:
             out.send(Request(awaited.id, method, params(awaited.id) if callable(params) else params))
         except FerruleError:

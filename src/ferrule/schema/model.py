@@ -99,16 +99,21 @@ class Meta(Struct, frozen=True, gc=False):
 
 _decode_meta: Callable[[bytes], Meta | None] = msgspec.json.Decoder(Meta | None).decode
 _metas: dict[bytes, Meta | None] = {}
+_last_meta: list[Any] = [b"", None]
 MOST_METAS, LONGEST_META = 256, 4096
 
 
 def read_meta(raw: Raw) -> Meta | None:
     """Read a request's `_meta`; a client says the same with every request, so what was read is kept for a while."""
     words = bytes(raw)
-    try:
-        return _metas[words]
-    except KeyError:
-        pass
+    meta: Meta | None
+    last, meta = _last_meta
+    if words == last:
+        return meta
+    if words in _metas:
+        meta = _metas[words]
+        _last_meta[:] = words, meta
+        return meta
     try:
         meta = _decode_meta(words)
     except msgspec.ValidationError as reason:
@@ -117,6 +122,7 @@ def read_meta(raw: Raw) -> Meta | None:
         if len(_metas) >= MOST_METAS:
             _metas.clear()
         _metas[words] = meta
+        _last_meta[:] = words, meta
     return meta
 
 

@@ -76,6 +76,7 @@ class MemoryChannel:
         "message_received",
         "receiver",
         "receiving",
+        "request_received",
     )
 
     far: MemoryChannel
@@ -85,6 +86,9 @@ class MemoryChannel:
         self.frame_received = receiver.frame_received
         self.message_received: Callable[[Request | Success, MemoryChannel], None] | None = getattr(
             receiver, "message_received", None
+        )
+        self.request_received: Callable[[Request, MemoryChannel], None] | None = getattr(
+            receiver, "request_received", self.message_received
         )
         self.give: Callable[[Message | Sequence[Message], int], Given] = (
             framed if self.message_received is None else handed
@@ -129,11 +133,14 @@ class MemoryChannel:
             return
         far.receiving = True
         try:
-            if kind is bytes:
+            # Requests and answers need no context here: a call runs in the one of its channel, an answer runs nothing.
+            if kind is Request:
+                far.request_received(given, far)  # type: ignore[misc,arg-type]
+            elif kind is Success:
+                far.message_received(given, far)  # type: ignore[misc,arg-type]
+            else:
                 self._told = True
                 far.context.run(far.frame_received, given, far)  # type: ignore[arg-type]
-            else:
-                far.message_received(given, far)  # type: ignore[misc,arg-type]  # an answer runs nothing, a call in our context
         except Exception as error:
             far.failed(error)
         finally:

@@ -59,7 +59,7 @@ class ToolCalls:
     def __init__(self, doors: Doors, body: mirror.Peek, head: bytes) -> None:
         self._doors = doors
         self._name = body.params.name
-        self._version = body.version
+        self._version = body.version or ""
         self._head = head
 
     def __call__(self, request: HttpRequest, responder: Responder) -> None:
@@ -78,7 +78,7 @@ class ToolCalls:
         ):
             doors.judge(request, responder)
         else:
-            doors.stateless.take(request, responder, self._head, body.method)
+            doors.stateless.take(request, responder, self._head, "tools/call", self._version)
 
 
 def remember(known: Known | None, decided: SessionPosts | ToolCalls) -> None:

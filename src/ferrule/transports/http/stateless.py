@@ -49,14 +49,13 @@ class StatelessDoor:
             except HeaderMismatch as mismatch:
                 _mismatched(request, mismatch, responder, head)
                 return False
-        self.take(request, responder, head, "" if body is None else body.method)
+        version = request.header(mirror.VERSION_FIELD)
+        self.take(request, responder, head, "" if body is None else body.method, version)
         return body is not None
 
-    def take(self, request: HttpRequest, responder: Responder, head: bytes, method: str) -> None:
+    def take(self, request: HttpRequest, responder: Responder, head: bytes, method: str, version: str) -> None:
         """Answer one request whose headers fit it, or one that cannot be read, which the link explains best."""
-        headers = request.headers
-        version = headers.get(mirror.VERSION_FIELD, b"").decode("latin-1")
-        origin = Origin("http", request.address, Headers(headers), None, version)
+        origin = Origin("http", request.address, Headers(request.headers), None, version)
         settings = self._standing_settings if method in STANDING else self._settings
         exchange = Exchange(self.crowd, responder, head, settings, self._pulse)
         if not self.crowd.frame_received(request.body, exchange, origin) and exchange.open:
