@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -40,6 +41,7 @@ class LinkState(Struct, eq=False):
     log_level: int = LEVELS["info"]
     last_turn: float = 0.0
     init_timer: asyncio.TimerHandle | None = None
+    identity: str = ""
 
 
 class Links:
@@ -109,6 +111,15 @@ class Links:
     def state(self, call: Call) -> LinkState:
         """Give what is remembered of the link a call came in on."""
         return self._states[self.of(call)]
+
+    def identity(self, call: Call) -> str:
+        """Give the session of a call a name that nobody guesses and no other session has, also when it is over."""
+        state = self._states.get(self.of(call))
+        if state is None:
+            return secrets.token_hex(16)
+        if not state.identity:
+            state.identity = secrets.token_hex(16)
+        return state.identity
 
     def values(self, call: Call) -> dict[str, Any]:
         """Give the values kept between requests of one session, or of one principal where there are no sessions."""

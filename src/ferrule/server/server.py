@@ -29,6 +29,7 @@ from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.model import EmptyResult, Implementation, MetaOnly, Params, Result
 from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
+from ferrule.schema.tasks import TASKS_EXTENSION
 from ferrule.schema.tools import Tool
 from ferrule.server.builtins import Builtins
 from ferrule.server.changes import Changes
@@ -41,6 +42,8 @@ from ferrule.server.resources import ResourceOptions, Resources
 from ferrule.server.serving import Lifespan, Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
+from ferrule.server.tasks.calls import TaskCalls
+from ferrule.server.tasks.tasks import Tasks
 from ferrule.server.telling import Telling
 from ferrule.server.threads import Bulkhead, Threads
 from ferrule.server.tools import ToolOptions, Tools
@@ -89,6 +92,7 @@ class Server(LocalCalls, Telling, Serving):
         self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
+        self.tasks = Tasks(self, settings.tasks)
         self.subscriptions = Subscriptions()
         self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
         Serving.__init__(self, lifespan)
@@ -181,7 +185,10 @@ class Server(LocalCalls, Telling, Serving):
         """Offer a tool: `add_tool(fn)` or `add_tool("name", fn)`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
-        return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
+        entry = self.tools.add(fn, _options(ToolOptions, options, "tool"))
+        if entry.task != "forbidden" and self._dispatcher is not None:
+            self._run_as_tasks(self._dispatcher)
+        return entry.tool
 
     def remove_tool(self, name: str) -> None:
         """Offer a tool no longer."""
@@ -230,8 +237,12 @@ class Server(LocalCalls, Telling, Serving):
             resources=ResourcesCapability(subscribe=True, list_changed=True) if self.resources.offered else None,
             completions={} if self.completions.offered else None,
             logging={} if self._may_log() else None,
-            extensions=dict(self.settings.extensions) if self.settings.extensions else None,
+            tasks=self.tasks.offered if self.tools.run_as_tasks else None,
+            extensions={**(self.settings.extensions or {}), **self._own_extensions()} or None,
         )
+
+    def _own_extensions(self) -> dict[str, Any]:
+        return {TASKS_EXTENSION: {}} if self.tools.run_as_tasks else {}
 
     def _may_log(self) -> bool:
         bindings = [
@@ -279,7 +290,15 @@ class Server(LocalCalls, Telling, Serving):
             builtins = Builtins(self)
             handlers = {**builtins.handlers(looked_into=bool(self._middleware)), **self._own_handlers}
             self._dispatcher = Dispatcher(handlers, builtins.instant(), builtins.notes(), self._middleware)
+            if self.tools.run_as_tasks:
+                self._run_as_tasks(self._dispatcher)
         return self._dispatcher
+
+    def _run_as_tasks(self, dispatcher: Dispatcher) -> None:
+        """Let calls of tools become tasks; a server without such tools does without the question."""
+        calling = dispatcher.handlers["tools/call"]
+        if self._offers("tasks.requests.tools.call") and not isinstance(calling, TaskCalls):
+            dispatcher.handlers["tools/call"] = TaskCalls(self, self.tasks, calling)
 
     @property
     def sessions(self) -> list[Link]:

@@ -15,6 +15,7 @@ from ferrule.errors import SetupError
 from ferrule.server.changes import Changes
 from ferrule.server.links import Links
 from ferrule.server.settings import ServerSettings
+from ferrule.server.tasks.tasks import Tasks
 from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
 
@@ -47,6 +48,7 @@ class Serving:
     settings: ServerSettings
     changes: Changes
     links: Links
+    tasks: Tasks
 
     def __init__(self, lifespan: Lifespan | None) -> None:
         self.lifespan_value: Any = None
@@ -89,7 +91,10 @@ class Serving:
             self._users -= 1
             if self._users == 0 and self._lifespan_exit is not None:
                 stack, self._lifespan_exit = self._lifespan_exit, None
-                self.lifespan_value = None
+                try:
+                    await self.tasks.close()
+                finally:
+                    self.lifespan_value = None
                 try:
                     await stack.aclose()
                 finally:
@@ -120,7 +125,7 @@ class Serving:
 
     async def drain(self, grace: float) -> None:
         """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
-        await asyncio.gather(*(link.drain(grace) for link in self.links))
+        await asyncio.gather(self.tasks.drain(grace), *(link.drain(grace) for link in self.links))
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport."""

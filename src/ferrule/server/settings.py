@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ferrule.errors import SetupError
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import Icon
+from ferrule.server.tasks.settings import TaskSettings
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -45,6 +46,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     shutdown_grace: float = 5.0
     strict_version: bool = False
     extensions: Mapping[str, Any] | None = None
+    tasks: TaskSettings = field(default_factory=TaskSettings)
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -54,6 +56,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise SetupError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        if not isinstance(self.tasks, TaskSettings):
+            raise SetupError(f"tasks must be a TaskSettings, not {self.tasks!r}")
         unknown = [version for version in self.versions if version not in REVISIONS]
         if unknown:
             raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {', '.join(unknown)}")
@@ -111,3 +115,4 @@ class ServerOptions(TypedDict, total=False):
     shutdown_grace: float
     strict_version: bool
     extensions: Mapping[str, Any] | None
+    tasks: TaskSettings

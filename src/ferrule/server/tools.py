@@ -7,7 +7,7 @@ import copy
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,7 @@ from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import internal, need_within
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
+from ferrule.schema.tasks import TaskSupport
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
 from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
@@ -66,6 +67,21 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     output_schema: Mapping[str, Any] | None = None
     deprecated: bool = False
     max_threads: int = 32
+    task: TaskSupport | bool = "forbidden"
+    task_start: Literal["call", "handler"] = "call"
+
+    def __post_init__(self) -> None:
+        if self.task not in (*get_args(TaskSupport), True, False):
+            raise SetupError(f"tool: task is one of {', '.join(get_args(TaskSupport))}, not {self.task!r}")
+        if self.task_start not in ("call", "handler"):
+            raise SetupError(f"tool: task_start is call or handler, not {self.task_start!r}")
+
+    @property
+    def task_support(self) -> TaskSupport:
+        """Whether the tool runs as a task; yes means that it may."""
+        if isinstance(self.task, bool):
+            return "optional" if self.task else "forbidden"
+        return self.task
 
 
 class RegisteredTool:
@@ -79,6 +95,8 @@ class RegisteredTool:
         "is_async",
         "mirrored",
         "name",
+        "task",
+        "task_start",
         "timeout",
         "tool",
         "wants_context",
@@ -96,6 +114,8 @@ class RegisteredTool:
         self.wants_context = binding.context_parameter is not None
         self.bulkhead = bulkhead
         self.timeout = timeout
+        self.task = options.task_support
+        self.task_start = options.task_start
         self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output)
         self.write = writer_for(self.wrap)
         self.is_async = binding.is_async
@@ -172,6 +192,11 @@ class Tools:
         entry = RegisteredTool(tool, binding, options, bulkhead, options.timeout or self._timeout)
         self.catalogue.add(tool.name, entry, replace=replace)
         return entry
+
+    @property
+    def run_as_tasks(self) -> bool:
+        """Whether any tool may run as a task."""
+        return any(entry.task != "forbidden" for entry in self.catalogue)
 
     def mirrored(self, name: str) -> mirror.Annotated:
         """Tell which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
@@ -307,6 +332,7 @@ def _described(binding: Binding, options: ToolOptions) -> Tool:
         input_schema=binding.input_schema,
         output_schema=binding.output_schema,
         annotations=_annotations(annotations),
+        execution=None if options.task_support == "forbidden" else {"taskSupport": options.task_support},
         icons=options.icons,
         meta=meta,
     )
