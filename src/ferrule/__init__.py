@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ferrule.server.refusals import Refused
     from ferrule.server.server import Server
     from ferrule.transports.http.listener import Http
+    from ferrule.transports.http.web import WebRequest, WebResponse
     from ferrule.transports.stdio import Stdio
     from ferrule.transports.tcp.listener import Tcp, Unix
     from ferrule.transports.websocket.listener import WebSocket
@@ -44,6 +45,8 @@ HOMES = {
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.stdio",
+    "WebRequest": "ferrule.transports.http.web",
+    "WebResponse": "ferrule.transports.http.web",
     "WebSocket": "ferrule.transports.websocket.listener",
     "Tcp": "ferrule.transports.tcp.listener",
     "Unix": "ferrule.transports.tcp.listener",
@@ -83,6 +86,8 @@ __all__ = [
     "TimedOut",
     "ToolError",
     "Unix",
+    "WebRequest",
+    "WebResponse",
     "WebSocket",
     "__version__",
 ]

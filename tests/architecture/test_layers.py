@@ -45,6 +45,7 @@ LATE_IMPORTS = {
 LOADERS = {
     "__init__.py": "each public name is imported when it is first used",
     "server/serving.py": "the table of transports by name",
+    "server/routes.py": "only a server with routes of its own needs the half of HTTP that serves them",
     "client/notices.py": "a handler may be named as text",
     "cli/loading.py": "the user's file",
 }

@@ -38,6 +38,7 @@ from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
+from ferrule.server.routes import CustomRoutes
 from ferrule.server.serving import Lifespan, Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
@@ -52,7 +53,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
-class Server(LocalCalls, Telling, Serving):
+class Server(LocalCalls, Telling, CustomRoutes, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -92,6 +93,7 @@ class Server(LocalCalls, Telling, Serving):
         self.subscriptions = Subscriptions()
         self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
         Serving.__init__(self, lifespan)
+        CustomRoutes.__init__(self)
         self._middleware: list[Middleware] = []
         self._methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
         self._own_handlers: dict[str, Handler] = {}
