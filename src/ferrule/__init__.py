@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ToolError,
     )
     from ferrule.server.context import Context
+    from ferrule.server.extensions import Extension
     from ferrule.server.refusals import Refused
     from ferrule.server.server import Server
     from ferrule.transports.http.listener import Http
@@ -41,6 +42,7 @@ HOMES = {
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
     "Context": "ferrule.server.context",
+    "Extension": "ferrule.server.extensions",
     "Refused": "ferrule.server.refusals",
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
@@ -71,6 +73,7 @@ __all__ = [
     "Client",
     "Context",
     "Declined",
+    "Extension",
     "FerruleError",
     "Http",
     "HttpFailed",
