@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from ferrule.server.context import Context
     from ferrule.server.extensions import Extension
+    from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.refusals import Refused
     from ferrule.server.server import Server
     from ferrule.transports.http.listener import Http
@@ -43,6 +44,7 @@ HOMES = {
     "SyncClient": "ferrule.client.sync",
     "Context": "ferrule.server.context",
     "Extension": "ferrule.server.extensions",
+    "OpenApiRule": "ferrule.server.openapi.rules",
     "Refused": "ferrule.server.refusals",
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
@@ -77,6 +79,7 @@ __all__ = [
     "FerruleError",
     "Http",
     "HttpFailed",
+    "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",
     "Refusal",

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
@@ -118,6 +118,20 @@ class Server(LocalCalls, Telling, CustomRoutes, Serving):
     def _sealing(self) -> Sealing:
         keys = self.settings.request_state_keys or (os.urandom(32),)
         return Sealing(Seal(Keyring(keys)), time.time, lambda: os.urandom(12), self.settings.request_state_lifetime)
+
+    @classmethod
+    def from_openapi(cls, spec: Any, client: Any, **options: Any) -> Self:
+        """Offer a web API by its OpenAPI description; the client (an `httpx.AsyncClient`, say) makes the requests."""
+        from ferrule.server.openapi.building import from_openapi
+
+        return from_openapi(cls, spec, client, options)
+
+    @classmethod
+    def from_fastapi(cls, application: Any, **options: Any) -> Self:
+        """Offer a FastAPI application; it is called in this process, without a network."""
+        from ferrule.server.openapi.building import from_fastapi
+
+        return from_fastapi(cls, application, options)
 
     # -- offering
 
