@@ -63,8 +63,11 @@ from ferrule.schema.prompts import GetPromptResult, ListPromptsResult
 from ferrule.schema.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
 from ferrule.schema.roots import ListRootsResult
 from ferrule.schema.sampling import CreateMessageResult
-from ferrule.schema.tasks import CancelTaskResult, CreateTaskResult, ListTasksResult, Task
+from ferrule.schema.tasks import TASKS_EXTENSION, CancelTaskResult, CreateTaskResult, ListTasksResult, Task
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult
+
+LATER_EXTENSIONS = frozenset({TASKS_EXTENSION})
+"""Extensions of the stateless era only; this one has tasks of its own."""
 
 ALWAYS_ALLOWED = frozenset({"initialize", "ping"})
 

@@ -24,12 +24,12 @@ from ferrule.errors import (
     UnsupportedVersion,
 )
 from ferrule.protocol.call import Call, Peer, Revision
-from ferrule.protocol.capabilities import nested, require_client
+from ferrule.protocol.capabilities import nested, require_client, require_extension
 from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.needs import Answers, Journal, Need, Question
 from ferrule.protocol.sealing import Seal, SealTooLarge, request_binding
 from ferrule.protocol.session import Session
-from ferrule.protocol.tasks import Wish, acknowledged, declares_tasks, input_request
+from ferrule.protocol.tasks import Wish, acknowledged, input_request
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import Method
 from ferrule.schema.model import (
@@ -230,7 +230,7 @@ class Stateless:
 
     def task_wish(self, call: Call) -> Wish:
         """A client says with each request whether it can be answered with a task; whether it is, the server decides."""
-        return Wish.ALLOWED if declares_tasks(call.peer.capabilities) else Wish.NO
+        return Wish.NO if call.peer.extension(TASKS_EXTENSION) is None else Wish.ALLOWED
 
     def task_demanded(self, tool: str) -> Refusal:
         """Name the extension the client would have to declare."""
@@ -238,9 +238,7 @@ class Stateless:
 
     def admit_to_tasks(self, call: Call) -> None:
         """Only a request that declares the extension is heard."""
-        if not declares_tasks(call.peer.capabilities):
-            needed = f"{call.method} needs the client capability {TASKS_EXTENSION}"
-            raise MissingCapability({"extensions": {TASKS_EXTENSION: {}}}, needed)
+        require_extension(call.peer, TASKS_EXTENSION)
 
 
 def _binding(call: Call) -> bytes:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
 from ferrule.errors import InvalidParams
 from ferrule.protocol.needs import Question
-from ferrule.schema.model import ClientCapabilities, EmptyResult
+from ferrule.schema.model import EmptyResult
 from ferrule.schema.rounds import InputRequest
-from ferrule.schema.tasks import RELATED_TASK_KEY, TASKS_EXTENSION, CancelTaskResult, Task, TaskWanted, WrappedTask
+from ferrule.schema.tasks import RELATED_TASK_KEY, CancelTaskResult, Task, TaskWanted, WrappedTask
 
 _write = msgspec.json.Encoder().encode
 _read_wanted = msgspec.json.Decoder(TaskWanted).decode
@@ -42,11 +41,6 @@ def wanted(raw: Raw | UnsetType) -> TaskWanted:
     if given.ttl is not None and given.ttl < 0:
         raise InvalidParams(f"Invalid task: ttl is a number of milliseconds from 0 on, not {given.ttl}")
     return given
-
-
-def declares_tasks(capabilities: Any) -> bool:
-    """Tell whether a client of the stateless era declared that it can be answered with a task."""
-    return isinstance(capabilities, ClientCapabilities) and TASKS_EXTENSION in (capabilities.extensions or ())
 
 
 def related(question: Question, task_id: str) -> Question:

@@ -18,9 +18,6 @@ RELATED_TASK_KEY = "io.modelcontextprotocol/related-task"
 PROGRESS_KEY = "ferrule/progress"
 """In `_meta` of a task: how far it is in numbers, for which the stateless era has no member."""
 
-TASK_STATUS_CHANGED = "notifications/tasks/status"
-TASK_CHANGED = "notifications/tasks"
-
 TASK = "task"
 """The kind of a result that is a task instead of the answer (stateless era)."""
 

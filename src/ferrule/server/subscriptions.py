@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from ferrule.schema.model import SUBSCRIPTION_KEY
-from ferrule.schema.notices import RESOURCE_UPDATED
-from ferrule.schema.tasks import TASK_CHANGED
+from ferrule.schema.notices import RESOURCE_UPDATED, TASK_CHANGED
 from ferrule.wire.channel import Channel
 from ferrule.wire.messages import Id, Notification
 

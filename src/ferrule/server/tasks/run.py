@@ -18,9 +18,9 @@ from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Question
 from ferrule.protocol.tasks import input_request, related
 from ferrule.runtime.dispatch import internal
-from ferrule.schema.notices import LOG_MESSAGE, PROGRESS
+from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, TASK_STATUS_CHANGED
 from ferrule.schema.rounds import COMPLETE
-from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, TASK_STATUS_CHANGED, Task, TaskError
+from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, Task, TaskError
 from ferrule.server.schemas import encode_hook
 from ferrule.server.tasks.wording import told
 from ferrule.stores.tasks import StoredTask
