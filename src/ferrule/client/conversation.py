@@ -28,6 +28,7 @@ from ferrule.protocol.call import Awaited, Note, Peer
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
+from ferrule.protocol.introduction import Introduction
 from ferrule.protocol.session import Phase
 from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.dispatch import Dispatcher
@@ -35,6 +36,7 @@ from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.rounds import InputRequired
+from ferrule.schema.tasks import TASKS_EXTENSION
 from ferrule.schema.tools import ToolCall
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Transport
@@ -64,6 +66,8 @@ class Asking(Struct, frozen=True):
     limit: float | None = None
     on_progress: Progress | None = None
     meta: dict[str, Any] | None = None
+    tasks: bool = True
+    """Whether the server may answer with a task, where it may at all."""
 
 
 class Allowed(Struct, frozen=True):
@@ -99,6 +103,8 @@ class Conversation:
         self._heard = heard
         self._era = Handshake()
         self._on_change: Callable[[], None] = lambda: None
+        self._level = opening.log_level
+        self._without_tasks: Introduction | None = None
 
     # -- opening and closing
 
@@ -240,6 +246,20 @@ class Conversation:
         assert self.peer is not None
         introduction = self.opening.introduction(self.peer.version, level)
         self.opened = structs.replace(self.opened, introduction=introduction)
+        self._level, self._without_tasks = level, None
+
+    def _introduction(self, opened: Opened, *, tasks: bool) -> Introduction:
+        """Give how a request says who sends it; each says for itself whether it may be answered with a task."""
+        extensions = self.opening.capabilities.extensions or {}
+        if tasks or not opened.stateless or TASKS_EXTENSION not in extensions:
+            return opened.introduction
+        if self._without_tasks is None:
+            assert self.peer is not None
+            others = {name: settings for name, settings in extensions.items() if name != TASKS_EXTENSION}
+            capabilities = structs.replace(self.opening.capabilities, extensions=others or None)
+            opening = structs.replace(self.opening, capabilities=capabilities)
+            self._without_tasks = opening.introduction(self.peer.version, self._level)
+        return self._without_tasks
 
     # -- asking
 
@@ -306,7 +326,7 @@ class Conversation:
             link = self.live()
         if opened is None:
             raise NotConnected("the conversation is not open yet")
-        stamp, meta, progress = opened.introduction.stamp, how.meta, how.on_progress
+        stamp, meta, progress = self._introduction(opened, tasks=how.tasks).stamp, how.meta, how.on_progress
         if progress is None:
             return link.start(method, stamp(params, None, meta), None, how.timeout, how.limit)
         told = _progress_told(progress, link.scope)

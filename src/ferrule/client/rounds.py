@@ -7,17 +7,18 @@ from msgspec import Raw
 
 from ferrule.errors import InvalidAnswer
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
+from ferrule.schema.tasks import TASK
 
 _read_round = msgspec.json.Decoder(InputRequired).decode
 
 
 def input_required(raw: Raw) -> InputRequired | None:
-    """Give what a result asks for, None when it is complete; raises InvalidAnswer for one that is neither."""
+    """Give what a result asks for, None when it is complete or a task; raises InvalidAnswer for one that is neither."""
     try:
         asked = _read_round(raw)
     except msgspec.DecodeError as reason:
         raise InvalidAnswer(f"the server's request for input is malformed: {reason}") from None
-    if asked.result_type in (None, COMPLETE):
+    if asked.result_type in (None, COMPLETE, TASK):
         return None
     if asked.result_type != INPUT_REQUIRED:
         raise InvalidAnswer(f"the server answered with an unknown kind of result: {asked.result_type!r}")

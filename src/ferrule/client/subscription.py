@@ -108,6 +108,8 @@ class Listening:
         self.streams: dict[str, list[Changes]] = {}
         self.uris: Counter[str] = Counter()
         self.kinds: set[str] = set()
+        self.tasks: set[str] = set()
+        self._listened: frozenset[str] = frozenset()
         self._lock = asyncio.Lock()
         self._listen: Awaited | None = None
         self._opening: dict[Id, asyncio.Future[AcknowledgedParams]] = {}
@@ -153,6 +155,22 @@ class Listening:
                 self.kinds -= fresh
                 raise
 
+    async def want_task(self, task_id: str) -> None:
+        """Hear of a task; in the handshake era servers tell unasked."""
+        self.tasks.add(task_id)
+        async with self._lock:
+            # Whoever was first has asked for all that wait behind it.
+            if self._conversation().stateless and task_id not in self._listened:
+                await self._relisten()
+
+    async def unwant_task(self, task_id: str) -> None:
+        """Hear of a task no more."""
+        self.tasks.discard(task_id)
+        async with self._lock:
+            # A task that has ended tells nothing more: the subscription is given up with the last of them.
+            if self._listened and not self.tasks and not self._conversation().over:
+                await self._relisten()
+
     async def _say(self, method: str, uri: str) -> None:
         conversation = self._conversation()
         if conversation.stateless:
@@ -163,12 +181,15 @@ class Listening:
     async def _relisten(self) -> None:
         """Open one subscription for everything wanted; the one before ends when this one is acknowledged."""
         conversation = self._conversation()
-        if not (self.uris or self.kinds):
+        self._listened = frozenset(self.tasks)
+        if not (self.uris or self.kinds or self.tasks):
             self._replace(None)
             return
         wanted: dict[str, Any] = {FLAGS[kind]: True for kind in sorted(self.kinds)}
         if self.uris:
             wanted["resourceSubscriptions"] = sorted(self.uris)
+        if self.tasks:
+            wanted["taskIds"] = sorted(self.tasks)
         acknowledged: asyncio.Future[AcknowledgedParams] = asyncio.get_running_loop().create_future()
         listen = conversation.listen(wanted, lambda identity: self._opening.update({identity: acknowledged}))
         listen.waiter.add_done_callback(self._over)
@@ -229,6 +250,8 @@ class Listening:
         """End every stream: nothing more will come."""
         self.uris.clear()
         self.kinds.clear()
+        self.tasks.clear()
+        self._listened = frozenset()
         for streams in self.streams.values():
             for stream in streams:
                 stream.tell(None)
