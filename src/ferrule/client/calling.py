@@ -113,7 +113,7 @@ class Calling(Fetching):
 
     async def ask_about_task(self, method: str, params: dict[str, Any], how: Asking | None = None) -> Raw:
         """Send a request about a task."""
-        return await self._talk().ask(method, params, how or self._plain(None))
+        return await self._talk().ask(method, params, structs.replace(how or self._plain(None), tasks=True))
 
     # -- calls
 
@@ -135,7 +135,8 @@ class Calling(Fetching):
     def _give_up(self, task_id: str) -> None:
         """Cancel a task nobody else knows of, without waiting for the answer."""
         with suppress(CallFailed):
-            self._talk().start("tasks/cancel", {"taskId": task_id}, Asking()).waiter.add_done_callback(_seen)
+            how = Asking(tasks=True)
+            self._talk().start("tasks/cancel", {"taskId": task_id}, how).waiter.add_done_callback(_seen)
 
     async def _begin(self, name: str, arguments: Mapping[str, Any], how: Asking, choice: TaskChoice) -> Task:
         conversation, params = self._talk(), {"name": name, "arguments": arguments}
@@ -145,7 +146,7 @@ class Calling(Fetching):
             how = structs.replace(how, tasks=False)
         else:
             self._require_tasks(conversation)
-            how = structs.replace(how, on_progress=relay)
+            how = structs.replace(how, on_progress=relay, tasks=True)
             if not conversation.stateless:
                 ttl = {} if isinstance(choice, bool | str) else {"ttl": int(choice * 1000)}
                 params = {**params, "task": ttl}

@@ -251,7 +251,7 @@ class Client(Calling):
         if not final:
             params = {"name": name, "arguments": arguments or {}}
             raw = await conversation.completed("tools/call", params, how, raw)
-            created = self._created(name, raw, Relay(on_progress)) if conversation.stateless else None
+            created = self._created(name, raw, Relay(on_progress)) if conversation.may_be_tasks else None
             result = self._read("tools/call", raw) if created is None else await self._own_result(created, timeout)
         if result.is_error or name in self._output_checks:
             return self.judged(name, result, raise_on_error)
@@ -359,8 +359,9 @@ class Client(Calling):
         members = dict(params or {})
         meta = members.pop("_meta", None)
         how = self._how(given(timeout, self.settings.request_timeout), meta=meta)
-        if method == "tools/call":
-            how = structs.replace(how, tasks=False)  # who asks by hand wants the answer
+        if method == "tools/call" or method.startswith("tasks/"):
+            # Who calls by hand wants the answer; who asks about tasks by hand knows them.
+            how = structs.replace(how, tasks=method != "tools/call")
         result = msgspec.json.decode(await self._talk().ask(method, members, how))
         if isinstance(result, dict):
             self._require_complete(method, result.get("resultType"))

@@ -66,8 +66,8 @@ class Asking(Struct, frozen=True):
     limit: float | None = None
     on_progress: Progress | None = None
     meta: dict[str, Any] | None = None
-    tasks: bool = True
-    """Whether the server may answer with a task, where it may at all."""
+    tasks: bool | None = None
+    """Whether this request says that it may be answered with a task; None for what the client says always."""
 
 
 class Allowed(Struct, frozen=True):
@@ -104,7 +104,7 @@ class Conversation:
         self._era = Handshake()
         self._on_change: Callable[[], None] = lambda: None
         self._level = opening.log_level
-        self._without_tasks: Introduction | None = None
+        self._introductions: dict[bool, Introduction] = {}
 
     # -- opening and closing
 
@@ -246,20 +246,27 @@ class Conversation:
         assert self.peer is not None
         introduction = self.opening.introduction(self.peer.version, level)
         self.opened = structs.replace(self.opened, introduction=introduction)
-        self._level, self._without_tasks = level, None
+        self._level = level
+        self._introductions.clear()
 
-    def _introduction(self, opened: Opened, *, tasks: bool) -> Introduction:
-        """Give how a request says who sends it; each says for itself whether it may be answered with a task."""
+    def _introduction(self, opened: Opened, tasks: bool | None) -> Introduction:
+        """Give how a request says who sends it; one may say for itself whether it can be answered with a task."""
         extensions = self.opening.capabilities.extensions or {}
-        if tasks or not opened.stateless or TASKS_EXTENSION not in extensions:
+        if tasks is None or not opened.stateless or tasks is (TASKS_EXTENSION in extensions):
             return opened.introduction
-        if self._without_tasks is None:
+        if tasks not in self._introductions:
             assert self.peer is not None
             others = {name: settings for name, settings in extensions.items() if name != TASKS_EXTENSION}
-            capabilities = structs.replace(self.opening.capabilities, extensions=others or None)
+            declared = {**others, TASKS_EXTENSION: {}} if tasks else others
+            capabilities = structs.replace(self.opening.capabilities, extensions=declared or None)
             opening = structs.replace(self.opening, capabilities=capabilities)
-            self._without_tasks = opening.introduction(self.peer.version, self._level)
-        return self._without_tasks
+            self._introductions[tasks] = opening.introduction(self.peer.version, self._level)
+        return self._introductions[tasks]
+
+    @property
+    def may_be_tasks(self) -> bool:
+        """Whether any call may be answered with a task."""
+        return self.stateless and TASKS_EXTENSION in (self.opening.capabilities.extensions or ())
 
     # -- asking
 
@@ -326,7 +333,7 @@ class Conversation:
             link = self.live()
         if opened is None:
             raise NotConnected("the conversation is not open yet")
-        stamp, meta, progress = self._introduction(opened, tasks=how.tasks).stamp, how.meta, how.on_progress
+        stamp, meta, progress = self._introduction(opened, how.tasks).stamp, how.meta, how.on_progress
         if progress is None:
             return link.start(method, stamp(params, None, meta), None, how.timeout, how.limit)
         told = _progress_told(progress, link.scope)
@@ -348,7 +355,7 @@ class Conversation:
         """Open a subscription; its id is told before it is sent, since the server may acknowledge it at once."""
         link, opened = self.live(), self.opened
         assert opened is not None
-        stamp = opened.introduction.stamp
+        stamp = self._introduction(opened, True if "taskIds" in wanted else None).stamp
 
         def stamped(identity: Id) -> Any:
             begun(identity)

@@ -38,8 +38,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     sampling_tools: bool = False
     sampling_context: bool = False
     extensions: Mapping[str, Any] | None = None
-    tasks: bool = True
-    """Whether a server may answer a call with a task, which is then followed to its end."""
+    tasks: bool = False
+    """Whether a server may answer any call with a task, which is then followed to its end (stateless era)."""
     task_patience: float = 30.0
     """How long a task that is being followed may be out of reach."""
     validate_results: bool = True
@@ -59,9 +59,9 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
             _require("protocol version", self.protocol_version, [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS])
 
     @property
-    def declared_extensions(self) -> dict[str, Any]:
-        """What a server is told of the extensions this client knows."""
-        return {**({TASKS_EXTENSION: {}} if self.tasks else {}), **(self.extensions or {})}
+    def declared_extensions(self) -> Mapping[str, Any] | None:
+        """What a server is told of the extensions this client was told to use."""
+        return {TASKS_EXTENSION: {}, **(self.extensions or {})} if self.tasks else self.extensions
 
     @property
     def http_options(self) -> dict[str, Any]:
