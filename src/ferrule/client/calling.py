@@ -13,7 +13,7 @@ from msgspec import Raw, Struct, structs
 
 from ferrule.client.conversation import Asking, Conversation
 from ferrule.client.fetching import Fetching, given
-from ferrule.client.following import read_state
+from ferrule.client.following import read_state, seen
 from ferrule.client.tasks import Relay, Task, created_task
 from ferrule.errors import (
     CallFailed,
@@ -136,7 +136,7 @@ class Calling(Fetching):
         """Cancel a task nobody else knows of, without waiting for the answer."""
         with suppress(CallFailed):
             how = Asking(tasks=True)
-            self._talk().start("tasks/cancel", {"taskId": task_id}, how).waiter.add_done_callback(_seen)
+            self._talk().start("tasks/cancel", {"taskId": task_id}, how).waiter.add_done_callback(seen)
 
     async def _begin(self, name: str, arguments: Mapping[str, Any], how: Asking, choice: TaskChoice) -> Task:
         conversation, params = self._talk(), {"name": name, "arguments": arguments}
@@ -258,8 +258,3 @@ def _offers_tasks(peer: Peer | None) -> bool:
     if peer is None or not peer.revision.tasks_by_request or not isinstance(peer.capabilities, ServerCapabilities):
         return False
     return server_offers(peer.capabilities, "tasks.requests.tools.call")
-
-
-def _seen(answered: asyncio.Future[Any]) -> None:
-    if not answered.cancelled():
-        answered.exception()

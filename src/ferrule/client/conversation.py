@@ -422,12 +422,13 @@ def _progress_told(progress: Progress, scope: Scope) -> Progress:
     def tell(done: float, total: float | None, message: str | None) -> None:
         value = progress(done, total, message)
         if asyncio.iscoroutine(value):
-            scope.spawn(_contained(value))
+            scope.spawn(contained(value))
 
     return tell
 
 
-async def _contained(work: Coroutine[Any, Any, Any]) -> None:
+async def contained(work: Coroutine[Any, Any, Any]) -> None:
+    """Wait for a progress callback; one that fails harms nobody else."""
     try:
         await work
     except Exception:

@@ -8,12 +8,12 @@ import random
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from ferrule.client.conversation import Asking
+from ferrule.client.conversation import Asking, contained
 from ferrule.errors import (
     CallFailed,
     Declined,
@@ -83,7 +83,7 @@ class Following:
         self._listens: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self._message: str | None = None
-        self._steps = 0
+        self._done: float = 0
 
     async def __aenter__(self) -> Following:
         self._client.followed.setdefault(self._id, []).append(self._news)
@@ -160,6 +160,7 @@ class Following:
             return
         if not self._client.stateless and (self._result is None or self._result.done()):
             self._result = self._client.spawn(self._fetch_result())
+            self._result.add_done_callback(seen)
         for key, request in (state.input_requests or {}).items():
             if key not in self._asked:
                 self._asked[key] = self._client.spawn(self._answer(key, request))
@@ -171,19 +172,24 @@ class Following:
 
     def _tell(self, state: TaskState) -> None:
         """Tell of progress from how the task stands, unless it is told of apart."""
-        told = (state.meta or {}).get(PROGRESS_KEY)
-        if self._relay.heard or self._relay.target is None:
+        target, message = self._relay.target, state.status_message
+        if self._relay.heard or target is None or state.ended:
             return
+        told = (state.meta or {}).get(PROGRESS_KEY)
         if isinstance(told, dict) and isinstance(told.get("progress"), int | float):
             done, total = told["progress"], told.get("total")
-        elif state.status_message is not None and not state.ended:
-            done, total = self._steps + 1, None
         else:
+            done, total = self._done + (message != self._message), None
+        if done <= self._done:
             return
-        if (done, state.status_message) == (self._steps, self._message) or state.status_message == self._message:
+        self._done, self._message = done, message
+        try:
+            value = target(done, total, message)
+        except Exception:
+            logger.exception("a progress callback failed")
             return
-        self._steps, self._message = done, state.status_message
-        self._relay.target(done, total, state.status_message)
+        if asyncio.iscoroutine(value):
+            self._client.spawn(contained(value))
 
     async def _answer(self, key: str, request: InputRequest) -> None:
         """Answer one question of the task, once."""
@@ -224,6 +230,12 @@ class Following:
         return await self._client.ask_about_task("tasks/result", {"taskId": self._id})
 
 
+def seen(ended: asyncio.Future[Any]) -> None:
+    """Take note of how something ended that nobody may wait for any more."""
+    if not ended.cancelled():
+        ended.exception()
+
+
 def read_state(raw: Raw) -> TaskState:
     """Read how a task stands."""
     try:
@@ -231,7 +243,3 @@ def read_state(raw: Raw) -> TaskState:
     except (msgspec.DecodeError, RecursionError) as reason:
         raise InvalidAnswer(f"the server's answer to tasks/get is malformed: {reason}") from None
     return state
-
-
-Waiting = dict[str, list[asyncio.Event]]
-"""Who waits for news of which task."""

@@ -111,7 +111,7 @@ class Context:
         For tools with `task_start="handler"`; does nothing in a call that is a task already or cannot become one.
         """
         if self._call.as_task is not None:
-            await self._call.as_task.begin(message)
+            await self._call.as_task.begin_from_handler(message)
 
     @property
     def lifespan(self) -> Any:

@@ -43,6 +43,7 @@ class TaskCalls:
         if entry.task_start == "handler":
             return await self._begun_by_handler(run, wish)
         await run.begin()
+        run.answered.set_result(None)
         self._tasks.start(run, self._carry(run))
         return _created(run)
 
@@ -52,6 +53,7 @@ class TaskCalls:
         try:
             await asyncio.wait({work, run.begun}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            run.answered.set_result(None)
             if not run.is_begun:
                 self._tasks.stop(run)
         if not run.is_begun:

@@ -67,9 +67,11 @@ class TaskRun:
         self._kept: StoredTask | None = None
         self._lock = asyncio.Lock()
         self._told_at = 0.0
+        self._late: asyncio.TimerHandle | None = None
         self._watchers: list[asyncio.Future[None]] = []
         self._attending: list[Call] = []
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     # -- how it stands
 
@@ -102,8 +104,12 @@ class TaskRun:
         """Become a task; raises Busy when there is no room for one more."""
         if not self.is_begun:
             self._kept = await self._tasks.keep(self, message)
-            if not self.begun.done():
-                self.begun.set_result(None)
+            self.begun.set_result(None)
+
+    async def begin_from_handler(self, message: str | None) -> None:
+        """Become a task in the midst of a call, and go on when that is answered: its answer is the first to be said."""
+        await self.begin(message)
+        await self.answered
 
     async def change(self, **members: Any) -> bool:
         """Put the task into another state, and tell whoever wants to know; False when it has ended already."""
@@ -123,6 +129,9 @@ class TaskRun:
 
     def _announce(self) -> None:
         self._told_at = self._tasks.loop.time()
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
         self._wake()
         if self.kept.ended:
             self._tasks.ended(self)
@@ -153,18 +162,19 @@ class TaskRun:
         """Keep what the work came to; a task that was cancelled meanwhile stays so."""
         if not isinstance(outcome, Refusal):
             try:
-                await self._complete(outcome)
+                written = _write(structs.replace(outcome, result_type=COMPLETE))
+            except Exception as failure:  # a result may hold anything
+                outcome = internal(f"writing the result of the tool {self.kept.tool}", failure)
+            else:
+                await self._complete(outcome, written)
                 return
-            except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as failure:
-                outcome = internal(f"writing the result of the task {self.id}", failure)
         refusal = self.call.peer.revision.trim(outcome)
         error = TaskError(code=self.call.era.code(refusal), message=refusal.message, data=refusal.data)
         message = refusal.message[:LONGEST_MESSAGE]
         await self.change(status="failed", status_message=message, error=error, input_requests={})
 
-    async def _complete(self, result: Any) -> None:
-        is_error = bool(getattr(result, "is_error", False))
-        written = _write(structs.replace(result, result_type=COMPLETE))
+    async def _complete(self, result: Any, written: bytes) -> None:
+        is_error = bool(result.is_error)
         message = result.text[:LONGEST_MESSAGE] if is_error else None
         await self.change(
             status="completed", status_message=message, result=written, is_error=is_error, input_requests={}
@@ -190,14 +200,22 @@ class TaskRun:
             return
         words = message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}")
         members = {"progress": (progress, total), "status_message": words[:LONGEST_MESSAGE]}
-        if self._tasks.loop.time() - self._told_at >= TELL_EVERY:
-            await self.change(**members)
-        elif not self.kept.ended:
-            self._kept = structs.replace(self.kept, **members)
+        await self._noted(members)
         token = None if self.call.meta is None else self.call.meta.progress_token
         if token is not None and self._tasks.may_tell_progress(self.call):
             params = {"progressToken": token, "progress": progress, "total": total, "message": message}
             self._tell(PROGRESS, {name: value for name, value in params.items() if value is not None})
+
+    async def _noted(self, members: dict[str, Any]) -> None:
+        """Write progress down: at once, then once in a while, the last never lost."""
+        loop = self._tasks.loop
+        wait = self._told_at + TELL_EVERY - loop.time()
+        if wait <= 0:
+            await self.change(**members)
+        elif not self.kept.ended:
+            self._kept = structs.replace(self.kept, **members)
+            if self._late is None:
+                self._late = loop.call_later(wait, lambda: self._tasks.scope.spawn(self.change()))
 
     def log(self, params: dict[str, Any]) -> None:
         """Send a log message, where tasks have them."""
