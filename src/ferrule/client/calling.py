@@ -228,12 +228,14 @@ class Calling(Fetching):
         """Whether this client was closed by its own will."""
         return self._conversation is not None and self._conversation.closing
 
-    async def watch_task(self, task_id: str) -> None:
-        """Hear of a task's changes, if the server tells of them; in the handshake era servers tell unasked."""
+    async def watch_task(self, task_id: str) -> bool:
+        """Hear of a task's changes, and tell whether the server tells of them; of the first kind it does unasked."""
         try:
             await self._listening.want_task(task_id)
         except (PeerError, CallFailed) as error:
             logger.debug("the server does not tell of the task %s: %s", task_id, error)
+            return False
+        return True
 
     async def unwatch_task(self, task_id: str) -> None:
         """Hear of a task's changes no more."""

@@ -167,8 +167,8 @@ class Following:
 
     async def _listen(self) -> None:
         """Hear of the task's changes, and look once more then: it may have changed meanwhile."""
-        await self._client.watch_task(self._id)
-        self._news.set()
+        if await self._client.watch_task(self._id):
+            self._news.set()
 
     def _tell(self, state: TaskState) -> None:
         """Tell of progress from how the task stands, unless it is told of apart."""

@@ -161,7 +161,11 @@ class Listening:
         async with self._lock:
             # Whoever was first has asked for all that wait behind it.
             if self._conversation().stateless and task_id not in self._listened:
-                await self._relisten()
+                try:
+                    await self._relisten()
+                except BaseException:
+                    self.tasks.discard(task_id)
+                    raise
 
     async def unwant_task(self, task_id: str) -> None:
         """Hear of a task no more."""
@@ -181,20 +185,22 @@ class Listening:
     async def _relisten(self) -> None:
         """Open one subscription for everything wanted; the one before ends when this one is acknowledged."""
         conversation = self._conversation()
-        self._listened = frozenset(self.tasks)
+        tasks = frozenset(self.tasks)
         if not (self.uris or self.kinds or self.tasks):
             self._replace(None)
+            self._listened = tasks
             return
         wanted: dict[str, Any] = {FLAGS[kind]: True for kind in sorted(self.kinds)}
         if self.uris:
             wanted["resourceSubscriptions"] = sorted(self.uris)
-        if self.tasks:
-            wanted["taskIds"] = sorted(self.tasks)
+        if tasks:
+            wanted["taskIds"] = sorted(tasks)
         acknowledged: asyncio.Future[AcknowledgedParams] = asyncio.get_running_loop().create_future()
         listen = conversation.listen(wanted, lambda identity: self._opening.update({identity: acknowledged}))
         listen.waiter.add_done_callback(self._over)
         try:
             _compare(wanted, await _first(listen, acknowledged))
+            self._listened = tasks
         finally:
             del self._opening[listen.id]
             if self._listen is not listen:

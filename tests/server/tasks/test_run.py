@@ -173,7 +173,7 @@ class TestAsking:
         @app.tool(task="optional")
         async def several(ctx: Context) -> str:
             first = await ctx.ask("First?", str)
-            step = await ctx.step("deed", lambda: first.upper())
+            step = await ctx.step("deed", first.upper)
             answer = await ctx.elicit("Second?", int)
             try:
                 await ctx.ask("Third?", str)
