@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ferrule.errors import SetupError
-from ferrule.server.signatures import NOTHING, Signature, read_signature, split_docstring
+from ferrule.server.signatures import NOTHING, Signature, read_signature
 
 if TYPE_CHECKING:
     from somewhere_else import NotThere  # type: ignore[import-not-found]
@@ -221,74 +221,6 @@ def test_a_description_comes_from_the_annotation_before_the_docstring() -> None:
 
     texts = [parameter.description for parameter in read(handler).parameters]
     assert texts == ["a text", "a meta", "optional", "from here"]
-
-
-GOOGLE = """Search the archive.
-
-    It looks everywhere.
-
-    Args:
-        query (str, optional): What to look for:
-            any words.
-        limit: How many.
-        *rest: The rest.
-
-    Returns:
-        The hits.
-
-    Examples:
-        search("x")
-    """
-NUMPY = """Search the archive.
-
-    It looks everywhere.
-
-    Parameters
-    ----------
-    query : str, optional
-        What to look for:
-        any words.
-    limit : int
-        How many.
-
-    Returns
-    -------
-    list
-        The hits.
-    """
-SPHINX = """Search the archive.
-
-    It looks everywhere.
-
-    :param str query: What to look for:
-        any words.
-    :param limit: How many.
-    :type limit: int
-    :returns: The hits.
-    :raises ValueError: never
-    """
-
-
-@pytest.mark.parametrize("docstring", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
-def test_every_docstring_style_gives_prose_and_parameter_texts(docstring: str) -> None:
-    prose, texts = split_docstring(docstring)
-    assert prose is not None
-    assert prose.startswith("Search the archive.\n\nIt looks everywhere.")
-    assert "limit" not in prose
-    assert "The hits" not in prose
-    assert (texts["query"], texts["limit"]) == ("What to look for: any words.", "How many.")
-
-
-def test_what_is_no_known_section_stays_in_the_prose() -> None:
-    prose, texts = split_docstring("Note: this is odd.\n\nExample:\n    f(1)\n\nUse at 10:30.")
-    assert prose == "Note: this is odd.\n\nExample:\n    f(1)\n\nUse at 10:30."
-    assert texts == {}
-    assert split_docstring(None) == (None, {})
-    assert split_docstring("\n    Args:\n        a: only this\n    ") == (None, {"a": "only this"})
-
-
-def test_two_numpy_parameters_may_share_a_text() -> None:
-    assert split_docstring("Parameters\n----------\nx, y : int\n    A place.")[1] == {"x": "A place.", "y": "A place."}
 
 
 def test_pydantic_fields_are_refused_rather_than_ignored() -> None:
