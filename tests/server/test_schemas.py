@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from ferrule.errors import SetupError
-from ferrule.server.schemas import decode_hook, encode_hook, schema_of, wrapped_schema
+from ferrule.server.schemas import schema_of, wrapped_schema
+from ferrule.server.types.known import decode_hook, encode_hook
 
 T = TypeVar("T")
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from ferrule.errors import FerruleError, SetupError
 from ferrule.validation.graph import SchemaGraph, descend, refuse_unbounded
@@ -83,6 +84,14 @@ class InvalidOutput(_Invalid):
     def __init__(self, name: str, violations: Sequence[Violation]) -> None:
         super().__init__(f"{name} returned a value that does not fit its output schema:", violations)
         self.name = name
+
+
+class Unfit(ValueError):
+    """A value that its type refuses, with everything that is wrong with it; paths begin at the value."""
+
+    def __init__(self, violations: Sequence[Violation]) -> None:
+        self.violations = tuple(violations)
+        super().__init__("; ".join(f"{found.path}: {found.message}".removeprefix(": ") for found in violations))
 
 
 class Checker:
@@ -217,6 +226,14 @@ def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[
         steps.append(name or int(index))
     rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if message.startswith(beginning)), "value")
     return Violation(pointer(steps), excerpt(value), rule, _short(message))
+
+
+def refusals(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> list[Violation]:
+    """List all that a type has against the `value` at `start`."""
+    place = refused_by_type(error, value, start)
+    if not isinstance(error.__cause__, Unfit):
+        return [place]
+    return [structs.replace(found, path=place.path + found.path) for found in error.__cause__.violations]
 
 
 def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:
