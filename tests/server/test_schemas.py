@@ -260,7 +260,7 @@ def test_pydantic_models_are_described_read_and_written() -> None:
     value = decode_hook(outer, {"inner": {"day": "2026-07-28"}, "n": 1})
     assert value.inner.day == datetime.date(2026, 7, 28)
     assert encode_hook(value) == {"inner": {"day": "2026-07-28"}, "n": 1}
-    with pytest.raises(ValueError, match=r"^inner/day: .*; n: Input should be greater") as caught:
+    with pytest.raises(ValueError, match=r"^/inner/day: .*; /n: Input should be greater") as caught:
         decode_hook(outer, {"inner": {"day": "x"}, "n": 0})
     assert "http" not in str(caught.value)
 

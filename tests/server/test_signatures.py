@@ -223,14 +223,26 @@ def test_a_description_comes_from_the_annotation_before_the_docstring() -> None:
     assert texts == ["a text", "a meta", "optional", "from here"]
 
 
-def test_pydantic_fields_are_refused_rather_than_ignored() -> None:
+def test_what_a_pydantic_field_says_of_a_parameter_is_read() -> None:
     pydantic = pytest.importorskip("pydantic")
-    field = pydantic.Field(ge=1)
+    default, named, made = pydantic.Field(5, ge=1), pydantic.Field(alias="theB"), pydantic.Field(default_factory=list)
+    text = pydantic.Field(description="a text")
 
-    def in_annotation(a: int) -> None: ...
-    def as_default(a: int = field) -> None: ...
+    def handler(a: int = default, b: int = named, c: list[int] = made, d: Annotated[int, text] = 7) -> None: ...
 
-    in_annotation.__annotations__["a"] = Annotated[int, field]
-    for fn in (in_annotation, as_default):
-        with pytest.raises(SetupError, match=r"parameter 'a' uses pydantic\.Field"):
-            read(fn)
+    handler.__annotations__["d"] = Annotated[int, text]
+    a, b, c, d = read(handler).parameters
+    assert (a.key, a.default, a.required) == ("a", 5, False)
+    assert (b.key, b.name, b.required) == ("theB", "b", True)
+    assert (c.required, c.made_default(), c.made_default() is c.made_default()) == (False, [], False)
+    assert (d.default, d.description) == (7, "a text")
+
+
+def test_a_default_inside_annotated_counts_unless_there_is_a_plain_one() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    field = pydantic.Field(default=3)
+
+    def handler(a: Any, b: Any = 4) -> None: ...
+
+    handler.__annotations__.update(a=Annotated[int, field], b=Annotated[int, field])
+    assert [parameter.default for parameter in read(handler).parameters] == [3, 4]

@@ -42,7 +42,21 @@ _FORMATS: dict[str, Any] = {
     "uuid": uuid.UUID,
     "decimal": decimal.Decimal,
 }
-_MSGSPEC_RULES = {"Expected `": "type", "Object missing": "required", "Object contains": "additionalProperties"}
+_MSGSPEC_RULES = {
+    r"Expected `\w+` >= ": "minimum",
+    r"Expected `\w+` > ": "exclusiveMinimum",
+    r"Expected `\w+` <= ": "maximum",
+    r"Expected `\w+` < ": "exclusiveMaximum",
+    r"Expected `\w+` that's a multiple": "multipleOf",
+    r"Expected `\w+` matching": "pattern",
+    r"Expected `str` of length >=": "minLength",
+    r"Expected `str` of length <=": "maxLength",
+    r"Expected `\w+` that fits": "value",
+    r"Expected `": "type",
+    r"Object missing": "required",
+    r"Object contains": "additionalProperties",
+}
+"""How msgspec says that a rule is broken, in the words of JSON Schema."""
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -224,7 +238,7 @@ def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[
             break
         value = inner
         steps.append(name or int(index))
-    rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if message.startswith(beginning)), "value")
+    rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if re.match(beginning, message)), "value")
     return Violation(pointer(steps), excerpt(value), rule, _short(message))
 
 

@@ -150,8 +150,8 @@ def _pattern(given: Any) -> str:
 
 
 def _can_hold(type_: Any, rule: str) -> bool:
-    class_ = get_origin(type_) or type_
-    if not isinstance(class_, type) or isinstance(class_, Form):
+    class_ = type_.made if isinstance(type_, Form) else get_origin(type_) or type_
+    if not isinstance(class_, type):
         return False
     if rule == "pattern":
         return issubclass(class_, str)

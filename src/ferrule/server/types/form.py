@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Protocol, Union
+from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin
 
 Schema = dict[str, Any]
 Mode = Literal["validation", "serialization"]
@@ -35,16 +35,17 @@ class Form(type):
     read: Read
     describe: Describe
     keys: frozenset[str]
+    made: type
 
     def __instancecheck__(cls, value: object) -> bool:
         # msgspec asks whether what was read is of the type; what `read` gives is, whatever its class.
         return True
 
 
-def form(name: str, read: Read, describe: Describe, keys: Iterable[str] = ()) -> Form:
-    """Make a stand-in; `keys` are the members an object of it has."""
-    members = {"read": staticmethod(read), "describe": staticmethod(describe), "keys": frozenset(keys)}
-    return Form(name, (), members)
+def form(name: str, read: Read, describe: Describe, *, keys: Iterable[str] = (), made: type = object) -> Form:
+    """Make a stand-in; `keys` are the members its JSON has, `made` is the class of its values, where there is one."""
+    members = {"read": staticmethod(read), "describe": staticmethod(describe)}
+    return Form(name, (), {**members, "keys": frozenset(keys), "made": made})
 
 
 def choices(values: Iterable[Any]) -> Schema:
@@ -65,6 +66,8 @@ def shown(type_: Any) -> str:
     """Name a type as a person would write it."""
     if isinstance(type_, type) and not hasattr(type_, "__args__"):
         return type_.__qualname__
+    if get_origin(type_) is Annotated:
+        return f"Annotated[{shown(get_args(type_)[0])}, ...]"
     text = str(type_)
     for prefix in ("typing.", "builtins.", "collections.abc."):
         text = text.replace(prefix, "")

@@ -85,8 +85,8 @@ def known_class(type_: Any) -> Known | None:
     class_ = get_origin(type_) or type_
     if not isinstance(class_, type):
         return None
-    if class_ in _CONTAINERS:
-        return _CONTAINERS[class_](get_args(type_))
+    if class_ in CONTAINERS:
+        return CONTAINERS[class_](get_args(type_))
     if pydantic_types.is_model(class_):
         describe = functools.partial(pydantic_types.describe_model, type_)
         return Known(pydantic_types.model_reader(type_), describe)
@@ -151,7 +151,7 @@ def _defaulting(args: tuple[Any, ...]) -> Known:
     return _container(_map(args), lambda value: collections.defaultdict(factory, value))
 
 
-_CONTAINERS: dict[type, Callable[[tuple[Any, ...]], Known]] = {
+CONTAINERS: dict[type, Callable[[tuple[Any, ...]], Known]] = {
     collections.deque: _deque,
     collections.OrderedDict: _ordered,
     collections.Counter: _counter,

@@ -64,12 +64,15 @@ def speaks_pydantic(metadata: Any) -> bool:
 
 def pydantic_form(type_: Any) -> Form:
     """Give a stand-in for any type that pydantic reads."""
-    return form(shown(type_), model_reader(type_), lambda writer: describe_model(type_, writer), _keys(type_))
+    return form(shown(type_), model_reader(type_), lambda writer: describe_model(type_, writer), keys=_keys(type_))
 
 
 def _adapter(type_: Any) -> Any:
     try:
-        return sys.modules["pydantic"].TypeAdapter(type_)
+        adapter = sys.modules["pydantic"].TypeAdapter(type_)
+        # A class whose annotations cannot be resolved yet says so when it is first looked into.
+        adapter.core_schema["type"]
+        return adapter
     except Exception as error:
         # Whatever pydantic finds wrong with a type, of its own classes or another's code.
         raise TypeError(f"pydantic cannot read it: {str(error).partition(chr(10))[0]}") from error

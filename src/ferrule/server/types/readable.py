@@ -15,7 +15,7 @@ from msgspec import structs
 from ferrule.server.types import pydantic_types
 from ferrule.server.types.constraints import constrained, read_metadata
 from ferrule.server.types.form import Form, either, form, shown
-from ferrule.server.types.known import convert, written_otherwise
+from ferrule.server.types.known import CONTAINERS, convert, written_otherwise
 from ferrule.server.types.records import Mirror, RecordField, record_fields
 from ferrule.server.types.unions import choice_of, union_of
 
@@ -134,9 +134,9 @@ class _Rewriting:
             self._aliases[type_].used = True
             return self._aliases[type_].form
         origin = get_origin(type_) or type_
-        names = vars(sys.modules.get(origin.__module__, types.ModuleType("")))
+        names = {origin.__name__: origin, **vars(sys.modules.get(origin.__module__, types))}
         holder = types.SimpleNamespace(__annotations__={"it": origin.__value__})
-        value = typing.get_type_hints(holder, dict(names), include_extras=True)["it"]
+        value = typing.get_type_hints(holder, names, include_extras=True)["it"]
         if arguments := get_args(type_):
             value = value[arguments]
         alias = self._aliases[type_] = _Alias(type_)
@@ -158,6 +158,10 @@ class _Rewriting:
         made = [self.rewrite(part) if _is_type(part) else part for part in arguments]
         if origin is collections.abc.Iterable:
             return list[made[0]]  # type: ignore[valid-type]
+        if origin in CONTAINERS:
+            # msgspec tells a schema only the class, and not what is in it.
+            known = CONTAINERS[origin](tuple(made))
+            return form(shown(type_), known.read, known.describe, made=origin)
         if all(one is other for one, other in zip(made, arguments, strict=True)):
             return type_
         return origin[tuple(made)]

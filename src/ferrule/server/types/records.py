@@ -204,8 +204,8 @@ class Mirror:
         return members
 
     def describe(self, writer: Writer) -> Schema:
-        """Describe the class as msgspec would if it could read the fields."""
-        return writer.define(self.type, lambda: writer.node(self._node()))
+        """Describe the class as if msgspec could read its fields."""
+        return writer.node(self._node())
 
     def _node(self) -> Any:
         fields = tuple(

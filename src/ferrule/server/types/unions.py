@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Sequence
 from types import NoneType
 from typing import Any
@@ -13,6 +14,9 @@ from msgspec import inspect as mi
 from ferrule.server.types.form import Form, Schema, Writer, choices, either, form, shown
 from ferrule.server.types.known import convert, encode_hook
 from ferrule.server.types.pydantic_types import is_model
+
+_PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
+"""Where msgspec says something is wrong: at the end, where only the place of the whole union belongs."""
 
 
 def union_of(members: Sequence[Any]) -> Any:
@@ -46,7 +50,7 @@ def _alternatives(members: Sequence[Any]) -> Form:
             try:
                 made = convert(value, group)
             except msgspec.ValidationError as error:
-                reasons.append(str(error))
+                reasons.append(_PLACE.sub(r" at \1", str(error)))
                 continue
             if not isinstance(value, dict):
                 return made
