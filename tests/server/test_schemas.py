@@ -239,17 +239,6 @@ def test_a_result_is_always_an_object(type_: Any, wraps: bool) -> None:
         assert schema["required"] == ["result"]
 
 
-def test_paths_are_read_and_written() -> None:
-    assert decode_hook(pathlib.Path, "a/b") == pathlib.Path("a/b")
-    assert encode_hook(pathlib.Path("a/b")) == "a/b"
-    with pytest.raises(ValueError, match="path"):
-        decode_hook(pathlib.Path, 5)
-    with pytest.raises(NotImplementedError):
-        decode_hook(complex, 5)
-    with pytest.raises(NotImplementedError):
-        encode_hook(5j)
-
-
 def test_pydantic_models_are_described_read_and_written() -> None:
     pydantic = pytest.importorskip("pydantic")
     inner = pydantic.create_model("Inner", day=(datetime.date, ...))

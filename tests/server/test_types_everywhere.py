@@ -13,9 +13,6 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-pytest.importorskip("pydantic")
-pytest.importorskip("attrs")
-
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from typed_tools import ANY, TYPES, Sample, make_app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import inspect
 import re
@@ -183,7 +184,7 @@ class _Writer:
     def node(self, node: Any) -> Schema:
         plain = _PLAIN.get(type(node))
         if plain is not None:
-            return dict(plain)
+            return copy.deepcopy(plain)
         return _WRITERS[type(node)](self, node)
 
     def metadata(self, node: mi.Metadata) -> Schema:
@@ -206,8 +207,10 @@ class _Writer:
         return {**choices(member.value for member in node.cls), **_class_text(node.cls)}
 
     def union(self, node: mi.UnionType) -> Schema:
-        choices = [self.node(member) for member in node.types]
-        return {} if {} in choices else {"anyOf": choices}
+        members = [self.node(member) for member in node.types]
+        # A member that is itself a choice adds its own: a choice of choices is one choice.
+        listed = [one for member in members for one in (member["anyOf"] if member.keys() == {"anyOf"} else [member])]
+        return {} if {} in listed else {"anyOf": listed}
 
     def list(self, node: mi.ListType | mi.VarTupleType) -> Schema:
         return {"type": "array", "items": self.node(node.item_type), **_rules(node, _LIST_RULES)}

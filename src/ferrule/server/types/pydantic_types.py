@@ -145,7 +145,7 @@ def _violation(problem: dict[str, Any], value: Any) -> Violation:
             steps.append(step)
             value = value[step]
     said = str(problem["type"])
-    rule = _RULES.get(said, "type" if said.endswith(("_type", "_parsing")) else "value")
+    rule = _RULES.get(said, "type" if said.endswith("_type") else "format" if said.endswith("_parsing") else "value")
     if rule == "required":
         return Violation(pointer(steps), excerpt(value), rule, f'"{problem["loc"][-1]}" is a required property')
     return Violation(pointer(steps), excerpt(value), rule, problem["msg"])

@@ -171,7 +171,7 @@ class Mirror:
         members = self._members(value)
         given: dict[str, Any] = {}
         problems: list[Violation] = []
-        for place, field in enumerate(self.fields):
+        for place, field in enumerate(self.fields, start=int(self._tag_field is not None)):
             step = place if self._is_array else field.key
             if field.key in members:
                 try:
