@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import msgspec
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from typed_tools import ANY, TYPES, Sample, make_app
+from typed_tools import ANY, TYPES, Sample, echo, make_app
 
 from ferrule import Client
+from ferrule.server.binding import InvalidArguments, bind
 from ferrule.testing import ERAS
 
 PROGRAM = str(Path(__file__).resolve().parent / "typed_tools.py")
@@ -78,3 +80,22 @@ def test_a_type_is_described_as_it_is_read_and_written(name: str, listed: dict[s
     back = row.sent if row.back is ANY else row.back
     takes = jsonschema_rs.Draft202012Validator(tool.output_schema)
     assert takes.is_valid(back) or takes.is_valid({"result": back})
+
+
+WRONG = (5, "§", {"§": 1}, [["§"]], True, None)
+TAKE_ALL = {"recursive_alias"}
+LAX = {"validated": [True]}
+"""What pydantic reads otherwise than its schema says."""
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_what_a_schema_refuses_the_type_refuses_with_its_place(name: str, listed: dict[str, Any]) -> None:
+    tool = listed[f"echo_{name}"]
+    accepts = jsonschema_rs.Draft202012Validator(tool.input_schema).is_valid
+    refused = [value for value in WRONG if not accepts({"value": value}) and value not in LAX.get(name, ())]
+    assert refused or name in TAKE_ALL
+    read = bind(echo(TYPES[name])).invoke
+    for value in refused:
+        with pytest.raises(InvalidArguments) as caught:
+            read(msgspec.json.encode({"value": value}))
+        assert caught.value.violations[0].path.startswith("/value")

@@ -69,11 +69,12 @@ class TypedReader:
         if not self._is_compiled:
             self._checker, self._is_compiled = own_schema(self.schema), True
         listed = self._checker.listed(arguments, size) if self._checker is not None else None
-        # A class that says for itself all that is wrong knows better than a schema what it takes.
-        told = {name for name, reason in refused.items() if _says_all(reason)}
-        found = [violation for violation in listed or () if violation.parameter in refused.keys() - told]
-        told = {violation.parameter for violation in found if violation.parameter is not None}
-        return found + _in_own_words({name: reason for name, reason in refused.items() if name not in told}, arguments)
+        # pydantic says for itself all that is wrong, and knows better than a schema what it takes.
+        doubtful = {name for name, reason in refused.items() if not _says_all(reason)}
+        found = [violation for violation in listed or () if violation.parameter in doubtful]
+        told = [violation.path for violation in found]
+        own = _in_own_words(refused, arguments)
+        return found + [violation for violation in own if not any(_is_about(violation.path, path) for path in told)]
 
 
 class SchemaReader:
@@ -177,8 +178,14 @@ def _convert_each(
 
 
 def _says_all(reason: Exception) -> bool:
-    """Tell whether the type of the whole argument listed what is wrong; where a part did, other parts were not read."""
-    return isinstance(reason.__cause__, Unfit) and " - at `" not in str(reason)
+    """Tell whether the type of the whole argument listed all; where a part did so, other parts were not read."""
+    cause = reason.__cause__
+    return isinstance(cause, Unfit) and cause.is_complete and " - at `" not in str(reason)
+
+
+def _is_about(path: str, other: str) -> bool:
+    """Tell whether one place is the other, or inside it."""
+    return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
 
 
 def _in_own_words(refused: Refused, arguments: dict[str, Any]) -> list[Violation]:

@@ -101,10 +101,11 @@ class InvalidOutput(_Invalid):
 
 
 class Unfit(ValueError):
-    """A value that its type refuses, with everything that is wrong with it; paths begin at the value."""
+    """A value that its type refuses, with what is wrong with it; paths begin at the value."""
 
-    def __init__(self, violations: Sequence[Violation]) -> None:
+    def __init__(self, violations: Sequence[Violation], *, is_complete: bool = False) -> None:
         self.violations = tuple(violations)
+        self.is_complete = is_complete
         super().__init__("; ".join(f"{found.path}: {found.message}".removeprefix(": ") for found in violations))
 
 
@@ -245,7 +246,8 @@ def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[
 def refusals(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> list[Violation]:
     """List all that a type has against the `value` at `start`."""
     place = refused_by_type(error, value, start)
-    if not isinstance(error.__cause__, Unfit):
+    # Under the keys of an object msgspec does not tell which one, so nothing below it can be placed.
+    if not isinstance(error.__cause__, Unfit) or "[...]" in str(error):
         return [place]
     return [structs.replace(found, path=place.path + found.path) for found in error.__cause__.violations]
 

@@ -89,7 +89,8 @@ def model_reader(type_: Any) -> Callable[[Any], Any]:
         except ValueError as error:
             if not hasattr(error, "errors"):
                 raise
-            raise Unfit([_violation(problem, value) for problem in error.errors(include_url=False)]) from None
+            problems = [_violation(problem, value) for problem in error.errors(include_url=False)]
+            raise Unfit(problems, is_complete=True) from None
 
     return read
 
