@@ -92,7 +92,7 @@ def read_signature(
     context = _context_among(annotations, context_type, name)
     probe = _probe(fn)
     parameters = tuple(_parameter(raw, annotations[raw.name], texts, name) for raw in shown if raw.name != context)
-    _refuse_shared_keys(parameters, name)
+    _refuse_equal_keys(parameters, name)
     return Signature(
         fn=fn,
         name=name,
@@ -185,7 +185,7 @@ def _annotated_text(annotation: Any) -> str | None:
     return description_of(getattr(annotation, "__metadata__", ()))
 
 
-def _refuse_shared_keys(parameters: Sequence[Parameter], name: str) -> None:
+def _refuse_equal_keys(parameters: Sequence[Parameter], name: str) -> None:
     keys: dict[str, str] = {}
     for parameter in parameters:
         if (other := keys.setdefault(parameter.key, parameter.name)) != parameter.name:

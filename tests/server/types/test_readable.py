@@ -203,3 +203,11 @@ def test_no_library_of_types_is_imported_by_us() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="`type X = …` is a syntax of Python 3.12")
+def test_a_type_statement_is_an_alias() -> None:
+    module: dict[str, Any] = {"__name__": __name__}
+    exec("type Nest = int | list[Nest]\ntype Two[T] = tuple[T, T]", module)
+    assert read(module["Nest"], [1, [2]]) == [1, [2]]
+    assert read(module["Two"][int], [1, 2]) == (1, 2)
