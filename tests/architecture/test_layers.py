@@ -33,6 +33,7 @@ LATE_IMPORTS = {
     ("protocol/sealing.py", "cryptography"): "only a server that asks in the stateless era needs a cipher",
     ("validation/checking.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
     ("server/serving.py", "uvloop"): "optional: there is none on Windows",
+    ("server/server.py", "ferrule.server.skills"): "only a server with skills needs them",
     ("transports/stdio.py", "ctypes"): "only Python on a C library whose streams must be flushed has it",
     ("cli/main.py", "ferrule.transports.stdio"): "the wire is claimed when it is known that this process serves it",
     ("client/targets.py", "ferrule.transports.http.client.transport"): "only a URL needs HTTP",

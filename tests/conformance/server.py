@@ -10,6 +10,7 @@ import asyncio
 import base64
 import io
 import wave
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -40,6 +41,9 @@ def silence() -> AudioContent:
 def embedded(uri: str, mime_type: str, text: str) -> EmbeddedResource:
     """Put a text resource into a message."""
     return EmbeddedResource(ResourceContents(uri=uri, mime_type=mime_type, text=text))
+
+
+app.skills(Path(__file__).parent / "skills")
 
 
 # -- tools that answer at once; the first listed one must take no arguments

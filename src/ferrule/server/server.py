@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from msgspec import structs
 
@@ -45,6 +45,9 @@ from ferrule.server.telling import Telling
 from ferrule.server.threads import Threads
 from ferrule.server.tools import ToolOptions, Tools
 from ferrule.wire.channel import Origin, Receiver
+
+if TYPE_CHECKING:
+    from ferrule.server.skills import Skills
 
 logger = logging.getLogger("ferrule.server")
 
@@ -177,6 +180,14 @@ class Server(LocalCalls, Telling, Serving):
         """Speak an extension of the protocol: declare it, and answer its methods."""
         self.extensions.join(extension)
         return extension
+
+    def skills(self, *folders: str | os.PathLike[str], **options: Any) -> Skills:
+        """Offer folders of skills, each with a SKILL.md: `app.skills("skills")`; the options are those of `Skills`."""
+        from ferrule.server.skills import Skills
+
+        joined = Skills(*folders, **options)
+        self.extend(joined)
+        return joined
 
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what: something was added."""
