@@ -93,6 +93,8 @@ class Folder:
                 place = f"{uri}/{quote(name, safe=SEGMENT)}"
                 try:
                     file = self._file(path / name, known.get(place))
+                except FileNotFoundError:
+                    continue
                 except (OSError, Malformed) as reason:
                     faults[place] = str(reason)
                     continue
@@ -111,7 +113,7 @@ class Folder:
             yield path, sorted(filter(_shown, names)), subfolders
 
     def _file(self, path: Path, known: File | None) -> File | None:
-        real = path.resolve(strict=True) if path.is_symlink() else path
+        real = _target(path) if path.is_symlink() else path
         if not real.is_relative_to(self.root):
             return None
         status = real.stat(follow_symlinks=False)
@@ -143,6 +145,14 @@ def mime_type(name: str) -> str:
     if name.lower().endswith((".md", ".markdown")):
         return "text/markdown"
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+def _target(path: Path) -> Path:
+    """Give what a link leads to, whether it is there or not."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        raise FileNotFoundError(f"{path} leads to itself") from None
 
 
 def _shown(name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ferrule.validation.scalars import MAX_DEPTH, Flow, Malformed, keep, plain, uncommented
+from ferrule.validation.scalars import MAX_DEPTH, Flow, Malformed, folded, keep, plain, uncommented
 
 MAX_SIZE = 16 * 1024
 """How long front matter may be, in characters."""
@@ -17,14 +17,14 @@ MAX_LINES = 256
 """How many lines a quoted text, a flow list or a flow object may take: each is read anew with every line."""
 
 _HEAD = re.compile(r"\ufeff?---[ \t]*\r?\n(?P<yaml>(?:.*\r?\n)*?)---[ \t]*(?:\r?\n|\Z)")
-_KEY = re.compile(r"""(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'][^#]*?):(?:[ \t]+(?P<rest>.*)|\Z)""")
-_BLOCK = re.compile(r"(?P<style>[|>])(?P<chomp>[+-]?)(?:[ \t]+#.*)?")
+_KEY = re.compile(r"""(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'\[{][^#]*?):(?:[ \t]+(?P<rest>.*)|\Z)""")
+_BLOCK = re.compile(r"(?P<style>[|>])(?P<marks>[+-]?[1-9]?|[1-9][+-])(?:[ \t]+#.*)?")
 
 
 def front_matter(document: str) -> tuple[dict[str, Any], str]:
     """Give the front matter of a document, and the text after it; raises Malformed when there is none to read."""
     found = _HEAD.match(document[: MAX_SIZE + 16])
-    if found is None:
+    if found is None or len(found["yaml"]) > MAX_SIZE:
         raise Malformed(
             f"it does not begin with front matter between two lines `---`, of at most {MAX_SIZE} characters"
         )
@@ -124,20 +124,21 @@ class _Lines:
         block = _BLOCK.fullmatch(rest.rstrip())
         self._at += 1
         if block is not None:
-            return self._text(block["style"], block["chomp"], indent)
+            return self._text(block["style"], block["marks"], indent)
         if rest[0] in "\"'[{":
             return self._flow(rest, indent)
         words = [uncommented(rest)]
         while (more := self._deeper(indent)) is not None:
             words.append(more)
-        return plain(_folded(words))
+        while not words[-1]:
+            words.pop()
+        return plain(folded(words))
 
     def _flow(self, rest: str, indent: int) -> Any:
         words = [rest]
         while True:
-            folded = _folded([uncommented(word) if rest[0] in "[{" else word.strip() for word in words])
             try:
-                return Flow(uncommented(folded)).read()
+                return Flow("\n".join(words)).read()
             except Malformed as reason:
                 more = self._deeper(indent, raw=True) if "not closed" in str(reason) else None
                 if more is None:
@@ -160,7 +161,9 @@ class _Lines:
         self._at += 1
         return text.rstrip() if raw else uncommented(text)
 
-    def _text(self, style: str, chomp: str, indent: int) -> str:
+    def _text(self, style: str, marks: str, indent: int) -> str:
+        """Read a block text; the marks say how much it is indented, and what becomes of the line ends after it."""
+        chomp, digit = marks.strip("123456789"), marks.strip("+-")
         lines: list[str] = []
         while self._at < len(self._lines):
             line = self._lines[self._at]
@@ -169,6 +172,7 @@ class _Lines:
             lines.append(line)
             self._at += 1
         margin = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
+        margin = indent + int(digit) if digit else margin
         lines = [line[margin:] for line in lines]
         ends = len(lines) - next((n for n, line in enumerate(reversed(lines)) if line.strip()), len(lines))
         kept, spare = lines[:ends], len(lines) - ends
@@ -180,20 +184,6 @@ class _Lines:
 
 def _is_item(text: str) -> bool:
     return text == "-" or text.startswith("- ")
-
-
-def _folded(words: list[str]) -> str:
-    """Join lines as YAML does: a line end is a space, an empty line is a line end."""
-    joined = words[0]
-    empty = 0
-    for word in words[1:]:
-        if not word:
-            empty += 1
-            continue
-        joined += "\n" * empty if empty else " "
-        joined += word
-        empty = 0
-    return joined
 
 
 def _folded_block(lines: list[str]) -> str:

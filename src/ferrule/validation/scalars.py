@@ -15,6 +15,8 @@ ESCAPES = dict(zip('0abtnvfre "/\\N_LP', '\0\a\b\t\n\v\f\r\x1b "/\\\x85\xa0\u202
 CODES = {"x": 2, "u": 4, "U": 8}
 SPECIAL = "&*!|>%@`,[]{}#\"'"
 """What a plain word cannot begin with."""
+SIGNS = ",[]{}"
+"""What ends a plain word inside a list or an object."""
 MOST_DIGITS = 300
 MAX_DEPTH = 32
 
@@ -45,21 +47,20 @@ def plain(text: str) -> Any:
 
 def uncommented(text: str) -> str:
     """Leave out the comment at the end of a line, unless it is inside quotes."""
-    quote = ""
+    quote, skip = "", -1
     for place, sign in enumerate(text):
+        if place == skip:
+            continue
         if quote:
-            if sign == quote and not (quote == '"' and _escaped(text, place)):
+            if sign == quote == text[place + 1 : place + 2] == "'" or (sign == "\\" and quote == '"'):
+                skip = place + 1
+            elif sign == quote:
                 quote = ""
         elif sign in "\"'" and (place == 0 or text[place - 1] in " [{,:"):
             quote = sign
         elif sign == "#" and (place == 0 or text[place - 1] in " \t"):
             return text[:place].rstrip()
     return text.rstrip()
-
-
-def _escaped(text: str, place: int) -> bool:
-    before = text[:place]
-    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
 
 
 def _quoted(text: str) -> str:
@@ -82,8 +83,17 @@ class Flow:
         return value
 
     def _space(self) -> None:
-        while self._at < len(self._text) and self._text[self._at] in " \t\n":
-            self._at += 1
+        while self._at < len(self._text):
+            if self._comment():
+                end = self._text.find("\n", self._at)
+                self._at = len(self._text) if end < 0 else end
+            elif self._text[self._at] in " \t\n":
+                self._at += 1
+            else:
+                return
+
+    def _comment(self) -> bool:
+        return self._text[self._at] == "#" and self._text[self._at - 1 : self._at] in (" ", "\t", "\n", "")
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
@@ -107,10 +117,11 @@ class Flow:
         start = self._at
         while self._at < len(self._text):
             sign = self._text[self._at]
-            if ends and (sign in ends or (sign == ":" and self._text[self._at + 1 : self._at + 2] in ("", " ", "\n"))):
+            value = sign == ":" and self._text[self._at + 1 : self._at + 2] in ("", " ", "\n", *ends)
+            if sign in ends or value or self._comment():
                 break
             self._at += 1
-        return " ".join(self._text[start : self._at].split()) if ends else self._text[start : self._at].strip()
+        return " ".join(self._text[start : self._at].split())
 
     def _list(self, depth: int) -> list[Any]:
         self._at += 1
@@ -120,7 +131,8 @@ class Flow:
             if self._peek() == "]":
                 self._at += 1
                 return items
-            items.append(self._value(",]", depth + 1))
+            self._require_more("list")
+            items.append(self._value(SIGNS, depth + 1))
             self._comma("]", "list")
 
     def _object(self, depth: int) -> dict[str, Any]:
@@ -131,12 +143,13 @@ class Flow:
             if self._peek() == "}":
                 self._at += 1
                 return members
-            key = self._value(",}", depth + 1)
+            self._require_more("object")
+            key = self._value(SIGNS, depth + 1)
             self._space()
             value = None
             if self._peek() == ":":
                 self._at += 1
-                value = self._value(",}", depth + 1)
+                value = self._value(SIGNS, depth + 1)
             keep(members, key, value)
             self._comma("}", "object")
 
@@ -145,14 +158,19 @@ class Flow:
         if self._peek() == ",":
             self._at += 1
         elif self._peek() != end:
+            self._require_more(kind)
+            raise Malformed(f"{_quoted(self._text[self._at :])} stands where a comma or the end of a {kind} belongs")
+
+    def _require_more(self, kind: str) -> None:
+        if self._at >= len(self._text):
             raise Malformed(f"a {kind} is not closed: {_quoted(self._text)}")
 
     def _single(self) -> str:
-        found = re.compile(r"'((?:[^']|'')*)'").match(self._text, self._at)
+        found = re.compile(r"'((?:[^']|'')*+)'").match(self._text, self._at)
         if found is None:
             raise Malformed(f"a quote is not closed: {_quoted(self._text[self._at :])}")
         self._at = found.end()
-        return found[1].replace("''", "'")
+        return folded(_lines(found[1])).replace("''", "'")
 
     def _double(self) -> str:
         parts: list[str] = []
@@ -162,12 +180,30 @@ class Flow:
             self._at += 1
             if sign == '"':
                 return "".join(parts)
-            parts.append(self._escape() if sign == "\\" else sign)
+            if sign == "\n":
+                self._line_end(parts)
+            else:
+                parts.append(self._escape() if sign == "\\" else sign)
         raise Malformed(f"a quote is not closed: {_quoted(self._text)}")
+
+    def _line_end(self, parts: list[str]) -> None:
+        """Fold a line end inside double quotes: alone it is a space, before empty lines it is none."""
+        while parts and parts[-1] in (" ", "\t"):
+            parts.pop()
+        rest = self._text[self._at :]
+        gap = rest[: len(rest) - len(rest.lstrip(" \t\n"))]
+        self._at += len(gap)
+        parts.append("\n" * gap.count("\n") or " ")
 
     def _escape(self) -> str:
         sign = self._peek()
         self._at += 1
+        if not sign:
+            raise Malformed(f"a quote is not closed: {_quoted(self._text)}")
+        if sign == "\n":
+            while self._peek() and self._peek() in " \t":
+                self._at += 1
+            return ""
         if sign in CODES:
             digits = self._text[self._at : self._at + CODES[sign]]
             self._at += CODES[sign]
@@ -176,6 +212,28 @@ class Flow:
         elif sign in ESCAPES:
             return ESCAPES[sign]
         raise Malformed(f"there is no escape \\{sign} in a double-quoted text")
+
+
+def folded(lines: list[str]) -> str:
+    """Join lines as YAML does: a line end is a space, an empty line is a line end."""
+    joined, empty = [lines[0]], 0
+    for line in lines[1:-1]:
+        if line:
+            joined += ["\n" * empty or " ", line]
+            empty = 0
+        else:
+            empty += 1
+    if len(lines) > 1:
+        joined += ["\n" * empty or " ", lines[-1]]
+    return "".join(joined)
+
+
+def _lines(text: str) -> list[str]:
+    """Split at line ends; the spaces at the two ends of the whole are part of it."""
+    lines = text.split("\n")
+    if len(lines) == 1:
+        return [text]
+    return [lines[0].rstrip(), *(line.strip() for line in lines[1:-1]), lines[-1].lstrip()]
 
 
 def keep(members: dict[str, Any], key: Any, value: Any) -> None:
