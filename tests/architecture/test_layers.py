@@ -34,6 +34,7 @@ LATE_IMPORTS = {
     ("validation/checking.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
     ("server/serving.py", "uvloop"): "optional: there is none on Windows",
     ("server/server.py", "ferrule.server.skills"): "only a server with skills needs them",
+    ("server/server.py", "ferrule.server.apps"): "only a server with pages needs them",
     ("transports/stdio.py", "ctypes"): "only Python on a C library whose streams must be flushed has it",
     ("cli/main.py", "ferrule.transports.stdio"): "the wire is claimed when it is known that this process serves it",
     ("client/targets.py", "ferrule.transports.http.client.transport"): "only a URL needs HTTP",

@@ -23,6 +23,7 @@ from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.crowd import Crowd
 from ferrule.runtime.dispatch import Dispatcher, Handler, Middleware
 from ferrule.runtime.link import Link
+from ferrule.schema.apps import APPS
 from ferrule.schema.keys import check_extensions, check_keys
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
@@ -47,6 +48,7 @@ from ferrule.server.tools import ToolOptions, Tools
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
+    from ferrule.server.apps import Apps
     from ferrule.server.skills import Skills
 
 logger = logging.getLogger("ferrule.server")
@@ -189,6 +191,17 @@ class Server(LocalCalls, Telling, Serving):
         self.extend(joined)
         return joined
 
+    def page(self, uri: str, html: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+        """Offer a page for `@app.tool(ui=…)`: its text, its Path, or, as a decorator, a function that gives it."""
+        return self._apps().page(uri, html, **options)
+
+    def _apps(self) -> Apps:
+        from ferrule.server.apps import Apps
+
+        if APPS not in self.extensions:
+            self.extend(Apps())
+        return self.extensions[APPS]  # type: ignore[return-value]  # nothing else has this name
+
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what: something was added."""
         self._capabilities = self._dispatcher = None
@@ -203,6 +216,8 @@ class Server(LocalCalls, Telling, Serving):
         """Offer a tool: `add_tool(fn)` or `add_tool("name", fn)`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
+        if options.get("ui") is not None:
+            self._apps()
         return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
 
     def remove_tool(self, name: str) -> None:

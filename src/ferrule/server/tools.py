@@ -25,6 +25,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import internal, need_within
+from ferrule.schema.apps import ToolUi, tool_ui
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
@@ -66,6 +67,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     output_schema: Mapping[str, Any] | None = None
     deprecated: bool = False
     max_threads: int = 32
+    ui: ToolUi | Mapping[str, Any] | str | None = None
+    """The page that shows its results, by its URI; or that and who may call it."""
 
 
 class RegisteredTool:
@@ -299,6 +302,8 @@ def _described(binding: Binding, options: ToolOptions) -> Tool:
     meta = dict(options.meta) if options.meta else None
     if options.deprecated:
         meta = {**(meta or {}), "deprecated": True}
+    if options.ui is not None:
+        meta = {**(meta or {}), "ui": msgspec.to_builtins(tool_ui(options.ui))}
     annotations = options.annotations
     return Tool(
         name=name,
