@@ -15,7 +15,8 @@ PUBLIC = {
     *("Client", "SyncClient", "Server", "Context", "Extension"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
-    "WebSocket",
+    "OpenApiRule",
+    *("WebRequest", "WebResponse", "WebSocket"),
     "__version__",
 }
 

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
@@ -23,7 +23,6 @@ from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.crowd import Crowd
 from ferrule.runtime.dispatch import Dispatcher, Handler, Middleware
 from ferrule.runtime.link import Link
-from ferrule.schema.apps import APPS
 from ferrule.schema.keys import check_extensions, check_keys
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
@@ -34,11 +33,13 @@ from ferrule.schema.tools import Tool
 from ferrule.server.builtins import Builtins
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
-from ferrule.server.extensions import Extension, Extensions, answerer
+from ferrule.server.extending import Extending
+from ferrule.server.extensions import Extensions, answerer
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
+from ferrule.server.routes import CustomRoutes
 from ferrule.server.serving import Lifespan, Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
@@ -47,17 +48,13 @@ from ferrule.server.threads import Threads
 from ferrule.server.tools import ToolOptions, Tools
 from ferrule.wire.channel import Origin, Receiver
 
-if TYPE_CHECKING:
-    from ferrule.server.apps import Apps
-    from ferrule.server.skills import Skills
-
 logger = logging.getLogger("ferrule.server")
 
 F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
-class Server(LocalCalls, Telling, Serving):
+class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -98,6 +95,7 @@ class Server(LocalCalls, Telling, Serving):
         self.extensions = Extensions(self, settings.extensions or {})
         self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
         Serving.__init__(self, lifespan)
+        CustomRoutes.__init__(self)
         self._middleware: list[Middleware] = []
         self.methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
         self._own_handlers: dict[str, Handler] = {}
@@ -121,6 +119,20 @@ class Server(LocalCalls, Telling, Serving):
     def _sealing(self) -> Sealing:
         keys = self.settings.request_state_keys or (os.urandom(32),)
         return Sealing(Seal(Keyring(keys)), time.time, lambda: os.urandom(12), self.settings.request_state_lifetime)
+
+    @classmethod
+    def from_openapi(cls, spec: Any, client: Any, **options: Any) -> Self:
+        """Offer a web API by its OpenAPI description; the client (an `httpx.AsyncClient`, say) makes the requests."""
+        from ferrule.server.openapi.building import from_openapi
+
+        return from_openapi(cls, spec, client, options)
+
+    @classmethod
+    def from_fastapi(cls, application: Any, **options: Any) -> Self:
+        """Offer a FastAPI application; it is called in this process, without a network."""
+        from ferrule.server.openapi.building import from_fastapi
+
+        return from_fastapi(cls, application, options)
 
     # -- offering
 
@@ -178,30 +190,6 @@ class Server(LocalCalls, Telling, Serving):
         self._own_handlers[row.name] = handler
         self.recompose()
 
-    def extend(self, extension: Extension) -> Extension:
-        """Speak an extension of the protocol: declare it, and answer its methods."""
-        self.extensions.join(extension)
-        return extension
-
-    def skills(self, *folders: str | os.PathLike[str], **options: Any) -> Skills:
-        """Offer folders of skills, each with a SKILL.md: `app.skills("skills")`; the options are those of `Skills`."""
-        from ferrule.server.skills import Skills
-
-        joined = Skills(*folders, **options)
-        self.extend(joined)
-        return joined
-
-    def page(self, uri: str, html: str | os.PathLike[str] | None = None, **options: Any) -> Any:
-        """Offer a page for `@app.tool(ui=…)`: its text, its Path, or, as a decorator, a function that gives it."""
-        return self._apps().page(uri, html, **options)
-
-    def _apps(self) -> Apps:
-        from ferrule.server.apps import Apps
-
-        if APPS not in self.extensions:
-            self.extend(Apps())
-        return self.extensions[APPS]  # type: ignore[return-value]  # nothing else has this name
-
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what: something was added."""
         self._capabilities = self._dispatcher = None
@@ -217,7 +205,7 @@ class Server(LocalCalls, Telling, Serving):
         if isinstance(fn, str):
             options["name"], fn = fn, handler
         if options.get("ui") is not None:
-            self._apps()
+            self.apps()
         return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
 
     def remove_tool(self, name: str) -> None:
