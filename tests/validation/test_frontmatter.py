@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -191,3 +192,28 @@ def test_no_text_takes_long(text: str) -> None:
     with contextlib.suppress(Malformed):
         read_yaml(text)
     assert time.process_time() - started < 5
+
+
+WORDS = st.sampled_from(
+    ["a", "b c", "x: y", "#c", "a # b", "- d", "it's", '"q"', "1", "2.5", "true", "null", "", "[", "*z", "&y", "|", "?"]
+) | st.text(alphabet="ab'\"#: \né", max_size=20)
+JSON = st.recursive(
+    WORDS | st.integers(-99, 99) | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["k", "some key", "a-b"]), inner),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["name", "metadata", "list"]), JSON, min_size=1),
+    st.sampled_from([False, None]),
+    st.sampled_from([None, "|", ">", "'", '"']),
+    st.sampled_from([30, 1000]),
+)
+def test_what_another_writer_writes_is_read_back(
+    values: dict[str, Any], flow: bool | None, style: str | None, width: int
+) -> None:
+    """Every style of PyYAML; a style forced on what is no text is written with a tag, which is not read."""
+    text = yaml.safe_dump(values, default_flow_style=flow, default_style=style, width=width, allow_unicode=True)
+    if "!!" not in text:
+        assert read_yaml(text) == values

@@ -15,7 +15,7 @@ from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.elicitation import ElicitResult
 from ferrule.schema.model import Model
 from ferrule.schema.sampling import SamplingMessage
-from ferrule.server.schemas import schema_of
+from ferrule.server.schemas import decode_hook, schema_of
 from ferrule.validation.checking import given_schema
 
 _read_answer = msgspec.json.Decoder(ElicitResult).decode
@@ -213,8 +213,8 @@ def read_elicitation(raw: Raw, schema: Any) -> Elicitation:
         return Elicitation(answer.action, _fitting(content, schema))
     try:
         if is_primitive(schema):
-            return Elicitation(answer.action, msgspec.convert(content.get(SINGLE_FIELD), schema, strict=False))
-        return Elicitation(answer.action, msgspec.convert(content, schema, strict=False))
+            content = content.get(SINGLE_FIELD)
+        return Elicitation(answer.action, msgspec.convert(content, schema, strict=False, dec_hook=decode_hook))
     except msgspec.ValidationError as reason:
         raise InvalidParams(f"The answer to the elicitation does not fit its form: {reason}") from None
 

@@ -26,6 +26,7 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.questions import with_questions
 from ferrule.server.results import contents_of
 from ferrule.server.threads import Bulkhead
 from ferrule.server.uri_template import UriTemplate
@@ -120,7 +121,7 @@ class Resources:
         """Offer a function as a resource, or as a template when its URI has variables."""
         if not SCHEME.match(uri):
             raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
-        binding = bind(fn, context_type=Context, content_types=(ResourceContents, ReadResourceResult))
+        binding = bind(with_questions(fn), context_type=Context, content_types=(ResourceContents, ReadResourceResult))
         bulkhead = None
         if not binding.is_async and not options.inline:
             bulkhead = Bulkhead(self._server.threads, options.max_threads)

@@ -33,6 +33,7 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.questions import with_questions
 from ferrule.server.refusals import Refused
 from ferrule.server.results import UnwritableResult, Wrap, failed, whole, wrapper_for, writer_for
 from ferrule.server.threads import Bulkhead
@@ -162,12 +163,13 @@ class Tools:
 
     def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> RegisteredTool:
         """Offer a function as a tool."""
+        content_types = (*CONTENT_TYPES, CallToolResult)
         binding = bind(
-            fn,
+            with_questions(fn, content_types),
             context_type=Context,
             schema=options.schema,
             output_schema=options.output_schema,
-            content_types=(*CONTENT_TYPES, CallToolResult),
+            content_types=content_types,
         )
         tool = _described(binding, options)
         threaded = not binding.is_async and not options.inline
