@@ -43,9 +43,6 @@ def embedded(uri: str, mime_type: str, text: str) -> EmbeddedResource:
     return EmbeddedResource(ResourceContents(uri=uri, mime_type=mime_type, text=text))
 
 
-app.skills(Path(__file__).parent / "skills")
-
-
 # -- tools that answer at once; the first listed one must take no arguments
 
 
@@ -412,6 +409,11 @@ async def test_input_required_result_prompt(ctx: Context) -> str:
 def suggest(value: str) -> list[str]:
     """Complete what was typed."""
     return [word for word in ("testing", "tested", "paris") if word.startswith(value)]
+
+
+# -- skills
+
+app.skills(Path(__file__).parent / "skills")
 
 
 if __name__ == "__main__":
