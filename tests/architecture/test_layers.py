@@ -37,6 +37,7 @@ LATE_IMPORTS = {
     ("server/extending.py", "ferrule.server.apps"): "only a server with pages needs them",
     ("transports/stdio.py", "ctypes"): "only Python on a C library whose streams must be flushed has it",
     ("cli/main.py", "ferrule.transports.stdio"): "the wire is claimed when it is known that this process serves it",
+    ("client/skills.py", "ferrule.client.loading"): "only a skill that is loaded needs digests and YAML",
     ("client/targets.py", "ferrule.transports.http.client.transport"): "only a URL needs HTTP",
     ("client/targets.py", "ferrule.transports.http.client.pair"): "only a URL needs HTTP",
     ("client/targets.py", "ferrule.transports.tcp.transport"): "only an address of a socket needs sockets",
