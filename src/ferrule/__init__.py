@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ferrule.server.context import Context
     from ferrule.server.extensions import Extension
     from ferrule.server.openapi.rules import OpenApiRule
+    from ferrule.server.questions import Ask
     from ferrule.server.refusals import Refused
     from ferrule.server.server import Server
     from ferrule.transports.http.listener import Http
@@ -44,6 +45,7 @@ HOMES = {
     "SyncClient": "ferrule.client.sync",
     "Context": "ferrule.server.context",
     "Extension": "ferrule.server.extensions",
+    "Ask": "ferrule.server.questions",
     "OpenApiRule": "ferrule.server.openapi.rules",
     "Refused": "ferrule.server.refusals",
     "Server": "ferrule.server.server",
@@ -69,6 +71,7 @@ HOMES = {
 }
 
 __all__ = [
+    "Ask",
     "CallFailed",
     "CapabilityNotSupported",
     "CarrierError",

@@ -25,6 +25,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import internal, need_within
+from ferrule.schema.apps import ToolUi, tool_ui
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
@@ -33,6 +34,7 @@ from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bin
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
 from ferrule.server.inlining import inlined
+from ferrule.server.questions import with_questions
 from ferrule.server.refusals import Refused
 from ferrule.server.results import UnwritableResult, Wrap, failed, whole, wrapper_for, writer_for
 from ferrule.server.threads import Bulkhead
@@ -69,6 +71,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     max_threads: int = 32
     inline_refs: bool | None = None
     """Whether its schemas are written without references; None for what the server says."""
+    ui: ToolUi | Mapping[str, Any] | str | None = None
+    """The page that shows its results, by its URI; or that and who may call it."""
 
 
 class RegisteredTool:
@@ -162,12 +166,13 @@ class Tools:
 
     def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> RegisteredTool:
         """Offer a function as a tool."""
+        content_types = (*CONTENT_TYPES, CallToolResult)
         binding = bind(
-            fn,
+            with_questions(fn, content_types),
             context_type=Context,
             schema=options.schema,
             output_schema=options.output_schema,
-            content_types=(*CONTENT_TYPES, CallToolResult),
+            content_types=content_types,
         )
         inlines = self._server.settings.inline_refs if options.inline_refs is None else options.inline_refs
         tool = _described(binding, options, inlines=inlines)
@@ -303,6 +308,8 @@ def _described(binding: Binding, options: ToolOptions, *, inlines: bool) -> Tool
     meta = dict(options.meta) if options.meta else None
     if options.deprecated:
         meta = {**(meta or {}), "deprecated": True}
+    if options.ui is not None:
+        meta = {**(meta or {}), "ui": msgspec.to_builtins(tool_ui(options.ui))}
     annotations = options.annotations
     return Tool(
         name=name,
