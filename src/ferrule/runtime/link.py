@@ -198,7 +198,7 @@ class Link(Asking):
                 call.channel.send(reply)
             except EncodeError as error:
                 failure = unencodable(call, error)
-                call.channel.send(refused(call.id, failure, call.era.code(failure)))
+                call.channel.send(refused(call.id, failure, call.era))
             if self._standing and call.row.standing:
                 self._standing -= 1
         call.task = None
