@@ -306,6 +306,7 @@ class Link(Asking):
         for call in list(self.session.running.values()):
             task = call.task
             self._finish(call, Internal("The server stopped before this call was done"))
+            call.expired = True
             if task is not None:
                 self.scope.cancel(task)
 

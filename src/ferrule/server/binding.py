@@ -19,7 +19,7 @@ from ferrule.server.schemas import arguments_schema, decode_hook, encode_hook, s
 from ferrule.server.signatures import NOTHING, Signature, read_signature
 from ferrule.validation.checking import Checker, InvalidArguments, InvalidOutput, Violation, given_schema, own_schema
 
-__all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "schema_of"]
+__all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "mentions", "schema_of"]
 
 _UNDESCRIBED = (NOTHING, Any, object, None, types.NoneType, Never, NoReturn)
 
@@ -228,10 +228,11 @@ def _is_described(signature: Signature, content_types: tuple[type, ...]) -> bool
     if signature.is_generator or signature.is_async_generator:
         return False
     annotation = _awaited(signature.returns)
-    return annotation not in _UNDESCRIBED and not _mentions(annotation, content_types)
+    return annotation not in _UNDESCRIBED and not mentions(annotation, content_types)
 
 
-def _mentions(annotation: Any, wanted: tuple[type, ...]) -> bool:
+def mentions(annotation: Any, wanted: tuple[type, ...]) -> bool:
+    """Tell whether an annotation names one of some types, anywhere in it."""
     if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, wanted):
         return True
-    return any(_mentions(part, wanted) for part in get_args(annotation))
+    return any(mentions(part, wanted) for part in get_args(annotation))

@@ -85,8 +85,18 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client has withdrawn the request; a handler in a thread looks here."""
-        return self._call.cancelled
+        """Whether nobody wants the answer any more: cancelled, or out of time; a handler in a thread looks here."""
+        return self._call.cancelled or self._call.expired
+
+    def raise_if_cancelled(self) -> None:
+        """End a handler in a thread whose answer nobody wants any more, by raising `Cancelled`."""
+        if self.cancelled:
+            raise Cancelled("the call has ended")
+
+    @property
+    def hears_progress(self) -> bool:
+        """Whether the client asked to be told of progress."""
+        return self._call.meta is not None and self._call.meta.progress_token is not None
 
     @property
     def lifespan(self) -> Any:
@@ -105,17 +115,17 @@ class Context:
         call = self._call
         token = None if call.meta is None else call.meta.progress_token
         if token is None or not self.server.links.running(call):
-            await self._breathe()
+            await self.breathe()
             return
         if call.progressed is not None and progress <= call.progressed:
             logger.warning(
                 "progress of %s must increase: %s after %s was dropped", call.method, progress, call.progressed
             )
-            await self._breathe()
+            await self.breathe()
             return
         call.progressed = progress
         if not self.server.links.may_tell_progress(call):
-            await self._breathe()
+            await self.breathe()
             return
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
         call.channel.send(Notification(PROGRESS, call.peer.revision.trim(params)))
@@ -129,7 +139,7 @@ class Context:
             raise ValueError(f"unknown log level {level!r}; one of {', '.join(LEVELS)}")
         call = self._call
         if call.cancelled or not self.server.wants_log(call, LEVELS[level]):
-            await self._breathe()
+            await self.breathe()
             return
         params: dict[str, Any] = {"level": level, "data": data}
         if logger is not None:
@@ -162,7 +172,7 @@ class Context:
         """Log at level error."""
         await self.log("error", data, logger)
 
-    async def _breathe(self) -> None:
+    async def breathe(self) -> None:
         """Let others run now and then: a handler that only tells, and is not heard, would hold the loop for ever."""
         if self.server.links.owes_a_turn(self._call):
             await asyncio.sleep(0)
@@ -187,7 +197,7 @@ class Context:
         call = self._call
         channel = call.channel if self.server.links.running(call) else self.server.links.of(call).channel
         if channel is None or ELICITATION_COMPLETE in call.peer.revision.absent:
-            await self._breathe()
+            await self.breathe()
             return
         channel.send(Notification(ELICITATION_COMPLETE, {"elicitationId": elicitation_id}))
         await channel.wait_writable()
