@@ -27,8 +27,11 @@ if TYPE_CHECKING:
         ToolError,
     )
     from ferrule.server.context import Context
+    from ferrule.server.media import Audio, File, Image
     from ferrule.server.refusals import Refused
+    from ferrule.server.results import ToolResult
     from ferrule.server.server import Server
+    from ferrule.server.streaming import Progress
     from ferrule.transports.http.listener import Http
     from ferrule.transports.stdio import Stdio
     from ferrule.transports.tcp.listener import Tcp, Unix
@@ -40,7 +43,12 @@ HOMES = {
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
     "Context": "ferrule.server.context",
+    "Audio": "ferrule.server.media",
+    "File": "ferrule.server.media",
+    "Image": "ferrule.server.media",
+    "Progress": "ferrule.server.streaming",
     "Refused": "ferrule.server.refusals",
+    "ToolResult": "ferrule.server.results",
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.stdio",
@@ -62,6 +70,7 @@ HOMES = {
 }
 
 __all__ = [
+    "Audio",
     "CallFailed",
     "CapabilityNotSupported",
     "CarrierError",
@@ -69,10 +78,13 @@ __all__ = [
     "Context",
     "Declined",
     "FerruleError",
+    "File",
     "Http",
     "HttpFailed",
+    "Image",
     "OutcomeUnknown",
     "PeerError",
+    "Progress",
     "Refusal",
     "Refused",
     "Server",
@@ -82,6 +94,7 @@ __all__ = [
     "Tcp",
     "TimedOut",
     "ToolError",
+    "ToolResult",
     "Unix",
     "WebSocket",
     "__version__",

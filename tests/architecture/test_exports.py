@@ -15,7 +15,7 @@ PUBLIC = {
     *("Client", "SyncClient", "Server", "Context"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
-    "WebSocket",
+    *("WebSocket", "Audio", "File", "Image", "Progress", "ToolResult"),
     "__version__",
 }
 

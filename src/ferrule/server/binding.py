@@ -176,7 +176,7 @@ class _Output:
         if given is not None:
             self.schema, self._checker = given_schema(given, f"{signature.name}(): output schema")
         elif _is_described(signature, content_types):
-            self._describe(_awaited(signature.returns))
+            self._describe(_given_by(signature))
 
     def _describe(self, type_: Any) -> None:
         try:
@@ -217,17 +217,21 @@ class _Output:
         return not (isinstance(builtins, float) and not math.isfinite(builtins))
 
 
-def _awaited(annotation: Any) -> Any:
-    """What a coroutine written out in an annotation gives."""
+def _given_by(signature: Signature) -> Any:
+    """What a call gives in the end: what a coroutine is awaited for, and what a generator returns."""
+    annotation = signature.returns
+    if signature.is_async_generator:
+        return NOTHING
+    if signature.is_generator:
+        returned = get_args(annotation)[2:] if get_origin(annotation) is collections.abc.Generator else ()
+        return returned[0] if returned else NOTHING
     if get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
         return get_args(annotation)[-1]
     return annotation
 
 
 def _is_described(signature: Signature, content_types: tuple[type, ...]) -> bool:
-    if signature.is_generator or signature.is_async_generator:
-        return False
-    annotation = _awaited(signature.returns)
+    annotation = _given_by(signature)
     return annotation not in _UNDESCRIBED and not mentions(annotation, content_types)
 
 

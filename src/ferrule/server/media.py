@@ -183,7 +183,7 @@ class Image(Media):
     def block(self, keep: Keep) -> ContentBlock:
         """Make an image block; blocks."""
         data = self.read()
-        return ImageContent(_base64(data), self.mime_of(data), self.annotations, self.meta)
+        return ImageContent(_in_ascii(data), self.mime_of(data), self.annotations, self.meta)
 
 
 class Audio(Media):
@@ -194,7 +194,7 @@ class Audio(Media):
     def block(self, keep: Keep) -> ContentBlock:
         """Make an audio block; blocks."""
         data = self.read()
-        return AudioContent(_base64(data), self.mime_of(data), self.annotations, self.meta)
+        return AudioContent(_in_ascii(data), self.mime_of(data), self.annotations, self.meta)
 
 
 class File(Media):
@@ -258,10 +258,10 @@ def contents_of_bytes(uri: str, mime_type: str, data: bytes) -> ResourceContents
     if (mime_type.startswith(TEXT) or unknown) and not (unknown and b"\0" in data):
         with contextlib.suppress(UnicodeDecodeError):
             return ResourceContents(uri=uri, mime_type="text/plain" if unknown else mime_type, text=data.decode())
-    return ResourceContents(uri=uri, mime_type=mime_type, blob=_base64(data))
+    return ResourceContents(uri=uri, mime_type=mime_type, blob=_in_ascii(data))
 
 
-def _base64(data: bytes) -> str:
+def _in_ascii(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
