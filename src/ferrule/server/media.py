@@ -141,8 +141,11 @@ class Media:
             with source.open("rb") as file:
                 return file.read(self.max_size + 1)
         if hasattr(source, "read"):
-            read = source.read(self.max_size + 1)
-            return read.encode() if isinstance(read, str) else bytes(read)
+            with contextlib.ExitStack() as after:
+                # Whoever gave it has returned: nobody else is left to close it.
+                after.callback(getattr(source, "close", lambda: None))
+                read = source.read(self.max_size + 1)
+                return read.encode() if isinstance(read, str) else bytes(read)
         saved = io.BytesIO()
         source.save(saved, format=self._format or "png")
         return saved.getvalue()

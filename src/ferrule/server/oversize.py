@@ -109,12 +109,16 @@ WHOLE_MESSAGE = Budget(MAX_MESSAGE_SIZE)
 
 def size_of(result: CallToolResult) -> int:
     """Tell how many bytes a result has: of its content or of its structured content, whichever is more."""
-    structured = result.structured_content
-    if structured is None:
-        written = 0
-    else:
-        written = len(bytes(structured)) if isinstance(structured, Raw) else len(json_of(structured))
-    return max(sum(_block_size(block) for block in result.content), written)
+    return max(sum(_block_size(block) for block in result.content), _data_size(result.structured_content))
+
+
+def _data_size(value: Any) -> int:
+    """Tell how long data is as JSON, without what only wraps it."""
+    if isinstance(value, dict) and value.keys() == {"result"}:
+        value = value["result"]
+    if isinstance(value, str):
+        return _bytes_in(value)
+    return 0 if value is None else len(bytes(value) if isinstance(value, Raw) else json_of(value))
 
 
 def _block_size(block: ContentBlock) -> int:

@@ -38,7 +38,7 @@ class Oversized(UnwritableResult):
     """A result is larger than it may be."""
 
     def __init__(self, size: int, limit: int, *, at_least: bool = False) -> None:
-        more = "more than " if at_least else ""
+        more = "at least " if at_least else ""
         super().__init__(f"the result has {more}{size:,} bytes and may have at most {limit:,}: ask for less")
 
 

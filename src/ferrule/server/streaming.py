@@ -1,21 +1,23 @@
 """Handlers that are generators: what they yield is progress and parts of the result.
 
 A `Progress` or a number is told to the client. Anything else is a part of the result; text is told as progress too,
-unless the generator tells of its progress itself. What a generator returns is the result, whatever it yielded; without
-it the result is made of the parts, with texts that follow each other joined.
+unless the generator tells of its progress itself. What a generator returns, or a whole result that it yields, is the
+result, whatever else it yielded; without it the result is made of the parts, with texts that follow each other joined.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 from msgspec import Struct
 
+from ferrule.schema.tools import CallToolResult
 from ferrule.server.context import Context
 from ferrule.server.media import Media
-from ferrule.server.results import Oversized, json_of
+from ferrule.server.results import Oversized, ToolResult, blocks, json_of
 
 LEAST_PART = 16
 """How many bytes a part counts at least, so that endless empty ones come to an end."""
@@ -45,6 +47,7 @@ class Parts:
         self._size = 0
         self._count = 0
         self._tells = False
+        self._whole: Any = None
 
     @property
     def full(self) -> bool:
@@ -59,6 +62,9 @@ class Parts:
         if isinstance(item, int | float) and not isinstance(item, bool):
             self._tells = True
             return Progress(item)
+        if isinstance(item, ToolResult | CallToolResult):
+            self._whole = item
+            return None
         if item is None:
             return None
         self._parts.append(item)
@@ -72,22 +78,15 @@ class Parts:
 
     def result(self, returned: Any = None) -> Any:
         """Give the result: what was returned, else the parts; a single part is given as it is."""
-        if returned is not None:
-            return returned
+        if returned is not None or self._whole is not None:
+            return self._whole if returned is None else returned
         joined: list[Any] = []
-        texts: list[str] = []
-        for part in [*self._parts, None]:
-            if isinstance(part, str):
-                texts.append(part)
-                continue
-            if texts:
-                joined.append("".join(texts))
-                texts = []
-            if part is not None:
-                joined.append(part)
-        if not joined:
-            return None
-        return joined[0] if len(joined) == 1 else joined
+        for is_text, run in itertools.groupby(self._parts, lambda part: isinstance(part, str)):
+            parts = list(run)
+            joined += ["".join(parts)] if is_text else parts
+        if len(joined) < 2:
+            return joined[0] if joined else None
+        return [block for part in joined for block in ([part] if isinstance(part, Media) else blocks(part))]
 
 
 def _size_of(part: Any) -> int:
