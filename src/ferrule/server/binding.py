@@ -174,7 +174,8 @@ class _Output:
         self._type: Any = Any
         self._checker: Checker | None = None
         if given is not None:
-            self.schema, self._checker = given_schema(given, f"{signature.name}(): output schema")
+            place = f"{signature.name}(): output schema"
+            self.schema, self._checker = given_schema(given, place, of_object=False)
         elif _is_described(signature, content_types):
             self._describe(_given_by(signature))
 

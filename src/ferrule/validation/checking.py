@@ -118,7 +118,7 @@ class Checker:
         return found
 
 
-def given_schema(schema: Mapping[str, Any], place: str) -> tuple[dict[str, Any], Checker]:
+def given_schema(schema: Mapping[str, Any], place: str, *, of_object: bool = True) -> tuple[dict[str, Any], Checker]:
     """Copy and compile a schema from outside; `SetupError` when it is invalid, unbounded or refers outside itself."""
     import jsonschema_rs
 
@@ -130,7 +130,7 @@ def given_schema(schema: Mapping[str, Any], place: str) -> tuple[dict[str, Any],
     name = _DIALECTS.get(dialect.removeprefix("https://").removeprefix("http://"))
     if name is None:
         raise SetupError(f"{place}: the dialect {dialect!r} is not supported; use 2020-12, 2019-09, draft-07, 06 or 04")
-    if owned.get("type") != "object":
+    if of_object and owned.get("type") != "object":
         raise SetupError(f'{place}: the root must say "type": "object"')
     graph = SchemaGraph(owned, "id" if name == "Draft4Validator" else "$id", place)
     graph.refuse_explosive()
