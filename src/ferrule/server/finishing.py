@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 RESULT_TYPES = (*CONTENT_TYPES, CallToolResult, ToolResult, Media, Progress)
 """What a tool may give that is not data of its own."""
 
+TO_BE_MADE = (ToolResult, Media, list, tuple)
+"""What is, or may hold, something that is still to be made or read."""
+
 
 class Finishing:
     """Makes the results of one tool."""
@@ -37,27 +40,32 @@ class Finishing:
         self._policy = policy
 
     async def finish(self, call: Call, value: Any) -> CallToolResult:
-        """Check and wrap what the tool gave; a value of just the declared plain type needs no check."""
-        if isinstance(value, ToolResult):
-            if holds_media(value.content):
-                given = await read_media(self._server, call, value.content)
-                value = ToolResult(given, value.structured, meta=value.meta, is_error=value.is_error)
-            value = value.made(self._binding.wraps_output)
-        elif holds_media(value):
-            value = await read_media(self._server, call, value)
-        self._check(value)
-        result = self._wrap(value)
+        """Make the result of what the tool gave; a value of just the declared plain type needs no check."""
+        if isinstance(value, TO_BE_MADE):
+            value = await self._made(call, value)
+        result = self.wrapped(value)
         if self._policy is None:
             return result
         return self._policy.apply(result, lambda body, mime_type: self._keep(call, body, mime_type))
 
-    def _check(self, value: Any) -> None:
+    async def _made(self, call: Call, value: Any) -> Any:
+        """Make a whole result, and read the media, of what may be or hold such."""
+        if not isinstance(value, ToolResult):
+            return await read_media(self._server, call, value) if holds_media(value) else value
+        if holds_media(value.content):
+            given = await read_media(self._server, call, value.content)
+            value = ToolResult(given, value.structured, meta=value.meta, is_error=value.is_error)
+        return value.made(self._binding.wraps_output)
+
+    def wrapped(self, value: Any) -> CallToolResult:
+        """Check and wrap a value with nothing in it that is still to be made or read."""
         if isinstance(value, CallToolResult):
             self._check_whole(value)
         elif isinstance(value, CONTENT_TYPES):
             self._binding.check_output(msgspec.to_builtins(value))
         elif type(value) is not self._exact:
             self._binding.check_output(value)
+        return self._wrap(value)
 
     def _check_whole(self, result: CallToolResult) -> None:
         """A result the tool made itself keeps the promise of its output schema too, unless it tells of a failure."""

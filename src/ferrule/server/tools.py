@@ -33,7 +33,7 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind, mentions
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
-from ferrule.server.finishing import RESULT_TYPES, Finishing
+from ferrule.server.finishing import RESULT_TYPES, TO_BE_MADE, Finishing
 from ferrule.server.media import File
 from ferrule.server.oversize import WHOLE_MESSAGE, policy_of
 from ferrule.server.refusals import Refused
@@ -95,6 +95,7 @@ class RegisteredTool:
         "timeout",
         "tool",
         "wants_context",
+        "wrapped",
         "write",
     )
 
@@ -113,7 +114,8 @@ class RegisteredTool:
         self.timeout = options.timeout or server.settings.tool_timeout
         self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
         self.write = writer_for(wrap)
-        self.finish = Finishing(server, binding, wrap, self.exact, policy).finish
+        finishing = Finishing(server, binding, wrap, self.exact, policy)
+        self.finish, self.wrapped = finishing.finish, finishing.wrapped
         self.direct = binding.is_async and self.timeout is None and self.places is None and policy is None
         self.links = (policy is not None and policy.kind == "spill") or mentions(binding.returns, (File,))
         """Whether a result may be a link that is read as a resource."""
@@ -183,7 +185,9 @@ class Tools:
         try:
             if entry.direct:
                 value = await entry.invoke(call.params.arguments, context)
-                return entry.write(value) if type(value) is entry.exact else await entry.finish(call, value)
+                if type(value) is entry.exact:
+                    return entry.write(value)
+                return await entry.finish(call, value) if isinstance(value, TO_BE_MADE) else entry.wrapped(value)
             if entry.timeout is not None:
                 return await self._within(entry.timeout, call, entry, context)
             return await entry.run(call, context)
