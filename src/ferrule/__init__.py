@@ -27,12 +27,15 @@ if TYPE_CHECKING:
         ToolError,
     )
     from ferrule.server.context import Context
+    from ferrule.server.extensions import Extension
     from ferrule.server.media import Audio, File, Image
+    from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.refusals import Refused
     from ferrule.server.results import ToolResult
     from ferrule.server.server import Server
     from ferrule.server.streaming import Progress
     from ferrule.transports.http.listener import Http
+    from ferrule.transports.http.web import WebRequest, WebResponse
     from ferrule.transports.stdio import Stdio
     from ferrule.transports.tcp.listener import Tcp, Unix
     from ferrule.transports.websocket.listener import WebSocket
@@ -47,11 +50,15 @@ HOMES = {
     "File": "ferrule.server.media",
     "Image": "ferrule.server.media",
     "Progress": "ferrule.server.streaming",
+    "Extension": "ferrule.server.extensions",
+    "OpenApiRule": "ferrule.server.openapi.rules",
     "Refused": "ferrule.server.refusals",
     "ToolResult": "ferrule.server.results",
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.stdio",
+    "WebRequest": "ferrule.transports.http.web",
+    "WebResponse": "ferrule.transports.http.web",
     "WebSocket": "ferrule.transports.websocket.listener",
     "Tcp": "ferrule.transports.tcp.listener",
     "Unix": "ferrule.transports.tcp.listener",
@@ -77,11 +84,13 @@ __all__ = [
     "Client",
     "Context",
     "Declined",
+    "Extension",
     "FerruleError",
     "File",
     "Http",
     "HttpFailed",
     "Image",
+    "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",
     "Progress",
@@ -96,6 +105,8 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "Unix",
+    "WebRequest",
+    "WebResponse",
     "WebSocket",
     "__version__",
 ]

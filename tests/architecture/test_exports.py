@@ -12,10 +12,12 @@ import pytest
 import ferrule
 
 PUBLIC = {
-    *("Client", "SyncClient", "Server", "Context"),
+    *("Client", "SyncClient", "Server", "Context", "Extension"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
     *("WebSocket", "Audio", "File", "Image", "Progress", "ToolResult"),
+    "OpenApiRule",
+    *("WebRequest", "WebResponse", "WebSocket"),
     "__version__",
 }
 
