@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from ferrule import Context, Image, Progress, Server, TimedOut, ToolError, ToolResult
+from ferrule import Context, Image, Progress, Server, SetupError, TimedOut, ToolError, ToolResult
 from ferrule.schema.content import ImageContent, TextContent
 from ferrule.testing import pair
 
@@ -259,3 +259,15 @@ async def test_a_client_that_gives_up_on_one_call_leaves_the_others_alone(era):
         with pytest.raises(TimedOut):
             await client.call_tool("give", timeout=0.1)
         assert (await client.call_tool("echo")).text == "on"
+
+
+def test_only_tools_may_be_generators():
+    app = Server("strict")
+
+    def lines():
+        yield "a"
+
+    with pytest.raises(SetupError, match=r"the resource 'x://y': lines\(\) is a generator, and only tools may be"):
+        app.add_resource("x://y", lines)
+    with pytest.raises(SetupError, match=r"the prompt lines\(\) is a generator, and only tools may be"):
+        app.add_prompt(lines)

@@ -59,6 +59,11 @@ class Binding:
         return self.signature.is_async
 
     @property
+    def streams(self) -> bool:
+        """Whether `invoke` gives a generator."""
+        return self.signature.is_generator or self.signature.is_async_generator
+
+    @property
     def context_parameter(self) -> str | None:
         """The name of the parameter that takes the context."""
         return self.signature.context_parameter

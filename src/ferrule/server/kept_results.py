@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Hashable
 
@@ -42,6 +43,7 @@ class KeptResults:
         self.max_bytes = max_bytes
         self._clock = clock
         self._kept: dict[str, KeptResult] = {}
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -54,9 +56,10 @@ class KeptResults:
     def keep(self, owner: Hashable, body: bytes | Callable[[], bytes], mime_type: str) -> str:
         """Keep a result and give its URI, which nobody can guess."""
         size = len(body) if isinstance(body, bytes) else 0
-        self._make_room(owner, size)
         uri = PREFIX + secrets.token_urlsafe(ID_BYTES)
-        self._kept[uri] = KeptResult(owner, self._clock() + self.ttl, body, mime_type, size)
+        with self._lock:  # files are kept from worker threads
+            self._make_room(owner, size)
+            self._kept[uri] = KeptResult(owner, self._clock() + self.ttl, body, mime_type, size)
         return uri
 
     def _make_room(self, owner: Hashable, size: int) -> None:
@@ -72,7 +75,8 @@ class KeptResults:
 
     def find(self, owner: Hashable, uri: str) -> KeptResult:
         """Give what is kept for this owner; for anyone else it does not exist."""
-        kept = self._kept.get(uri)
+        with self._lock:
+            kept = self._kept.get(uri)
         if kept is None or kept.owner != owner or kept.expires <= self._clock():
             raise ResourceNotFound(uri)
         return kept

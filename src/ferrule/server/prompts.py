@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ferrule.errors import InvalidParams, PromptNotFound, Refusal, UrlElicitationRequired
+from ferrule.errors import InvalidParams, PromptNotFound, Refusal, SetupError, UrlElicitationRequired
 from ferrule.protocol.call import Call
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
@@ -97,6 +97,8 @@ class Prompts:
             schema=schema,
             content_types=(*CONTENT_TYPES, PromptMessage, GetPromptResult, Media),
         )
+        if binding.streams:
+            raise SetupError(f"the prompt {binding.name}() is a generator, and only tools may be; return a list")
         arguments = list(options.arguments) if options.arguments is not None else _arguments(binding)
         prompt = Prompt(
             name=options.name or binding.name,

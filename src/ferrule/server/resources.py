@@ -123,6 +123,10 @@ class Resources:
         if not SCHEME.match(uri):
             raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
         binding = bind(fn, context_type=Context, content_types=(ResourceContents, ReadResourceResult, Media))
+        if binding.streams:
+            raise SetupError(
+                f"the resource {uri!r}: {binding.name}() is a generator, and only tools may be; return a list"
+            )
         bulkhead = None
         if not binding.is_async and not options.inline:
             bulkhead = Bulkhead(self._server.threads, options.max_threads)

@@ -109,8 +109,7 @@ class RegisteredTool:
         self.binding = binding
         self.invoke = binding.invoke
         self.start, self.places = run_for(binding, server.threads, crowding, budget, inline=options.inline)
-        streams = binding.signature.is_generator or binding.signature.is_async_generator
-        self.wants_context = binding.context_parameter is not None or streams
+        self.wants_context = binding.context_parameter is not None or binding.streams
         self.timeout = options.timeout or server.settings.tool_timeout
         self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
         self.write = writer_for(wrap)
