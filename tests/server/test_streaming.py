@@ -193,7 +193,7 @@ async def test_cancelling_closes_the_generator(era, kind):
 async def test_a_generator_in_a_thread_ends_when_its_time_is_up(era):
     app, closed = Server("late"), threading.Event()
 
-    @app.tool(timeout=0.05)
+    @app.tool(timeout=0.5)
     def endless():
         try:
             yield from itertools.count(1)

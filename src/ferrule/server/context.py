@@ -119,17 +119,17 @@ class Context:
         call = self._call
         token = None if call.meta is None else call.meta.progress_token
         if token is None or not self.server.links.running(call):
-            await self.breathe()
+            await self._breathe()
             return
         if call.progressed is not None and progress <= call.progressed:
             logger.warning(
                 "progress of %s must increase: %s after %s was dropped", call.method, progress, call.progressed
             )
-            await self.breathe()
+            await self._breathe()
             return
         call.progressed = progress
         if not self.server.links.may_tell_progress(call):
-            await self.breathe()
+            await self._breathe()
             return
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
         call.channel.send(Notification(PROGRESS, call.peer.revision.trim(params)))
@@ -143,7 +143,7 @@ class Context:
             raise ValueError(f"unknown log level {level!r}; one of {', '.join(LEVELS)}")
         call = self._call
         if call.cancelled or not self.server.wants_log(call, LEVELS[level]):
-            await self.breathe()
+            await self._breathe()
             return
         params: dict[str, Any] = {"level": level, "data": data}
         if logger is not None:
@@ -164,7 +164,7 @@ class Context:
         """Send the client a notification of an extension, as part of this call."""
         call = self._call
         if call.cancelled:
-            await self.breathe()
+            await self._breathe()
             return
         call.channel.send(Notification(method, dict(params)) if params else Notification(method))
         await call.channel.wait_writable()
@@ -185,7 +185,7 @@ class Context:
         """Log at level error."""
         await self.log("error", data, logger)
 
-    async def breathe(self) -> None:
+    async def _breathe(self) -> None:
         """Let others run now and then: a handler that only tells, and is not heard, would hold the loop for ever."""
         if self.server.links.owes_a_turn(self._call):
             await asyncio.sleep(0)
@@ -210,7 +210,7 @@ class Context:
         call = self._call
         channel = call.channel if self.server.links.running(call) else self.server.links.of(call).channel
         if channel is None or ELICITATION_COMPLETE in call.peer.revision.absent:
-            await self.breathe()
+            await self._breathe()
             return
         channel.send(Notification(ELICITATION_COMPLETE, {"elicitationId": elicitation_id}))
         await channel.wait_writable()

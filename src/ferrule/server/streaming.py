@@ -7,6 +7,7 @@ result, whatever else it yielded; without it the result is made of the parts, wi
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncGenerator, Generator
@@ -138,6 +139,6 @@ def drained_in_thread(generator: Generator[Any, None, Any], context: Context, bu
 
 async def _tell(context: Context, notice: Progress | None) -> None:
     if notice is None:
-        await context.breathe()
+        await asyncio.sleep(0)  # a generator that never waits would hold the loop
     else:
         await context.report_progress(notice.done, notice.total, notice.message)
