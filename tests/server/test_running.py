@@ -255,3 +255,23 @@ async def test_a_refusal_of_a_full_line_is_no_failure_of_the_tool(era):
             await client.call_tool("work")
         gate.open.set()
         await first
+
+
+async def test_a_handler_in_a_thread_learns_that_the_server_stops(era):
+    app, begun, told = Server("stopping"), threading.Event(), threading.Event()
+
+    @app.tool
+    def work(ctx: Context) -> str:
+        begun.set()
+        while not ctx.cancelled:
+            time.sleep(0.001)
+        told.set()
+        return "too late"
+
+    async with pair(app, era) as client:
+        call = asyncio.ensure_future(client.call_tool("work"))
+        assert await asyncio.to_thread(begun.wait, 10)
+        await app.drain(0.01)
+        with pytest.raises(PeerError, match="stopped before"):
+            await call
+        assert await asyncio.to_thread(told.wait, 10)
