@@ -137,7 +137,8 @@ class SseChannel:
             asyncio.get_running_loop().call_soon(post.lost, LinkLost(f"not sent: {reason}"))
 
     async def wait_writable(self) -> None:
-        """Posts wait nowhere but in the bounded line for a connection."""
+        """Return at once unless many requests wait for a connection."""
+        await self._pool.wait_for_room()
 
     def deliver(self, frame: bytes) -> None:
         """Hand a message up; a receiver that fails on it loses the channel."""
