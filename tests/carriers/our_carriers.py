@@ -212,8 +212,8 @@ class OverHttp(Carrier):
         "half-close": "a request is over when it is answered: there is nothing to keep half open",
     }
 
-    def listener(self, max_message_size: int) -> Any:
-        return Http(**ANY_PORT, max_body_size=max_message_size)
+    def listener(self, max_message_size: int, **options: Any) -> Any:
+        return Http(**ANY_PORT, max_body_size=max_message_size, **options)
 
     def transport(self, place: str, limit: int) -> Any:
         return HttpTransport(f"http://{place}/mcp", max_message_size=limit, retry_delay=0.01)
@@ -249,7 +249,7 @@ class OnUvicorn:
     async def serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
         app = AsgiApp(acceptor, 5.0, max_body_size=self._limit)
         config = uvicorn.Config(
-            app, port=0, log_config=None, log_level="critical", ws="none", timeout_graceful_shutdown=5
+            app, port=0, log_config=None, log_level="critical", ws="none", timeout_graceful_shutdown=2
         )
         server = self._server = uvicorn.Server(config)
         serving = asyncio.ensure_future(server._serve())
@@ -269,7 +269,7 @@ class OnUvicorn:
 class OverAsgi(OverHttp):
     name = "http asgi"
 
-    def listener(self, max_message_size: int) -> Any:
+    def listener(self, max_message_size: int, **options: Any) -> Any:
         return OnUvicorn(max_message_size)
 
 
@@ -285,8 +285,8 @@ class OverSse(OverHttp):
     name = "sse"
     lacks: ClassVar = {"order": ONE_BY_ONE, "half-close": "the stream is the link: without it there is no conversation"}
 
-    def listener(self, max_message_size: int) -> Any:
-        return Sse(**ANY_PORT, max_body_size=max_message_size, sse_grace=0.2)
+    def listener(self, max_message_size: int, **options: Any) -> Any:
+        return Sse(**ANY_PORT, max_body_size=max_message_size, sse_grace=0.2, **options)
 
     def transport(self, place: str, limit: int) -> Any:
         return SseTransport(f"http://{place}/sse", max_message_size=limit)
@@ -301,7 +301,6 @@ CARRIERS: tuple[Carrier, ...] = (
     OverHttp(),
     OverHttpStateless(),
     OverAsgi(),
-    OverAsgiStateless(),
     OverSse(),
     OverWebSocket(),
 )

@@ -8,8 +8,9 @@ from typing import Any
 
 from ferrule.errors import EncodeError
 from ferrule.testing.carrier_kit.carrier import Carrier
+from ferrule.testing.carrier_kit.findings import NotApplicable, demand, given, settled, soon
 from ferrule.testing.carrier_kit.near_side import NearSide, returned
-from ferrule.testing.carrier_kit.rule import NotApplicable, Scene, demand, given, rule, scene, settled
+from ferrule.testing.carrier_kit.rule import Scene, rule, scene
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 SMALL_LIMIT = 64 * 1024
@@ -20,7 +21,6 @@ MOST_TAKEN = 64 * 1024 * 1024
 """A sender that was let send so much to nobody is not held back at all."""
 STUCK_AFTER = 0.25
 """A wait that lasts so long is one: whoever has room returns at once."""
-PATIENCE = 15.0
 
 
 @rule("TBEH-08", needs=("limit",))
@@ -57,13 +57,9 @@ async def their_limit(carrier: Carrier) -> None:
     async with scene(carrier, SMALL_LIMIT) as met:
         near = await met.another()
         asked = near.start("size", text="x" * (SMALL_LIMIT * 2))
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await near.until(lambda: _was_refused(near))
-                if carrier.after_oversize == "closed":
-                    await near.until(lambda: bool(near.lost))
-        except TimeoutError:
-            demand(False, f"nothing says that the message was too long, or the link is not {carrier.after_oversize}")
+        await soon(near.until(lambda: _was_refused(near)), carrier.patience, "nothing says that it was too long")
+        if carrier.after_oversize == "closed":
+            await soon(near.until(lambda: bool(near.lost)), carrier.patience, "the link was not closed")
         demand(not asked.done() or asked.exception() or "error" in asked.result(), "the message was taken")
         if carrier.after_oversize == "lives":
             demand(await near.call("echo", value=1) == {"value": 1}, "the link does not live on")
@@ -93,11 +89,10 @@ async def back_pressure_out(carrier: Carrier) -> None:
                 demand(False, f"{MOST_TAKEN} bytes were taken for a peer that does not read, and nobody had to wait")
         finally:
             release()
-        await settled(asked, PATIENCE, "what was held back did not arrive")
+        await settled(asked, carrier.patience, "what was held back did not arrive")
         wrong = [each for each in asked if returned(each.result()) != {"size": PIECE}]
         demand(not wrong, f"{len(wrong)} of {len(asked)} messages were not taken")
-        async with asyncio.timeout(PATIENCE):
-            await met.near.way.wait_writable()
+        await soon(met.near.way.wait_writable(), carrier.patience, "who has to wait was not let go")
 
 
 @rule("GUAR-06", needs=("back-pressure", "wire", "one wire"))
@@ -112,10 +107,11 @@ async def waiting_ends(carrier: Carrier) -> None:
                 met.near.start("size", text="x" * PIECE)
                 sent += PIECE
             waiting = asyncio.ensure_future(met.near.way.wait_writable())
+            await asyncio.sleep(STUCK_AFTER)
             met.cut()
         finally:
             release()
-        await settled([waiting], PATIENCE, "who waited to write waits for ever")
+        await settled([waiting], carrier.patience, "who waited to write waits for ever")
 
 
 async def _must_wait(near: NearSide) -> bool:
@@ -136,17 +132,20 @@ async def back_pressure_back(carrier: Carrier) -> None:
             raise NotApplicable("the stand does not say how to hold what the far side says")
         count = MOST_TAKEN // PIECE
         call = met.near.start("tell", count=count, text="x" * PIECE)
-        await met.near.until(lambda: met.near.received >= 3)
+        await soon(met.near.until(lambda: met.near.received >= 3), carrier.patience, "the stream did not begin")
         hold()
         try:
             said = -1
             while said != far.tools.said and far.tools.said < count:
                 said = far.tools.said
                 await asyncio.sleep(STUCK_AFTER)
-            demand(said < count, f"{MOST_TAKEN} bytes were taken for a peer that does not read, and nobody had to wait")
+            demand(
+                far.tools.said < count,
+                f"{MOST_TAKEN} bytes were taken for a peer that does not read, and nobody had to wait",
+            )
         finally:
             release()
-        await settled([call], PATIENCE, "the stream did not go on")
+        await settled([call], carrier.patience, "the stream did not go on")
         demand(returned(call.result()) == {"count": count}, "the call was not answered")
         # The handshake's own answer is one frame more.
         demand(met.near.received >= count + 1, f"{count} messages were said and {met.near.received} arrived")

@@ -66,6 +66,8 @@ class Carrier(ABC):
     era: ClassVar[Era] = "handshake"
     lacks: ClassVar[Mapping[Feature, str]] = {}
     """Which features it does not have, each with the reason in one sentence."""
+    patience: float = 15.0
+    """How many seconds may pass before what does not come counts as lost."""
     newline_framed: ClassVar[bool] = False
     """Whether one message is one line on the bare wire."""
     after_oversize: ClassVar[Literal["lives", "closed"]] = "lives"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 from ferrule.testing.carrier_kit.carrier import Carrier
 from ferrule.testing.carrier_kit.far_side import PUSHED, TOLD
+from ferrule.testing.carrier_kit.findings import demand, settled, soon
 from ferrule.testing.carrier_kit.near_side import returned
-from ferrule.testing.carrier_kit.rule import demand, rule, scene, settled
+from ferrule.testing.carrier_kit.rule import rule, scene
 
 MANY = 1000
 FLOOD = 5000
-PATIENCE = 15.0
 
 VALUES: tuple[Any, ...] = (
     None,
@@ -48,7 +47,7 @@ async def once(carrier: Carrier) -> None:
         for number in range(MANY):
             answers.append(met.near.start("echo", value=number))
             await met.near.way.wait_writable()
-        await settled(answers, PATIENCE, "requests got no answer")
+        await settled(answers, carrier.patience, "requests got no answer")
         wrong = [n for n, each in enumerate(answers) if returned(each.result()) != {"value": n}]
         demand(not wrong, f"{len(wrong)} requests got the answer of another, or none of theirs")
         heard = (await met.near.call("heard"))["calls"]
@@ -79,11 +78,7 @@ async def push(carrier: Carrier) -> None:
     """The far side can speak without being asked, and is heard in order."""
     async with scene(carrier) as met:
         await met.near.call("push", count=10)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await met.near.until(lambda: len(met.near.told(PUSHED)) >= 10)
-        except TimeoutError:
-            pass
+        await soon(met.near.until(lambda: len(met.near.told(PUSHED)) >= 10), carrier.patience, "it was not heard")
         _in_order([told["number"] for told in met.near.told(PUSHED)], 10)
 
 
@@ -95,7 +90,7 @@ async def flood(carrier: Carrier) -> None:
         for number in range(FLOOD):
             answers.append(met.near.start("size", text=str(number)))
             await met.near.way.wait_writable()
-        await settled(answers, PATIENCE, "requests got no answer")
+        await settled(answers, carrier.patience, "requests got no answer")
         failed = [each for each in answers if "size" not in returned(each.result())]
         demand(not failed, f"{len(failed)} of {FLOOD} requests were refused")
         demand(await met.near.call("echo", value=1) == {"value": 1}, "after the flood the link is not as it was")
@@ -109,7 +104,7 @@ async def peers(carrier: Carrier) -> None:
         try:
             everyone = [met.near, *others]
             asked = [near.start("echo", value=[who, n]) for n in range(50) for who, near in enumerate(everyone)]
-            await settled(asked, PATIENCE, "peers got no answer")
+            await settled(asked, carrier.patience, "peers got no answer")
             wanted = [{"value": [who, n]} for n in range(50) for who in range(len(everyone))]
             demand([returned(each.result()) for each in asked] == wanted, "a peer got the answer of another")
         finally:

@@ -33,8 +33,13 @@ class Tools:
         """How many calls of `hold` and `nap` began."""
         self.withdrawn = 0
         """How many of them were cancelled before they ended."""
+        self.began = asyncio.Event()
         self.released = asyncio.Event()
         """Lets every `hold` end."""
+
+    def _begin(self) -> None:
+        self.begun += 1
+        self.began.set()
 
     async def echo(self, value: Any) -> dict[str, Any]:
         """Give back what was given."""
@@ -86,7 +91,7 @@ class Tools:
 
     async def hold(self) -> dict[str, bool]:
         """Answer when the kit says so."""
-        self.begun += 1
+        self._begin()
         try:
             await self.released.wait()
         except asyncio.CancelledError:
@@ -96,7 +101,7 @@ class Tools:
 
     async def nap(self, seconds: float) -> dict[str, float]:
         """Answer after a while."""
-        self.begun += 1
+        self._begin()
         await asyncio.sleep(seconds)
         return {"slept": seconds}
 
@@ -115,6 +120,12 @@ class FarSide:
         self.server = Server("carrier kit", max_concurrent_per_session=AT_ONCE, max_concurrent=AT_ONCE)
         for name, tool in inspect.getmembers(tools, inspect.iscoroutinefunction):
             self.server.add_tool(name, tool)
+
+    async def until_begun(self, count: int) -> None:
+        """Wait until so many calls of `hold` and `nap` have begun."""
+        while self.tools.begun < count:
+            self.tools.began.clear()
+            await self.tools.began.wait()
 
     @property
     def links(self) -> list[Watched]:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from ferrule.testing.carrier_kit import bare_wire, bounds, delivery, life
 from ferrule.testing.carrier_kit.carrier import Carrier
-from ferrule.testing.carrier_kit.rule import Broken, NotApplicable, Rule
+from ferrule.testing.carrier_kit.findings import Broken, NotApplicable
+from ferrule.testing.carrier_kit.rule import Rule
 
 PATIENCE = 60.0
 """How many seconds one rule may take before it counts as broken."""

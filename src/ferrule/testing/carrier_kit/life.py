@@ -8,12 +8,12 @@ from ferrule.client.client import Client
 from ferrule.errors import CallFailed, CarrierError
 from ferrule.testing.carrier_kit.carrier import READY_WITHIN, Carrier
 from ferrule.testing.carrier_kit.far_side import FarSide
+from ferrule.testing.carrier_kit.findings import demand, given, settled, soon
 from ferrule.testing.carrier_kit.holdings import holdings, left_over
 from ferrule.testing.carrier_kit.near_side import NearSide, returned
-from ferrule.testing.carrier_kit.rule import Scene, demand, given, rule, scene, settled
+from ferrule.testing.carrier_kit.rule import Scene, rule, scene
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
-PATIENCE = 15.0
 CONNECTIONS = 20
 """More than a carrier with many wires has open after one call."""
 SETTLE_WITHIN = 5.0
@@ -29,11 +29,7 @@ async def ready(carrier: Carrier) -> None:
         took = loop.time() - began
         demand(took <= READY_WITHIN, f"the far side took {took:.1f} s")
         near = NearSide(stand.transport(MAX_MESSAGE_SIZE), carrier.era)
-        try:
-            async with asyncio.timeout(READY_WITHIN):
-                await near.connect()
-        except TimeoutError:
-            demand(False, f"the near side was not connected within {READY_WITHIN:g} s")
+        await soon(near.connect(), READY_WITHIN, "the near side was not connected")
         demand(len(near.opened) == 1, f"the near side was told {len(near.opened)} times that its channel is open")
         demand(near.way is near.channel, "connect gave another channel than the receiver was told of")
         await near.close()
@@ -59,7 +55,7 @@ async def loss(carrier: Carrier) -> None:
         pending = [near.start("hold") for _ in range(3)]
         await _begun(met, 3)
         met.cut()
-        await settled(pending, PATIENCE, "pending calls do not learn that the wire was cut")
+        await settled(pending, carrier.patience, "pending calls do not learn that the wire was cut")
         # A carrier that asks for what it missed may still give the answers.
         demand(
             all(each.exception() or "error" not in each.result() for each in pending),
@@ -74,7 +70,7 @@ async def loss(carrier: Carrier) -> None:
         near.way.close()
         near.way.close()
         if met.stand.visible:
-            await _gone(far)
+            await _gone(far, carrier.patience)
             demand(far.tools.withdrawn == 3, "calls of a peer that is gone run on")
 
 
@@ -88,7 +84,7 @@ async def calls_end(carrier: Carrier) -> None:
             calls = [asyncio.ensure_future(client.call_tool("hold")) for _ in range(3)]
             await client.call_tool("echo", {"value": 1})
             cut()
-            await settled(calls, PATIENCE, "pending calls do not end")
+            await settled(calls, carrier.patience, "pending calls do not end")
             wrong = [each for each in calls if not isinstance(each.exception(), CallFailed)]
             demand(not wrong, "a pending call ended with something else than CallFailed")
 
@@ -98,12 +94,12 @@ async def goodbye(carrier: Carrier) -> None:
     """When the far side closes, the near side is told once, after all that was said before."""
     async with scene(carrier) as met:
         before, last = met.near.start("echo", value="before"), met.near.start("leave")
-        await settled([before, last], PATIENCE, "the near side does not learn that the far side closed")
+        await settled([before, last], carrier.patience, "the near side does not learn that the far side closed")
         demand(before.exception() is None, "what was said before the goodbye was lost")
         demand(last.exception() is not None, "a call that was never answered got an answer")
         await _told_once(met.near)
         if met.stand.visible:
-            await _gone(met.far)
+            await _gone(met.far, carrier.patience)
 
 
 @rule("TBEH-08", "TBEH-01")
@@ -119,8 +115,7 @@ async def closing(carrier: Carrier) -> None:
         demand(pending.done(), "a call that waited goes on waiting after the transport was closed")
         near.start("echo", value="into the void")
         near.way.close()
-        async with asyncio.timeout(PATIENCE):
-            await near.way.wait_writable()
+        await soon(near.way.wait_writable(), carrier.patience, "who writes to a closed channel has to wait")
         await near.close()
         demand(near.ends_of(near.way) == 1, "the receiver is told again that its channel is lost")
 
@@ -171,7 +166,7 @@ async def _goes_on(near: NearSide) -> None:
 
 
 async def _again(met: Scene, when: str) -> None:
-    near = NearSide(met.near.transport, met.carrier.era)
+    near = NearSide(met.near.transport, met.carrier.era, met.carrier.patience)
     await near.connect()
     demand(await near.call("echo", value=when) == {"value": when}, f"{when} a new connection does not work")
     await near.close()
@@ -186,12 +181,8 @@ async def draining(carrier: Carrier) -> None:
         near = met.near
         napping = near.start("nap", seconds=0.3)
         await _begun(met, 1)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await listener.close(PATIENCE)
-        except TimeoutError:
-            demand(False, "the listener does not close")
-        await settled([napping], PATIENCE, "a running call was not answered")
+        await soon(listener.close(carrier.patience / 2), carrier.patience, "the listener did not close")
+        await settled([napping], carrier.patience, "a running call was not answered")
         demand(napping.exception() is None, f"a running call was not answered: {napping.exception()}")
         demand(returned(napping.result()) == {"slept": 0.3}, "a running call was not let end")
         if "one wire" not in carrier.lacks:
@@ -212,30 +203,19 @@ async def _begun(met: Scene, count: int) -> None:
     if not met.stand.visible:
         await met.near.call("echo", value="heard")
         return
-    tools = met.far.tools
-    async with asyncio.timeout(PATIENCE):
-        while tools.begun < count:  # noqa: ASYNC110 - the far side may be any carrier's, and tells nobody
-            await asyncio.sleep(0.005)
+    await soon(met.far.until_begun(count), met.carrier.patience, "calls did not begin")
 
 
 async def _told_once(near: NearSide) -> None:
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await near.until(lambda: bool(near.lost))
-    except TimeoutError:
-        demand(False, "the near side is not told that its channel is lost")
+    await soon(near.until(lambda: bool(near.lost)), near.patience, "the near side is not told that its channel is lost")
     await asyncio.sleep(0.05)
     demand(
         near.ends_of(near.way) == 1, f"the near side is told {near.ends_of(near.way)} times that its channel is lost"
     )
 
 
-async def _gone(far: FarSide) -> None:
+async def _gone(far: FarSide, within: float) -> None:
     link = far.links[-1]
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await link.until(lambda: bool(link.lost))
-    except TimeoutError:
-        demand(False, "the far side is not told that its channel is lost")
+    await soon(link.until(lambda: bool(link.lost)), within, "the far side is not told that its channel is lost")
     await asyncio.sleep(0.05)
     demand(len(link.lost) == 1, f"the far side is told {len(link.lost)} times that its channel is lost")

@@ -14,6 +14,7 @@ from ferrule.protocol.introduction import AlwaysIntroduced, Introduction, OnceIn
 from ferrule.protocol.stateless import NEWEST as STATELESS
 from ferrule.schema.model import ClientCapabilities, Implementation
 from ferrule.testing.carrier_kit.far_side import NOTED
+from ferrule.testing.carrier_kit.findings import soon
 from ferrule.testing.carrier_kit.witness import Witness, plain
 from ferrule.transports.contract import Transport
 from ferrule.wire.channel import Channel, Origin
@@ -27,12 +28,15 @@ Era = Literal["handshake", "stateless"]
 class NearSide(Witness):
     """The peer that asks; it makes the handshake where its era has one."""
 
-    def __init__(self, transport: Transport, era: Era = "handshake") -> None:
+    def __init__(self, transport: Transport, era: Era = "handshake", patience: float = 15.0) -> None:
         super().__init__()
         self.transport = transport
         self.era = era
+        self.patience = patience
+        """How many seconds an answer may take."""
         self.sent: list[Id] = []
         self._ids = itertools.count(1)
+        self._torn = b""
         self._waiting: dict[Id, asyncio.Future[Any]] = {}
         self._introduction: Introduction = OnceIntroduced()
         if era == "stateless":
@@ -42,7 +46,7 @@ class NearSide(Witness):
         """Reach the far side, and introduce ourselves."""
         self.way = await self.transport.connect(self)
         if self.era == "handshake":
-            await self.ask("initialize", opening())
+            await soon(self.ask("initialize", opening()), self.patience, "no answer to the handshake came")
             self.way.send(Notification("notifications/initialized"))
 
     async def close(self) -> None:
@@ -57,12 +61,15 @@ class NearSide(Witness):
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         # Nobody need fetch what a rule that has failed already would have waited for.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._waiting[identity] = future
+        if self.way in self.lost:
+            future.set_exception(LinkLost("the channel was lost before"))
+        else:
+            self._waiting[identity] = future
         stamped = self._introduction.stamp(params, None, None)
         try:
             self.way.send(Request(identity, method, {} if stamped is UNSET else stamped))
         except BaseException:
-            del self._waiting[identity]
+            self._waiting.pop(identity, None)
             raise
         self.sent.append(identity)
         return future
@@ -73,7 +80,7 @@ class NearSide(Witness):
 
     async def call(self, tool: str, **arguments: Any) -> Any:
         """Call a tool and give what it returned; an error is given as the response it was."""
-        return returned(await self.start(tool, **arguments))
+        return returned(await soon(self.start(tool, **arguments), self.patience, f"no answer to {tool} came"))
 
     def say(self, number: int) -> None:
         """Say a numbered notification."""
@@ -85,8 +92,12 @@ class NearSide(Witness):
         """Note a frame, and wake whoever waits for it."""
         super().frame_received(frame, channel, origin)
         message = plain(frame)
+        if self._torn:
+            # The last one before the end may be torn: there are peers that do not end their last line.
+            self.faults.append(f"a frame that is no JSON was handed up: {self._torn[:60]!r}")
+            self._torn = b""
         if message is None:
-            self.faults.append(f"a frame that is no JSON was handed up: {frame[:60]!r}")
+            self._torn = frame
         elif isinstance(message, dict) and "method" not in message and message.get("id") is not None:
             future = self._waiting.pop(message["id"], None)
             if future is None:

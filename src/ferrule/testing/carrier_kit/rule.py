@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from ferrule.testing.carrier_kit.carrier import Carrier, Feature, Stand
 from ferrule.testing.carrier_kit.far_side import FarSide
+from ferrule.testing.carrier_kit.findings import NotApplicable, demand, given
 from ferrule.testing.carrier_kit.near_side import NearSide
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
-
-T = TypeVar("T")
-
-
-class Broken(AssertionError):
-    """A rule does not hold, and why."""
-
-
-class NotApplicable(Exception):
-    """A rule says nothing about this carrier, and why."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +42,6 @@ def rule(*ids: str, needs: tuple[Feature, ...] = ()) -> Callable[[Callable[[Carr
     return made
 
 
-def demand(holds: object, why: str) -> None:
-    """Raise Broken unless something holds."""
-    if not holds:
-        raise Broken(why)
-
-
-def given(what: T | None, why: str) -> T:
-    """Give what a stand has, or find the rule not applicable."""
-    if what is None:
-        raise NotApplicable(why)
-    return what
-
-
 @dataclass(frozen=True)
 class Scene:
     """A near and a far side that have met."""
@@ -89,7 +65,7 @@ class Scene:
 
     async def another(self, max_message_size: int = MAX_MESSAGE_SIZE) -> NearSide:
         """Let one more peer come."""
-        near = NearSide(self.stand.transport(max_message_size), self.carrier.era)
+        near = NearSide(self.stand.transport(max_message_size), self.carrier.era, self.carrier.patience)
         await near.connect()
         return near
 
@@ -99,7 +75,7 @@ async def scene(carrier: Carrier, max_message_size: int = MAX_MESSAGE_SIZE) -> A
     """Let a near and a far side meet; what no carrier may do is looked for at the end, whatever the rule."""
     far = FarSide()
     async with carrier.stand(far, max_message_size) as stand:
-        near = NearSide(stand.transport(max_message_size), carrier.era)
+        near = NearSide(stand.transport(max_message_size), carrier.era, carrier.patience)
         try:
             await near.connect()
             yield Scene(carrier, stand, far, near)
@@ -108,10 +84,3 @@ async def scene(carrier: Carrier, max_message_size: int = MAX_MESSAGE_SIZE) -> A
             await near.close()
     faults = near.faults + far.faults
     demand(not faults, "; ".join(dict.fromkeys(faults)))
-
-
-async def settled(futures: Sequence[asyncio.Future[Any]], within: float, why: str) -> None:
-    """Wait until all have an answer or have failed; raises Broken with the reason and how many did not."""
-    if futures:
-        _, waiting = await asyncio.wait(futures, timeout=within)
-        demand(not waiting, f"{why}: {len(waiting)} of {len(futures)} still wait after {within:g} s")
