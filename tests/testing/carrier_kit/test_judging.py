@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import broken_carriers as broken
@@ -120,6 +121,12 @@ def test_every_rule_is_broken_by_somebody() -> None:
 def test_somebody_in_between_who_does_nothing_breaks_nothing(rule: Any) -> None:
     """The carriers above are broken by what they do, not by how they are built."""
     asyncio.run(prove(rule, broken.Broken(broken.passing)))
+
+
+def test_the_guide_shows_every_rule() -> None:
+    guide = Path(__file__).resolve().parents[3] / "docs" / "guides" / "own-transport.md"
+    table = "".join(f"| {rule.name} | {rule.sentence} |\n" for rule in RULES)
+    assert table in guide.read_text(encoding="utf-8")
 
 
 def test_a_rule_has_a_sentence_and_the_requirements_it_proves() -> None:

@@ -17,7 +17,7 @@ SMALL_LIMIT = 64 * 1024
 ENVELOPE = 1024
 """More than what stands around the text of a call."""
 PIECE = 32 * 1024
-MOST_TAKEN = 64 * 1024 * 1024
+MOST_TAKEN = 32 * 1024 * 1024
 """A sender that was let send so much to nobody is not held back at all."""
 STUCK_AFTER = 0.25
 """A wait that lasts so long is one: whoever has room returns at once."""
