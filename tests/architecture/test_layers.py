@@ -33,19 +33,25 @@ LATE_IMPORTS = {
     ("protocol/sealing.py", "cryptography"): "only a server that asks in the stateless era needs a cipher",
     ("validation/checking.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
     ("server/serving.py", "uvloop"): "optional: there is none on Windows",
+    ("server/extending.py", "ferrule.server.skills"): "only a server with skills needs them",
+    ("server/extending.py", "ferrule.server.apps"): "only a server with pages needs them",
     ("transports/stdio.py", "ctypes"): "only Python on a C library whose streams must be flushed has it",
     ("cli/main.py", "ferrule.transports.stdio"): "the wire is claimed when it is known that this process serves it",
+    ("client/skills.py", "ferrule.client.loading"): "only a skill that is loaded needs digests and YAML",
     ("client/targets.py", "ferrule.transports.http.client.transport"): "only a URL needs HTTP",
     ("client/targets.py", "ferrule.transports.http.client.pair"): "only a URL needs HTTP",
     ("client/targets.py", "ferrule.transports.tcp.transport"): "only an address of a socket needs sockets",
     ("client/targets.py", "ferrule.transports.websocket.client"): "only a URL of a WebSocket needs one",
     ("testing/carrier_kit/judging.py", "pytest"): "rules can be judged without it",
+    ("server/server.py", "ferrule.server.openapi.building"): "only a server made of a web API reads a description",
+    ("server/openapi/document.py", "yaml"): "optional: most descriptions are JSON",
     ("cli/main.py", "ferrule.cli.loading"): "what a user's module prints at import must not reach the wire",
 }
 
 LOADERS = {
     "__init__.py": "each public name is imported when it is first used",
     "server/serving.py": "the table of transports by name",
+    "server/routes.py": "only a server with routes of its own needs the half of HTTP that serves them",
     "client/notices.py": "a handler may be named as text",
     "cli/loading.py": "the user's file",
 }

@@ -62,6 +62,10 @@ class Context:
         """The client as far as the protocol lets us know it: revision, capabilities, name."""
         return self._call.peer
 
+    def extension(self, name: str) -> dict[str, Any] | None:
+        """Give the settings with which the client declares an extension, None when it does not."""
+        return self._call.peer.extension(name)
+
     @property
     def client(self) -> Implementation | None:
         """The client's own name and version; for display and logs only."""
@@ -146,6 +150,15 @@ class Context:
         if release is not None:
             release()
 
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send the client a notification of an extension, as part of this call."""
+        call = self._call
+        if call.cancelled:
+            await self._breathe()
+            return
+        call.channel.send(Notification(method, dict(params)) if params else Notification(method))
+        await call.channel.wait_writable()
+
     async def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at level debug."""
         await self.log("debug", data, logger)
@@ -201,14 +214,17 @@ class Context:
 
     async def ask_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
         """Ask several things at once, each under its key; gives the values by key."""
-        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
-        values = {}
-        for (key, (_, schema)), raw in zip(questions.items(), await self._learn(asked), strict=True):
-            answer = read_elicitation(raw, schema)
+        answers = await self.elicit_all(questions)
+        for answer in answers.values():
             if answer.action != "accept":
                 raise Declined(answer.action)
-            values[key] = answer.data
-        return values
+        return {key: answer.data for key, answer in answers.items()}
+
+    async def elicit_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Elicitation]:
+        """Ask several things at once, each under its key; gives what the user did with each."""
+        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
+        learned = zip(questions.items(), await self._learn(asked), strict=True)
+        return {key: read_elicitation(raw, schema) for (key, (_, schema)), raw in learned}
 
     async def sample(
         self, messages: Any, *, max_tokens: int = 1000, key: str = "", **options: Any
