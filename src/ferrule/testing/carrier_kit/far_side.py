@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ferrule.errors import EncodeError
@@ -12,6 +12,7 @@ from ferrule.protocol.era import Eras
 from ferrule.server.context import Context
 from ferrule.server.server import Server
 from ferrule.testing.carrier_kit.witness import Watched
+from ferrule.transports.http.custom import CustomRoute
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.messages import Notification
 
@@ -172,6 +173,11 @@ class FarSide:
     def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
         """Tell which arguments of a tool its HTTP headers mirror."""
         return self.server.mirrored(tool)
+
+    @property
+    def custom_routes(self) -> Sequence[CustomRoute]:
+        """What is offered over HTTP beside MCP."""
+        return self.server.custom_routes
 
     async def drain(self, grace: float) -> None:
         """Wait until running calls are answered."""
