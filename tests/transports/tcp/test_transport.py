@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from certificates import write_certificate
-from tcp_desk import Notes, Run, make_app, serving, until
+from tcp_desk import Notes, Run, at_work, make_app, serving, until
 
 from ferrule import Client
 from ferrule.client.targets import transport_for
@@ -122,12 +122,12 @@ def test_a_server_that_closes_is_a_loss_with_its_reason(run: Run) -> None:
     """TCPT-24: FIN."""
 
     async def test() -> None:
-        listener = Tcp(port=0)
-        async with serving(make_app(), listener):
+        listener, app = Tcp(port=0), make_app()
+        async with serving(app, listener):
             client = Client(f"tcp://127.0.0.1:{listener.address[1]}")
             await client.connect()
             waiting = asyncio.ensure_future(client.call_tool("wait", {"seconds": 60}))
-            await asyncio.sleep(0.05)
+            await until(lambda: at_work(app))
             for served in list(listener._reception.served):
                 served.close()
             with pytest.raises(LinkLost, match="the server closed the connection"):
