@@ -152,7 +152,7 @@ async def test_what_is_sent_in_one_turn_leaves_in_one_write() -> None:
 
 
 async def test_answers_to_what_was_read_at_once_leave_in_one_write() -> None:
-    """WEBS-15: on the real thing, sixteen requests and their answers are one read and one write."""
+    """WEBS-15, PERF-15: on the real thing, sixteen requests and their answers are one read and one write."""
     channel = WebSocketChannel(new_server().link(Origin("websocket")), ChannelSettings(), server=True)
     pipe = Pipe()
     channel.connection_made(pipe)
