@@ -83,7 +83,11 @@ class AsgiWebSocket:
         scope = Scope(asyncio.get_running_loop())
         self._receiver.channel_opened(self)
         try:
-            await asyncio.wait([scope.spawn(self._read()), scope.spawn(self._write())], return_when="FIRST_COMPLETED")
+            ways = [scope.spawn(self._read()), scope.spawn(self._write())]
+            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            # An ASGI server may raise what it likes when the connection is gone.
+            for error in filter(None, [way.exception() for way in done]):
+                self._error = self._error or CarrierError(f"the WebSocket was lost: {error}")
         finally:
             self._closing = self._closing or Closing(NORMAL)
             self._room.set()
@@ -135,6 +139,3 @@ class AsgiWebSocket:
             await self._give({"type": "websocket.close", "code": self._closing.code, "reason": words})
         except TimeoutError:
             self._error = CarrierError(f"the peer does not read: {self._size} bytes wait for it")
-        except Exception as error:
-            # An ASGI server may raise what it likes when the connection is gone.
-            self._error = CarrierError(f"the WebSocket was lost: {error}")
