@@ -34,6 +34,8 @@ from ferrule.wire.channel import Origin
 
 AGENT = "ferrule"
 OPTIONS = {"accept_binary": True, "compression": True}
+PATIENT = {"init_timeout": None, "keepalive_interval": None}
+"""The suite never says hello, and some cases take minutes on a busy machine."""
 
 
 class Echo(WebSocketChannel):
@@ -72,7 +74,7 @@ async def run(wstest: str, mode: str, spec: dict[str, Any], folder: Path) -> asy
 
 async def judge_server(wstest: str, cases: list[str], folder: Path) -> dict[str, str]:
     listener, ready = WebSocket(port=0, **OPTIONS), asyncio.Event()
-    serving = asyncio.ensure_future(listener.serve(Server("echo"), ready.set))
+    serving = asyncio.ensure_future(listener.serve(Server("echo", **PATIENT), ready.set))
     await ready.wait()
     url = f"ws://127.0.0.1:{listener.address[1]}/mcp/ws"
     spec = {"outdir": "server", "servers": [{"agent": AGENT, "url": url}], "cases": cases, "exclude-cases": []}
@@ -85,7 +87,7 @@ async def judge_server(wstest: str, cases: list[str], folder: Path) -> dict[str,
 async def judge_client(wstest: str, cases: list[str], folder: Path, port: int = 9321) -> dict[str, str]:
     spec = {"url": f"ws://127.0.0.1:{port}", "outdir": "client", "cases": cases, "exclude-cases": []}
     server = await run(wstest, "fuzzingserver", spec, folder)
-    here, link = f"ws://127.0.0.1:{port}", Server("echo").link
+    here, link = f"ws://127.0.0.1:{port}", Server("echo", **PATIENT).link
     try:
         while not await _is_up(port):
             await asyncio.sleep(0.2)
@@ -118,7 +120,7 @@ async def _use(url: str, receiver: Any) -> Any:
 async def _count(url: str) -> int:
     said: list[bytes] = []
     with patch.object(Echo, "_receive", lambda self, text: said.append(text)):
-        await _use(url, Server("echo").link(Origin("websocket")))
+        await _use(url, Server("echo", **PATIENT).link(Origin("websocket")))
     return int(said[0])
 
 
