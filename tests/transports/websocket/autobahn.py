@@ -119,7 +119,14 @@ async def _use(url: str, receiver: Any) -> Any:
 
 async def _count(url: str) -> int:
     said: list[bytes] = []
-    with patch.object(Echo, "_receive", lambda self, text: said.append(text)):
+
+    class Hearing(Echo):
+        """Keeps what it receives; the echo itself is at work on the other side meanwhile."""
+
+        def _receive(self, text: bytes) -> None:
+            said.append(text)
+
+    with patch.object(client, "WebSocketChannel", Hearing):
         await _use(url, Server("echo", **PATIENT).link(Origin("websocket")))
     return int(said[0])
 
@@ -132,13 +139,18 @@ def versions(wstest: str) -> str:
 
 
 async def main(wstest: str, cases: list[str]) -> int:
-    """Run both sides; gives how many cases failed."""
-    sides: dict[str, Verdicts] = {}
-    with patch.object(door, "WebSocketChannel", Echo), patch.object(client, "WebSocketChannel", Echo):
-        for side, judged in (("server", judge_server), ("client", judge_client)):
-            with tempfile.TemporaryDirectory() as folder:
-                sides[side] = await judged(wstest, cases or [f"{section}.*" for section in SECTIONS], Path(folder))
-            print(f"{side}\n{table(sides[side])}", flush=True)
+    """Run both sides at once; gives how many cases failed."""
+    chosen = cases or [f"{section}.*" for section in SECTIONS]
+    with (
+        patch.object(door, "WebSocketChannel", Echo),
+        patch.object(client, "WebSocketChannel", Echo),
+        tempfile.TemporaryDirectory() as one,
+        tempfile.TemporaryDirectory() as other,
+    ):
+        judged = (judge_server(wstest, chosen, Path(one)), judge_client(wstest, chosen, Path(other)))
+        sides: dict[str, Verdicts] = dict(zip(("server", "client"), await asyncio.gather(*judged), strict=True))
+    for side, verdicts in sides.items():
+        print(f"{side}\n{table(verdicts)}")
     print(remarks(sides))
     if not cases:
         PAGE.write_text(page(sides, versions(wstest)), encoding="utf-8")
