@@ -12,9 +12,10 @@ import pytest
 import ferrule
 
 PUBLIC = {
-    *("Client", "SyncClient", "Server", "Context", "Extension"),
+    *("Client", "SyncClient", "Server", "Ask", "Context", "Extension"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
+    *("WebSocket", "Audio", "File", "Image", "Progress", "ToolResult"),
     "OpenApiRule",
     *("WebRequest", "WebResponse", "WebSocket"),
     "__version__",

@@ -22,6 +22,7 @@ from ferrule.client.notices import Deliver, Notices
 from ferrule.client.opening import Opening
 from ferrule.client.phases import Phases
 from ferrule.client.settings import ClientOptions, ClientSettings, require_level
+from ferrule.client.skills import Skilled
 from ferrule.client.subscription import Changes, Listening, covers
 from ferrule.client.targets import transport_for
 from ferrule.client.tasks import Relay
@@ -39,7 +40,7 @@ from ferrule.schema.methods import METHODS
 from ferrule.schema.model import Implementation
 from ferrule.schema.notices import RESOURCE_UPDATED, ROOTS_CHANGED
 from ferrule.schema.prompts import GetPromptResult, Prompt
-from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTemplate
+from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.roots import Root
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tools import CallToolResult
@@ -63,7 +64,7 @@ FINAL = (None, COMPLETE)
 _read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
 
 
-class Client(Calling):
+class Client(Calling, Skilled):
     """Reaches one server and uses what it offers."""
 
     def __init__(
@@ -153,10 +154,7 @@ class Client(Calling):
         )
 
     def _transport(self) -> Transport:
-        settings = self.settings
-        return transport_for(
-            self.target, http=settings.http_options, env=settings.env, cwd=settings.cwd, stderr=settings.stderr
-        )
+        return transport_for(self.target, **self.settings.transport_options)
 
     def _opening(self, transport: Transport, timeout: float | None) -> Opening:
         settings = self.settings
@@ -274,10 +272,6 @@ class Client(Calling):
     def iter_resource_templates(self, *, timeout: float | None = None) -> AsyncIterator[ResourceTemplate]:
         """Give the templates one after another, page by page."""
         return self._pages("resources/templates/list", "resource_templates", timeout)
-
-    async def read_resource(self, uri: str, *, timeout: float | None = None) -> ReadResourceResult:
-        """Read a resource."""
-        return await self._fetch("resources/read", {"uri": str(uri)}, timeout)  # type: ignore[no-any-return]
 
     def subscribe(self, uri: str) -> Changes:
         """Hear of a resource's changes: `async with client.subscribe(uri) as changes: async for uri in changes: …`."""

@@ -54,6 +54,9 @@ class Era(Protocol):
     def code(self, refusal: Refusal) -> int:
         """Give a refusal its number."""
 
+    def data(self, refusal: Refusal) -> Any:
+        """Give what a refusal tells besides its number and its message."""
+
     def task_wish(self, call: Call) -> Wish:
         """Tell what a call says about becoming a task."""
 

@@ -228,6 +228,10 @@ class Stateless:
         """This revision gives some refusals other numbers."""
         return sendable(SEED_ONLY_CODES.get(refusal.own_code, refusal.own_code), KNOWN_CODES)
 
+    def data(self, refusal: Refusal) -> Any:
+        """What a refusal tells besides."""
+        return refusal.data
+
     def task_wish(self, call: Call) -> Wish:
         """A client says with each request whether it can be answered with a task; whether it is, the server decides."""
         return Wish.NO if call.peer.extension(TASKS_EXTENSION) is None else Wish.ALLOWED

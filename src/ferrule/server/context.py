@@ -90,9 +90,20 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client has withdrawn the request; a handler in a thread looks here."""
-        task = self.task
-        return self._call.cancelled if task is None else task.status == "cancelled"
+        """Whether nobody wants the answer any more: cancelled, or out of time; a handler in a thread looks here."""
+        if self.task is not None:
+            return self.task.kept.ended or self._call.expired
+        return self._call.cancelled or self._call.expired
+
+    def raise_if_cancelled(self) -> None:
+        """End a handler in a thread whose answer nobody wants any more, by raising `Cancelled`."""
+        if self.cancelled:
+            raise Cancelled("the call has ended")
+
+    @property
+    def hears_progress(self) -> bool:
+        """Whether the client asked to be told of progress, or may look for it."""
+        return self.task is not None or (self._call.meta is not None and self._call.meta.progress_token is not None)
 
     @property
     def task(self) -> TaskRun | None:
@@ -243,14 +254,17 @@ class Context:
 
     async def ask_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
         """Ask several things at once, each under its key; gives the values by key."""
-        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
-        values = {}
-        for (key, (_, schema)), raw in zip(questions.items(), await self._learn(asked), strict=True):
-            answer = read_elicitation(raw, schema)
+        answers = await self.elicit_all(questions)
+        for answer in answers.values():
             if answer.action != "accept":
                 raise Declined(answer.action)
-            values[key] = answer.data
-        return values
+        return {key: answer.data for key, answer in answers.items()}
+
+    async def elicit_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Elicitation]:
+        """Ask several things at once, each under its key; gives what the user did with each."""
+        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
+        learned = zip(questions.items(), await self._learn(asked), strict=True)
+        return {key: read_elicitation(raw, schema) for (key, (_, schema)), raw in learned}
 
     async def sample(
         self, messages: Any, *, max_tokens: int = 1000, key: str = "", **options: Any

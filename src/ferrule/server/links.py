@@ -41,7 +41,8 @@ class LinkState(Struct, eq=False):
     log_level: int = LEVELS["info"]
     last_turn: float = 0.0
     init_timer: asyncio.TimerHandle | None = None
-    identity: str = ""
+    owner: str = ""
+    """Whose the results and tasks are that are kept for this link."""
 
 
 class Links:
@@ -112,15 +113,6 @@ class Links:
         """Give what is remembered of the link a call came in on."""
         return self._states[self.of(call)]
 
-    def identity(self, call: Call) -> str:
-        """Give the session of a call a name that nobody guesses and no other session has, also when it is over."""
-        state = self._states.get(self.of(call))
-        if state is None:
-            return secrets.token_hex(16)
-        if not state.identity:
-            state.identity = secrets.token_hex(16)
-        return state.identity
-
     def values(self, call: Call) -> dict[str, Any]:
         """Give the values kept between requests of one session, or of one principal where there are no sessions."""
         state = self._states.get(self.of(call))
@@ -131,6 +123,18 @@ class Links:
         if call.origin.principal is None:
             raise SetupError("ctx.state needs a session or an authenticated principal, and this request has neither")
         return self._principal_values.setdefault(call.origin.principal, {})
+
+    def owner(self, call: Call) -> str | None:
+        """Tell whose a kept result is: the principal's, else the session's; without either, whoever knows its URI."""
+        if call.origin.principal is not None:
+            return f"principal {call.origin.principal}"
+        state = self._states.get(self.of(call))
+        if state is None or not self.has_session(call):
+            return None
+        if not state.owner:
+            # Nobody guesses it, and no other session has it, also when this one is over.
+            state.owner = f"session {secrets.token_hex(16)}"
+        return state.owner
 
     def wants_log(self, call: Call, rank: int) -> bool:
         """Tell whether the caller wants a log message of this rank."""

@@ -34,7 +34,9 @@ from ferrule.schema.tools import Tool
 from ferrule.server.builtins import Builtins
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
-from ferrule.server.extensions import Extension, Extensions, answerer
+from ferrule.server.extending import Extending
+from ferrule.server.extensions import Extensions, answerer
+from ferrule.server.kept_results import KeptResults
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
@@ -56,7 +58,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
-class Server(LocalCalls, Telling, CustomRoutes, Serving):
+class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -85,11 +87,10 @@ class Server(LocalCalls, Telling, CustomRoutes, Serving):
             website_url=settings.website_url,
             icons=settings.icons,
         )
-        self.threads = Threads()
+        self.threads = Threads(settings.max_threads)
+        self.kept_results = KeptResults(settings.result_ttl, settings.max_kept_bytes)
         self._capabilities: ServerCapabilities | None = None
-        self.tools = Tools(
-            self, page_size=settings.page_size, timeout=settings.tool_timeout, on_change=self.notify_tools_changed
-        )
+        self.tools = Tools(self, page_size=settings.page_size, on_change=self.notify_tools_changed)
         self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
@@ -193,11 +194,6 @@ class Server(LocalCalls, Telling, CustomRoutes, Serving):
         self._own_handlers[row.name] = handler
         self.recompose()
 
-    def extend(self, extension: Extension) -> Extension:
-        """Speak an extension of the protocol: declare it, and answer its methods."""
-        self.extensions.join(extension)
-        return extension
-
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what: something was added."""
         self._capabilities = self._dispatcher = None
@@ -212,6 +208,8 @@ class Server(LocalCalls, Telling, CustomRoutes, Serving):
         """Offer a tool: `add_tool(fn)` or `add_tool("name", fn)`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
+        if options.get("ui") is not None:
+            self.apps()
         entry = self.tools.add(fn, _options(ToolOptions, options, "tool"))
         if entry.task != "forbidden" and self._dispatcher is not None:
             self._run_as_tasks(self._dispatcher)
@@ -265,12 +263,16 @@ class Server(LocalCalls, Telling, CustomRoutes, Serving):
         return ServerCapabilities(
             tools=changes if tools else None,
             prompts=changes if prompts else None,
-            resources=ResourcesCapability(subscribe=True, list_changed=True) if self.resources.offered else None,
+            resources=ResourcesCapability(subscribe=True, list_changed=True) if self._reads() else None,
             completions={} if self.completions.offered else None,
             logging={} if self._may_log() else None,
             tasks=self.tasks.offered if self.tools.run_as_tasks else None,
             extensions={TASKS_EXTENSION: {}} if self.tools.run_as_tasks else None,
         )
+
+    def _reads(self) -> bool:
+        """Tell whether there is anything to read: resources, or results that are answered with a link."""
+        return self.resources.offered or any(entry.links for entry in self.tools.catalogue)
 
     def _may_log(self) -> bool:
         bindings = [

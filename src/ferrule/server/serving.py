@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
 from ferrule.server.changes import Changes
+from ferrule.server.extensions import Extensions
 from ferrule.server.links import Links
 from ferrule.server.settings import ServerSettings
 from ferrule.server.tasks.tasks import Tasks
@@ -49,6 +50,7 @@ class Serving:
     changes: Changes
     links: Links
     tasks: Tasks
+    extensions: Extensions
 
     def __init__(self, lifespan: Lifespan | None) -> None:
         self.lifespan_value: Any = None
@@ -83,6 +85,12 @@ class Serving:
             if isinstance(manager, AsyncIterator):
                 manager = contextlib.asynccontextmanager(lambda: manager)()  # type: ignore[arg-type,return-value]
             self.lifespan_value = await self._lifespan_exit.enter_async_context(manager)
+        for extension in self.extensions:
+            own = extension.lifespan(self._whole())
+            if own is not None:
+                await self._lifespan_exit.enter_async_context(own)
+        # Tasks use what was entered above, so they end before it does.
+        self._lifespan_exit.push_async_callback(self.tasks.close)
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
@@ -92,13 +100,9 @@ class Serving:
             if self._users == 0 and self._lifespan_exit is not None:
                 stack, self._lifespan_exit = self._lifespan_exit, None
                 try:
-                    await self.tasks.close()
-                finally:
-                    self.lifespan_value = None
-                try:
                     await stack.aclose()
                 finally:
-                    self.changes.loop = None
+                    self.lifespan_value = self.changes.loop = None
 
     async def serve(self, *listeners: TransportListener, ready: Callable[[], Any] | None = None) -> None:
         """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached."""

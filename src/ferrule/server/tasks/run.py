@@ -21,8 +21,8 @@ from ferrule.runtime.dispatch import internal
 from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, TASK_STATUS_CHANGED
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, Task, TaskError
-from ferrule.server.schemas import encode_hook
 from ferrule.server.tasks.wording import told
+from ferrule.server.types.known import encode_hook
 from ferrule.stores.tasks import StoredTask
 from ferrule.wire.messages import Notification
 
@@ -169,7 +169,8 @@ class TaskRun:
                 await self._complete(outcome, written)
                 return
         refusal = self.call.peer.revision.trim(outcome)
-        error = TaskError(code=self.call.era.code(refusal), message=refusal.message, data=refusal.data)
+        era = self.call.era
+        error = TaskError(code=era.code(refusal), message=refusal.message, data=era.data(refusal))
         message = refusal.message[:LONGEST_MESSAGE]
         await self.change(status="failed", status_message=message, error=error, input_requests={})
 

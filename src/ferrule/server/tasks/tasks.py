@@ -116,12 +116,10 @@ class Tasks:
 
     def owner(self, call: Call) -> str:
         """Tell whose a task of this call is; empty for whoever knows its id."""
-        if call.origin.principal is not None:
-            return f"principal {call.origin.principal}"
-        links = self._server.links
-        if self.settings.access == "session" and call.era is self._server.handshake and links.has_session(call):
-            return f"session {links.identity(call)}"
-        return ""
+        by_session = self.settings.access == "session" and call.era is self._server.handshake
+        if call.origin.principal is None and not by_session:
+            return ""
+        return self._server.links.owner(call) or ""
 
     async def find(self, call: Call, task_id: str) -> StoredTask | None:
         """Give a task this caller may see, as it stands now."""
