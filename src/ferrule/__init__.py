@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ferrule.client.client import Client
     from ferrule.client.sync import SyncClient
+    from ferrule.client.tasks import Task
     from ferrule.errors import (
         CallFailed,
         CapabilityNotSupported,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ferrule.server.results import ToolResult
     from ferrule.server.server import Server
     from ferrule.server.streaming import Progress
+    from ferrule.server.tasks.settings import TaskSettings
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.web import WebRequest, WebResponse
     from ferrule.transports.stdio import Stdio
@@ -47,6 +49,8 @@ HOMES = {
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
     "Context": "ferrule.server.context",
+    "Task": "ferrule.client.tasks",
+    "TaskSettings": "ferrule.server.tasks.settings",
     "Audio": "ferrule.server.media",
     "File": "ferrule.server.media",
     "Image": "ferrule.server.media",
@@ -103,6 +107,8 @@ __all__ = [
     "SetupError",
     "Stdio",
     "SyncClient",
+    "Task",
+    "TaskSettings",
     "Tcp",
     "TimedOut",
     "ToolError",
