@@ -99,6 +99,7 @@ class Conversation:
         self._heard = heard
         self._era = Handshake()
         self._on_change: Callable[[], None] = lambda: None
+        self._ended = "the client was closed"
 
     # -- opening and closing
 
@@ -170,6 +171,24 @@ class Conversation:
                 await asyncio.wait(waiting, timeout=drain)
         await self._end(None)
 
+    async def release(self) -> None:
+        """Let go of what a lost conversation still holds."""
+        await self._end(None)
+
+    def lose(self, error: Exception) -> None:
+        """Take a link for lost whose server is silent."""
+        link = self.link
+        if link is not None and not link.closed:
+            link.close(error)
+            if link.channel is not None:
+                link.channel.close("the server is silent")
+
+    def give_up(self, sentence: str) -> None:
+        """Settle that this lost conversation is the last one."""
+        self.closing, self._ended = True, sentence
+        if self.link is not None:
+            self.link.session.enter(Phase.CLOSED)
+
     async def _end(self, error: Exception | None) -> None:
         link = self.link
         if link is not None:
@@ -190,6 +209,11 @@ class Conversation:
     def over(self) -> bool:
         """Whether the link is gone, by our will or not."""
         return self.link is not None and self.link.closed
+
+    @property
+    def separate(self) -> bool:
+        """Whether every call has a way of its own to the server, as over HTTP: there one cannot tell of another."""
+        return self.link is not None and getattr(self.link.channel, "always_answers", False)
 
     @property
     def phase(self) -> Phase:
@@ -214,9 +238,9 @@ class Conversation:
         if self.link is None:
             raise NotConnected("the client is not connected: use `async with Client(...)` or `await client.connect()`")
         if self.closing:
-            raise NotConnected("the client was closed")
+            raise NotConnected(self._ended)
         if self.link.closed:
-            raise LinkLost(f"the link was lost: {self.failure}") from self.link.error
+            raise LinkLost(f"the link was lost: {self.failure}", sent=False) from self.link.error
         return self.link
 
     @property

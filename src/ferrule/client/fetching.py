@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from ferrule.client.cache import without_hints
 from ferrule.client.conversation import Asking, Progress
-from ferrule.client.hearing import Hearing
+from ferrule.client.replaying import Replaying
 from ferrule.client.settings import ClientSettings
 from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
 from ferrule.schema.methods import METHODS, Method
@@ -21,7 +21,7 @@ T = TypeVar("T")
 MAX_PAGES = 10_000
 
 
-class Fetching(Hearing):
+class Fetching(Replaying):
     """The reading half of a client."""
 
     settings: ClientSettings
@@ -39,7 +39,7 @@ class Fetching(Hearing):
 
     async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
         """Ask for something that may be kept, unless it is kept already."""
-        conversation = self._talk()
+        conversation = await self._present(given(timeout, self.settings.request_timeout))
         clock = conversation.live().loop.time
         keeps = self.settings.cache and conversation.stateless
         if keeps:
@@ -47,7 +47,7 @@ class Fetching(Hearing):
             if kept is not None:
                 return self._read(method, kept)
         changes = self.cache.changes
-        raw, simple = await conversation.ask_simply(method, params, self._plain(timeout))
+        raw, simple = await self._ask_simply(method, params, self._plain(timeout))
         result = self._read(method, raw)
         if keeps and simple and self.cache.changes == changes:
             self.cache.keep(method, params, raw, clock())

@@ -1,0 +1,81 @@
+"""Asking, and asking again what was lost with its link, where that cannot do harm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Raw, structs
+
+from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.hearing import Hearing
+from ferrule.errors import CallFailed, ConnectionTimedOut, LinkLost, NotConnected, TimedOutReconnecting
+from ferrule.schema.methods import METHODS
+from ferrule.schema.tools import Tool
+
+LOST = (LinkLost, ConnectionTimedOut, NotConnected)
+"""How a call fails whose link is gone: before it was sent, after it, in silence, or while a new one is opened."""
+
+
+class Replaying(Hearing):
+    """The asking half of a client."""
+
+    _harmless: set[str]
+
+    async def _present(self, timeout: float | None) -> Conversation:
+        """Give the conversation, as soon as there is one again if it was lost."""
+        keeper = self._reconnecting
+        if keeper.active:
+            keeper.require_repeatable(LinkLost(keeper.condition, sent=False), "nothing was sent", safe=True)
+            await keeper.wait(timeout)
+        return self._talk()
+
+    async def _ask(self, method: str, params: dict[str, Any], how: Asking) -> Raw:
+        """Ask the server and give its complete result."""
+        return (await self._ask_simply(method, params, how))[0]
+
+    async def _ask_simply(self, method: str, params: dict[str, Any], how: Asking) -> tuple[Raw, bool]:
+        """Ask as `_ask` does, and tell besides whether the first round was the last."""
+        try:
+            return await self._talk().ask_simply(method, params, how)
+        except LOST as error:
+            return await self._again(error, method, params, how)
+
+    async def _again(self, error: CallFailed, method: str, params: dict[str, Any], how: Asking) -> tuple[Raw, bool]:
+        """Ask once more when there is a new link; raises what the caller shall see where that is not to be."""
+        clock = asyncio.get_running_loop().time
+        deadline = None if how.timeout is None else clock() + how.timeout
+        while True:
+            if isinstance(error, ConnectionTimedOut):
+                raise self._silent(error) from None
+            self._reconnecting.require_repeatable(error, method, safe=self._is_harmless(method, params))
+            await self._reconnecting.wait(None if deadline is None else max(deadline - clock(), 0.0))
+            left = how if deadline is None else structs.replace(how, timeout=max(deadline - clock(), 0.0))
+            try:
+                return await self._talk().ask_simply(method, params, left)
+            except LOST as again:
+                error = again
+
+    def _silent(self, error: ConnectionTimedOut) -> ConnectionTimedOut:
+        """A server that answers neither a call nor a ping is lost, unless each call has a way of its own to it."""
+        conversation = self._conversation
+        if isinstance(error, TimedOutReconnecting) or conversation is None or conversation.separate:
+            return error
+        conversation.lose(error)
+        return TimedOutReconnecting(f"{error}; reconnecting") if self._reconnecting.active else error
+
+    def _is_harmless(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Tell whether a request does the same when it is done twice; a tool is asked about when it is listed."""
+        if method == "tools/call":
+            return params["name"] in self._harmless
+        row = METHODS.get(method)
+        return row is not None and row.read_only
+
+    def _note_harm(self, tool: Tool) -> None:
+        """Remember whether a tool says that it may be called twice."""
+        hints = tool.annotations
+        if hints is not None and (hints.read_only_hint or hints.idempotent_hint):
+            self._harmless.add(tool.name)
+        else:
+            self._harmless.discard(tool.name)
