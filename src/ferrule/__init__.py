@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ferrule.client.client import Client
+    from ferrule.client.reconnect import Reconnect
     from ferrule.client.sync import SyncClient
     from ferrule.errors import (
         CallFailed,
@@ -39,6 +40,7 @@ __version__ = "0.1.0"
 HOMES = {
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
+    "Reconnect": "ferrule.client.reconnect",
     "Context": "ferrule.server.context",
     "Refused": "ferrule.server.refusals",
     "Server": "ferrule.server.server",
@@ -73,6 +75,7 @@ __all__ = [
     "HttpFailed",
     "OutcomeUnknown",
     "PeerError",
+    "Reconnect",
     "Refusal",
     "Refused",
     "Server",

@@ -12,7 +12,7 @@ import pytest
 import ferrule
 
 PUBLIC = {
-    *("Client", "SyncClient", "Server", "Context"),
+    *("Client", "SyncClient", "Reconnect", "Server", "Context"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
     "WebSocket",

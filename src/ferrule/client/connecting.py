@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from ferrule.client.conversation import Conversation
+from ferrule.client.conversation import GRACE, Conversation
 from ferrule.client.fetching import given
 from ferrule.client.notices import Deliver
 from ferrule.client.opening import Opening
@@ -53,6 +53,7 @@ class Connecting(Restoring):
         self._forget()
         self._forget_wishes()
         self._level = None
+        self._harmless.clear()
         usual = transport is not self.target and not isinstance(transport, Memory)
         self._reconnecting.begin(plan_for(self.settings.reconnect, usual=usual))
         await self._converse(transport, timeout)
@@ -139,8 +140,7 @@ class Connecting(Restoring):
 
     async def _reopen(self) -> None:
         """Make one attempt to open a new conversation in place of the lost one, and to restore what it knew."""
-        lost = self._talk()
-        await lost.release()
+        await self._release()
         self._forget()
         if not self._resubscribes:
             self._forget_wishes()
@@ -150,17 +150,20 @@ class Connecting(Restoring):
             raise LinkLost(f"the new link was lost at once: {self._talk().failure}")
 
     async def _give_up(self, sentence: str) -> None:
-        conversation = self._talk()
-        await conversation.release()
-        conversation.give_up(sentence)
+        await self._release()
+        self._talk().give_up(sentence)
         self._listening.end()
         self._phases.tell(self.phase)
+
+    async def _release(self) -> None:
+        """Let go of the lost conversation; a child process may end in peace, nobody else is waited for."""
+        lost = self._talk()
+        await lost.release(GRACE if isinstance(lost.transport, ChildProcess) else 0.0)
 
     def _forget(self) -> None:
         """What one conversation has taught need not hold in the next."""
         self.cache.clear()
         self._output_checks.clear()
-        self._harmless.clear()
 
     def _forget_wishes(self) -> None:
         """Hear of nothing that was subscribed to."""

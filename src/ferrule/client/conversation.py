@@ -53,6 +53,9 @@ EVERYTHING = ServerCapabilities(
 )
 """A server that offers all; what a revision trims from it is nothing a server of that revision can declare."""
 
+GRACE = 2.0
+"""How many seconds the other end may take to let go."""
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """How long to leave alone a server that sheds load: twice as long each time, up to the longest."""
 
@@ -171,9 +174,9 @@ class Conversation:
                 await asyncio.wait(waiting, timeout=drain)
         await self._end(None)
 
-    async def release(self) -> None:
-        """Let go of what a lost conversation still holds."""
-        await self._end(None)
+    async def release(self, grace: float) -> None:
+        """Let go of what a lost conversation still holds, within a time that whoever is at the other end may take."""
+        await self._end(None, grace)
 
     def lose(self, error: Exception) -> None:
         """Take a link for lost whose server is silent."""
@@ -189,7 +192,7 @@ class Conversation:
         if self.link is not None:
             self.link.session.enter(Phase.CLOSED)
 
-    async def _end(self, error: Exception | None) -> None:
+    async def _end(self, error: Exception | None, grace: float = GRACE) -> None:
         link = self.link
         if link is not None:
             if self.closing and not link.closed:
@@ -199,7 +202,7 @@ class Conversation:
                 link.session.enter(Phase.CLOSED)
             if link.channel is not None:
                 link.channel.close("the client is done")
-        await self.transport.close()
+        await self.transport.close(grace)
         if link is not None:
             await link.scope.close()
 

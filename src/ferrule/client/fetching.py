@@ -11,7 +11,6 @@ from msgspec import Raw
 from ferrule.client.cache import without_hints
 from ferrule.client.conversation import Asking, Progress
 from ferrule.client.replaying import Replaying
-from ferrule.client.settings import ClientSettings
 from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.rounds import COMPLETE
@@ -23,8 +22,6 @@ MAX_PAGES = 10_000
 
 class Fetching(Replaying):
     """The reading half of a client."""
-
-    settings: ClientSettings
 
     def _how(
         self, timeout: float | None, on_progress: Progress | None = None, meta: dict[str, Any] | None = None

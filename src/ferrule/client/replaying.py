@@ -10,17 +10,27 @@ from msgspec import Raw, structs
 
 from ferrule.client.conversation import Asking, Conversation
 from ferrule.client.hearing import Hearing
-from ferrule.errors import CallFailed, ConnectionTimedOut, LinkLost, NotConnected, TimedOutReconnecting
+from ferrule.client.settings import ClientSettings
+from ferrule.errors import (
+    CallFailed,
+    ConnectionTimedOut,
+    LinkLost,
+    NotConnected,
+    PeerError,
+    TimedOut,
+    TimedOutReconnecting,
+)
 from ferrule.schema.methods import METHODS
 from ferrule.schema.tools import Tool
 
-LOST = (LinkLost, ConnectionTimedOut, NotConnected)
-"""How a call fails whose link is gone: before it was sent, after it, in silence, or while a new one is opened."""
+LOST = (LinkLost, TimedOut, NotConnected)
+"""How a call fails whose link may be gone: before or after it was sent, in silence, while a new one is opened."""
 
 
 class Replaying(Hearing):
     """The asking half of a client."""
 
+    settings: ClientSettings
     _harmless: set[str]
 
     async def _present(self, timeout: float | None) -> Conversation:
@@ -47,8 +57,8 @@ class Replaying(Hearing):
         clock = asyncio.get_running_loop().time
         deadline = None if how.timeout is None else clock() + how.timeout
         while True:
-            if isinstance(error, ConnectionTimedOut):
-                raise self._silent(error) from None
+            if isinstance(error, TimedOut):
+                raise await self._silence(error) from None
             self._reconnecting.require_repeatable(error, method, safe=self._is_harmless(method, params))
             await self._reconnecting.wait(None if deadline is None else max(deadline - clock(), 0.0))
             left = how if deadline is None else structs.replace(how, timeout=max(deadline - clock(), 0.0))
@@ -57,13 +67,31 @@ class Replaying(Hearing):
             except LOST as again:
                 error = again
 
-    def _silent(self, error: ConnectionTimedOut) -> ConnectionTimedOut:
+    async def _silence(self, error: TimedOut) -> TimedOut:
         """A server that answers neither a call nor a ping is lost, unless each call has a way of its own to it."""
         conversation = self._conversation
-        if isinstance(error, TimedOutReconnecting) or conversation is None or conversation.separate:
+        if conversation is None or conversation.separate:
             return error
-        conversation.lose(error)
-        return TimedOutReconnecting(f"{error}; reconnecting") if self._reconnecting.active else error
+        if not isinstance(error, ConnectionTimedOut) and await self._is_silent(conversation):
+            error = ConnectionTimedOut(f"{error}, nor when it was asked to discover itself")
+        if isinstance(error, ConnectionTimedOut):
+            conversation.lose(error)
+            if self._reconnecting.active:
+                return TimedOutReconnecting(f"{error}; reconnecting")
+        return error
+
+    async def _is_silent(self, conversation: Conversation) -> bool:
+        """The stateless era has no ping: find out with a question every server of it answers."""
+        settings = self.settings
+        if not (conversation.stateless and self._reconnecting.plan is not None and settings.probe_on_timeout):
+            return False
+        try:
+            await conversation.ask("server/discover", {}, Asking(settings.ping_timeout))
+        except TimedOut:
+            return True
+        except (CallFailed, PeerError):
+            return False
+        return False
 
     def _is_harmless(self, method: str, params: Mapping[str, Any]) -> bool:
         """Tell whether a request does the same when it is done twice; a tool is asked about when it is listed."""

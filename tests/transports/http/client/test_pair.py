@@ -122,7 +122,7 @@ def test_an_absolute_address_of_the_same_origin_is_fine() -> None:
 
 def test_the_stream_is_the_link() -> None:
     async def test() -> None:
-        async with OldSite() as site, old(site) as client:
+        async with OldSite() as site, old(site, reconnect=False) as client:
             site.on("tools/call", lambda seen: seen.status(202))
             call = asyncio.create_task(client.call_tool("t"))
             await site.heard("tools/call")

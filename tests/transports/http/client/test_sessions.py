@@ -102,7 +102,7 @@ async def test_a_server_that_does_not_end_sessions_does_not_hold_up_the_client()
 async def test_closing_takes_no_longer_than_its_grace_and_leaves_no_task() -> None:
     async with Site("handshake") as site:
         site.on("DELETE", lambda seen: seen.gone())
-        one = client(site)
+        one = client(site, reconnect=False)
         await one.connect()
         before = asyncio.all_tasks()
         assert one._conversation is not None
@@ -351,7 +351,7 @@ async def test_a_server_that_forgets_every_session_is_not_asked_in_a_loop() -> N
 
 
 async def test_a_session_that_cannot_be_renewed_ends_the_link() -> None:
-    async with Site("handshake") as site, client(site) as one:
+    async with Site("handshake") as site, client(site, reconnect=False) as one:
         site.on("tools/list", lambda seen: seen.status(404))
         site.on("initialize", lambda seen: seen.status(503))
         with pytest.raises(LinkLost, match="no new one"):

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
+from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
 from ferrule.transports.http.client.asked import Asked, Once
 from ferrule.transports.http.client.dialing import Dialer
 from ferrule.transports.http.client.heading import Heading
@@ -75,7 +75,13 @@ class SsePost(Once):
             self.failed(HttpFailed(f"{place} answered a message with HTTP {self.status}", self.status))
 
     def failed(self, error: Exception) -> None:
-        """Tell whoever waits."""
+        """Tell whoever waits, in words that also say whether the server may have got it."""
+        if not isinstance(error, CallFailed):
+            sent = not isinstance(error, ConnectFailed)
+            unsure = "it may have arrived or not" if sent else "it was not sent"
+            error = LinkLost(
+                f"the way to {self._channel.endpoint} failed under a message; {unsure}: {error}", sent=sent
+            )
         self._channel.post_failed(self._identities, error)
 
 
