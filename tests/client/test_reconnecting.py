@@ -34,6 +34,7 @@ class Way:
         self._memory = Memory(server)
         self.failures = []
         self.attempts = 0
+        self.slow = 0.0
 
     async def connect(self, receiver):
         self.attempts += 1
@@ -42,6 +43,7 @@ class Way:
         return await self._memory.connect(receiver)
 
     async def close(self, grace=2.0):
+        await asyncio.sleep(self.slow)
         await self._memory.close(grace)
 
 
@@ -277,6 +279,21 @@ async def test_closing_in_the_middle_of_an_attempt_leaves_nothing(raw):
     await client.close()
     assert client.phase is CLOSED
     assert server.users == 0
+
+
+@pytest.mark.virtual_time
+async def test_closing_waits_for_an_attempt_to_let_go_of_what_it_opened(raw, caplog):
+    server = raw()
+    way = Way(server)
+    client = client_of(way, "handshake", Reconnect(first_delay=0))
+    await client.connect()
+    server.answers["initialize"] = None
+    way.slow = 4.0
+    server.die(ChildFailed("gone"))
+    await server.heard("initialize", 2)
+    await client.close()
+    assert server.users == 0
+    assert not caplog.records
 
 
 async def test_connecting_by_hand_ends_the_waiting(era, raw):

@@ -36,7 +36,9 @@ class Fetching(Replaying):
 
     async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
         """Ask for something that may be kept, unless it is kept already."""
-        conversation = await self._present(given(timeout, self.settings.request_timeout))
+        conversation = self._talk()
+        if self._reconnecting.active:
+            conversation = await self._present(given(timeout, self.settings.request_timeout))
         clock = conversation.live().loop.time
         keeps = self.settings.cache and conversation.stateless
         if keeps:

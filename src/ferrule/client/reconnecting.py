@@ -41,6 +41,7 @@ class Reconnecting:
         self._gave_up = gave_up
         self._handlers: list[Told] = []
         self._scope: Scope | None = None
+        self._task: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
         self._delays = 0
         self._restored_at = 0.0
@@ -61,6 +62,11 @@ class Reconnecting:
         """Come back no more; those who wait learn it at once."""
         scope, self._scope, self.plan = self._scope, None, None
         self._end(NotConnected("the client was closed"))
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            # An attempt that is cancelled lets go of what it opened, which takes as long as it takes.
+            await asyncio.wait([task])
         if scope is not None:
             await scope.close()
 
@@ -96,7 +102,7 @@ class Reconnecting:
         if asyncio.get_running_loop().time() - self._restored_at >= self.plan.longest_delay:
             self._delays = 0
         self.tell(ConnectionNotice("lost", reason))
-        self._scope.spawn(self._come_back(self.plan))
+        self._task = self._scope.spawn(self._come_back(self.plan))
 
     async def _come_back(self, plan: Reconnect) -> None:
         while plan.max_attempts is None or self.attempt < plan.max_attempts:
