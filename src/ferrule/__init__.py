@@ -28,9 +28,12 @@ if TYPE_CHECKING:
         ToolError,
     )
     from ferrule.server.context import Context
+    from ferrule.server.extensions import Extension
+    from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.refusals import Refused
     from ferrule.server.server import Server
     from ferrule.transports.http.listener import Http
+    from ferrule.transports.http.web import WebRequest, WebResponse
     from ferrule.transports.stdio import Stdio
     from ferrule.transports.tcp.listener import Tcp, Unix
     from ferrule.transports.websocket.listener import WebSocket
@@ -42,10 +45,14 @@ HOMES = {
     "SyncClient": "ferrule.client.sync",
     "Reconnect": "ferrule.client.reconnect",
     "Context": "ferrule.server.context",
+    "Extension": "ferrule.server.extensions",
+    "OpenApiRule": "ferrule.server.openapi.rules",
     "Refused": "ferrule.server.refusals",
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.stdio",
+    "WebRequest": "ferrule.transports.http.web",
+    "WebResponse": "ferrule.transports.http.web",
     "WebSocket": "ferrule.transports.websocket.listener",
     "Tcp": "ferrule.transports.tcp.listener",
     "Unix": "ferrule.transports.tcp.listener",
@@ -70,9 +77,11 @@ __all__ = [
     "Client",
     "Context",
     "Declined",
+    "Extension",
     "FerruleError",
     "Http",
     "HttpFailed",
+    "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",
     "Reconnect",
@@ -86,6 +95,8 @@ __all__ = [
     "TimedOut",
     "ToolError",
     "Unix",
+    "WebRequest",
+    "WebResponse",
     "WebSocket",
     "__version__",
 ]

@@ -12,10 +12,11 @@ import pytest
 import ferrule
 
 PUBLIC = {
-    *("Client", "SyncClient", "Reconnect", "Server", "Context"),
+    *("Client", "SyncClient", "Reconnect", "Server", "Context", "Extension"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
-    "WebSocket",
+    "OpenApiRule",
+    *("WebRequest", "WebResponse", "WebSocket"),
     "__version__",
 }
 

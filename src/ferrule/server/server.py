@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
@@ -26,23 +26,24 @@ from ferrule.runtime.link import Link
 from ferrule.schema.keys import check_extensions, check_keys
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
-from ferrule.schema.model import EmptyResult, Implementation, MetaOnly, Params, Result
+from ferrule.schema.model import Implementation, MetaOnly, Params, Result
 from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.tools import Tool
 from ferrule.server.builtins import Builtins
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
-from ferrule.server.context import Context
+from ferrule.server.extensions import Extension, Extensions, answerer
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
+from ferrule.server.routes import CustomRoutes
 from ferrule.server.serving import Lifespan, Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
 from ferrule.server.telling import Telling
-from ferrule.server.threads import Bulkhead, Threads
+from ferrule.server.threads import Threads
 from ferrule.server.tools import ToolOptions, Tools
 from ferrule.wire.channel import Origin, Receiver
 
@@ -52,7 +53,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
-class Server(LocalCalls, Telling, Serving):
+class Server(LocalCalls, Telling, CustomRoutes, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -90,10 +91,12 @@ class Server(LocalCalls, Telling, Serving):
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
         self.subscriptions = Subscriptions()
+        self.extensions = Extensions(self, settings.extensions or {})
         self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
         Serving.__init__(self, lifespan)
+        CustomRoutes.__init__(self)
         self._middleware: list[Middleware] = []
-        self._methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
+        self.methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
         self._own_handlers: dict[str, Handler] = {}
         self._roots_handlers: list[Callable[[], Any]] = []
         self._dispatcher: Dispatcher | None = None
@@ -115,6 +118,20 @@ class Server(LocalCalls, Telling, Serving):
     def _sealing(self) -> Sealing:
         keys = self.settings.request_state_keys or (os.urandom(32),)
         return Sealing(Seal(Keyring(keys)), time.time, lambda: os.urandom(12), self.settings.request_state_lifetime)
+
+    @classmethod
+    def from_openapi(cls, spec: Any, client: Any, **options: Any) -> Self:
+        """Offer a web API by its OpenAPI description; the client (an `httpx.AsyncClient`, say) makes the requests."""
+        from ferrule.server.openapi.building import from_openapi
+
+        return from_openapi(cls, spec, client, options)
+
+    @classmethod
+    def from_fastapi(cls, application: Any, **options: Any) -> Self:
+        """Offer a FastAPI application; it is called in this process, without a network."""
+        from ferrule.server.openapi.building import from_fastapi
+
+        return from_fastapi(cls, application, options)
 
     # -- offering
 
@@ -162,19 +179,29 @@ class Server(LocalCalls, Telling, Serving):
         return _decorator(add)
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
-        """Answer an extension's method; the handler gets its params and, if it asks for one, a Context."""
+        """Answer a method of your own; the handler gets its params and, if it takes two arguments, a Context."""
+        row = Method(name, params, result, read_only=False)
+        return _decorator(lambda fn: self.add_method(row, answerer(self, fn)))
 
-        def add(fn: Callable[..., Any]) -> None:
-            self._methods[name] = Method(name, params, result, read_only=False)
-            self._own_handlers[name] = _extension(self, fn)
-            self._dispatcher = None
+    def add_method(self, row: Method, handler: Handler) -> None:
+        """Answer one more method."""
+        self.methods[row.name] = row
+        self._own_handlers[row.name] = handler
+        self.recompose()
 
-        return _decorator(add)
+    def extend(self, extension: Extension) -> Extension:
+        """Speak an extension of the protocol: declare it, and answer its methods."""
+        self.extensions.join(extension)
+        return extension
+
+    def recompose(self) -> None:
+        """Put together anew what is declared and who answers what: something was added."""
+        self._capabilities = self._dispatcher = None
 
     def middleware(self, layer: Middleware) -> Middleware:
         """Run something around every call: `async def layer(call, proceed): return await proceed(call)`."""
         self._middleware.append(layer)
-        self._dispatcher = None
+        self.recompose()
         return layer
 
     def add_tool(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Any) -> Tool:
@@ -219,6 +246,10 @@ class Server(LocalCalls, Telling, Serving):
         """What this server declares: what it was told to, else what it offers now."""
         if self._capabilities is None:
             self._capabilities = self.settings.capabilities or self._derived()
+            extensions = self.extensions.declared(handshake=False)
+            if extensions:
+                told = self._capabilities.extensions or {}
+                self._capabilities = structs.replace(self._capabilities, extensions={**told, **extensions})
         return self._capabilities
 
     def _derived(self) -> ServerCapabilities:
@@ -230,7 +261,6 @@ class Server(LocalCalls, Telling, Serving):
             resources=ResourcesCapability(subscribe=True, list_changed=True) if self.resources.offered else None,
             completions={} if self.completions.offered else None,
             logging={} if self._may_log() else None,
-            extensions=dict(self.settings.extensions) if self.settings.extensions else None,
         )
 
     def _may_log(self) -> bool:
@@ -264,7 +294,7 @@ class Server(LocalCalls, Telling, Serving):
         return self.tools.mirrored(tool)
 
     def _linked(self, kind: type[L], origin: Origin, options: LinkOptions) -> L:
-        link = kind(self.eras, self._methods, self.dispatcher, origin, options=options, on_closed=self._forget)
+        link = kind(self.eras, self.methods, self.dispatcher, origin, options=options, on_closed=self._forget)
         link.session.offers = self._offered
         self.links.remember(link)
         return link
@@ -278,7 +308,9 @@ class Server(LocalCalls, Telling, Serving):
         if self._dispatcher is None:
             builtins = Builtins(self)
             handlers = {**builtins.handlers(looked_into=bool(self._middleware)), **self._own_handlers}
-            self._dispatcher = Dispatcher(handlers, builtins.instant(), builtins.notes(), self._middleware)
+            self._dispatcher = Dispatcher(
+                handlers, builtins.instant(), {**builtins.notes(), **self.extensions.notes}, self._middleware
+            )
         return self._dispatcher
 
     @property
@@ -331,15 +363,3 @@ def _options(kind: type[Any], options: Mapping[str, Any], what: str) -> Any:
     except TypeError as reason:
         known = ", ".join(kind.__struct_fields__)
         raise SetupError(f"{what}: {reason}; the options are {known}") from None
-
-
-def _extension(server: Server, fn: Callable[..., Any]) -> Handler:
-    takes_context = len(inspect.signature(fn).parameters) > 1
-    bulkhead = Bulkhead(server.threads)
-
-    async def handle(call: Call) -> Any:
-        given = (call.params, Context(call, server)) if takes_context else (call.params,)
-        value = await (fn(*given) if inspect.iscoroutinefunction(fn) else bulkhead.run(lambda: fn(*given)))
-        return EmptyResult() if value is None else value
-
-    return handle
