@@ -275,6 +275,21 @@ async def test_a_subscription_the_server_ends_is_asked_for_again(listening):
 
 
 @pytest.mark.virtual_time
+async def test_a_subscription_the_server_ends_again_and_again_is_asked_for_later_each_time(listening):
+    server = listening("stateless")
+    loop = asyncio.get_running_loop()
+    async with client_of(server, "stateless") as client, client.subscribe("a://1") as changes:
+        waits = []
+        for stay in (0, 0, 0, 31, 0):
+            await asyncio.sleep(stay)
+            began = loop.time()
+            server.answer(server.sent(LISTEN)[-1], {"resultType": "complete"})
+            assert await anext(changes) == "a://1"
+            waits.append(loop.time() - began)
+        assert waits == pytest.approx([1, 2, 4, 1, 2])
+
+
+@pytest.mark.virtual_time
 async def test_a_subscription_the_server_refuses_then_ends(listening, refused):
     server = listening("stateless")
     async with client_of(server, "stateless") as client, client.subscribe("a://1") as changes:

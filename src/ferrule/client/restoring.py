@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
@@ -24,6 +26,9 @@ class Restoring(Fetching):
     """The half of a client that says again what a server has forgotten."""
 
     _level: str | None
+    _brief = 0
+    """How many subscriptions in a row the server ended soon after it had taken them."""
+    _listened_at = -math.inf
 
     @property
     def _resubscribes(self) -> bool:
@@ -84,18 +89,24 @@ class Restoring(Fetching):
         return True
 
     async def _listen_again(self, conversation: Conversation) -> None:
-        if await self._in_the_end(conversation, self._listening.restore):
+        plan, clock = self._reconnecting.plan, asyncio.get_running_loop().time
+        lasted = plan is not None and clock() - self._listened_at >= plan.longest_delay
+        self._brief = 0 if lasted else self._brief + 1
+        if await self._in_the_end(conversation, self._listening.restore, self._brief):
+            self._listened_at = clock()
             self._tell_missed()
         elif not conversation.over:
             self._listening.end()
 
-    async def _in_the_end(self, conversation: Conversation, deed: Callable[[], Awaitable[Any]]) -> bool:
+    async def _in_the_end(
+        self, conversation: Conversation, deed: Callable[[], Awaitable[Any]], before: int = 0
+    ) -> bool:
         """Try until it succeeds, as late and as often as the plan says; not for longer than the conversation lasts."""
         plan = self._reconnecting.plan
         for attempt in count(1):
             if plan is None or (plan.max_attempts is not None and attempt > plan.max_attempts):
                 break
-            await plan.sleep(plan.delay(attempt))
+            await plan.sleep(plan.delay(before + attempt))
             if conversation is not self._conversation or conversation.over:
                 break
             try:

@@ -146,6 +146,18 @@ def test_a_post_that_is_refused_fails_its_call_and_nothing_else() -> None:
     run(test)
 
 
+def test_a_post_that_is_cut_says_that_it_may_have_arrived() -> None:
+    async def test() -> None:
+        async with OldSite() as site, old(site) as client:
+            site.on("tools/call", lambda seen: seen.cut(), site.take)
+            with pytest.raises(LinkLost, match="it may have arrived or not") as lost:
+                await client.call_tool("t")
+            assert lost.value.sent
+            assert (await client.call_tool("t")).text == "old"
+
+    run(test)
+
+
 def test_the_newest_era_cannot_be_had_this_way() -> None:
     async def test() -> None:
         async with OldSite() as site:

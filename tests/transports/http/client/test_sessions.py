@@ -358,3 +358,43 @@ async def test_a_session_that_cannot_be_renewed_ends_the_link() -> None:
             await one.request("tools/list")
         with pytest.raises(LinkLost):
             await one.call_tool("t")
+
+
+# -- what may have been missed
+
+
+def gaps(one: Any) -> list[bool]:
+    """Collect what the transport tells of gaps."""
+    heard: list[bool] = []
+    one._conversation.link.channel.hear_gaps(heard.append)
+    return heard
+
+
+async def test_a_renewed_session_is_told_of() -> None:
+    async with Site("handshake") as site, client(site, reconnect=False) as one:
+        heard = gaps(one)
+        forget(site)
+        await one.list_tools()
+        assert heard == [True]
+
+
+async def test_a_stream_of_a_session_that_is_over_is_told_of_and_one_that_never_was_is_not() -> None:
+    async with Site("handshake") as site:
+
+        async def once(seen: Seen) -> None:
+            seen.stream()
+            seen.event(b"", mark="1", retry=100)
+            await seen.flushed()
+            seen.cut()
+
+        site.on("GET", once, lambda seen: seen.status(404))
+        async with client(site, reconnect=False) as one:
+            heard = gaps(one)
+            await site.heard("GET", 2)
+            while not heard:
+                await asyncio.sleep(0.01)
+            assert heard == [False]
+            one._conversation.link.channel.stand()  # type: ignore[union-attr]
+            await site.heard("GET", 3)
+            await one.list_tools()
+            assert heard == [False]
