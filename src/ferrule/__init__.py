@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ferrule.server.context import Context
     from ferrule.server.extensions import Extension
     from ferrule.server.openapi.rules import OpenApiRule
+    from ferrule.server.questions import Ask
     from ferrule.server.refusals import Refused
     from ferrule.server.server import Server
     from ferrule.transports.http.listener import Http
@@ -46,6 +47,7 @@ HOMES = {
     "Reconnect": "ferrule.client.reconnect",
     "Context": "ferrule.server.context",
     "Extension": "ferrule.server.extensions",
+    "Ask": "ferrule.server.questions",
     "OpenApiRule": "ferrule.server.openapi.rules",
     "Refused": "ferrule.server.refusals",
     "Server": "ferrule.server.server",
@@ -71,6 +73,7 @@ HOMES = {
 }
 
 __all__ = [
+    "Ask",
     "CallFailed",
     "CapabilityNotSupported",
     "CarrierError",

@@ -9,7 +9,7 @@ FerruleError
 ├─ PeerError                    THEY refused OURS: code, message, data, as received
 ├─ CallFailed                   a call of ours got no answer
 │  ├─ TimedOut (ConnectionTimedOut (TimedOutReconnecting))  LinkLost (OutcomeUnknown)
-│  ├─ Cancelled  TooManyRounds  InvalidAnswer
+│  ├─ Cancelled  TooManyRounds  InvalidAnswer (ContentMismatch)
 │  └─ NotConnected  AlreadyInitialized  CapabilityNotSupported  Declined
 ├─ CarrierError                 could not connect, listen or start the child process
 │  ├─ ConnectFailed  ChildFailed  InitializeFailed (VersionMismatch  InitializeTimedOut)
@@ -245,6 +245,10 @@ class TooManyRounds(CallFailed):
 
 class InvalidAnswer(CallFailed):
     """The peer's answer is not one its method can have."""
+
+
+class ContentMismatch(InvalidAnswer):
+    """What was read is not what its digest, its size or its entry says, so it was not used."""
 
 
 class NotConnected(CallFailed):

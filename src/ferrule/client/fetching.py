@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,7 +12,7 @@ from ferrule.client.cache import without_hints
 from ferrule.client.conversation import Asking, Progress
 from ferrule.client.replaying import Replaying
 from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
-from ferrule.schema.methods import METHODS, Method
+from ferrule.schema.methods import Method
 from ferrule.schema.rounds import COMPLETE
 
 T = TypeVar("T")
@@ -62,11 +62,13 @@ class Fetching(Replaying):
                 raise
         return [item async for item in each()]
 
-    async def _pages(self, method: str, member: str, timeout: float | None) -> AsyncIterator[Any]:
+    async def _pages(
+        self, method: str, member: str, timeout: float | None, asked: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[Any]:
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(MAX_PAGES):
-            params = {} if cursor is None else {"cursor": cursor}
+            params = {**(asked or {}), **({} if cursor is None else {"cursor": cursor})}
             try:
                 page = await self._fetch(method, params, timeout)
             except PeerError:
@@ -83,7 +85,7 @@ class Fetching(Replaying):
         raise InvalidAnswer(f"{method}: more than {MAX_PAGES} pages")
 
     def _read(self, method: str, raw: Raw) -> Any:
-        row = METHODS[method]
+        row = self._row(method)
         try:
             result = row.decode_result(raw)
         except (msgspec.DecodeError, RecursionError) as reason:

@@ -20,7 +20,7 @@ from ferrule.errors import (
     TimedOut,
     TimedOutReconnecting,
 )
-from ferrule.schema.methods import METHODS
+from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.tools import Tool
 
 LOST = (LinkLost, TimedOut, NotConnected)
@@ -97,8 +97,13 @@ class Replaying(Hearing):
         """Tell whether a request does the same when it is done twice; a tool is asked about when it is listed."""
         if method == "tools/call":
             return params["name"] in self._harmless
-        row = METHODS.get(method)
-        return row is not None and row.read_only
+        try:
+            return self._row(method).read_only
+        except KeyError:
+            return False
+
+    def _row(self, method: str) -> Method:
+        return METHODS[method]
 
     def _note_harm(self, tool: Tool) -> None:
         """Remember whether a tool says that it may be called twice."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ferrule.errors import CapabilityOff, InvalidParams, SetupError
 from ferrule.protocol.call import Call
@@ -26,6 +26,13 @@ MAX_DIGITS = 20
 def off(capability: str) -> CapabilityOff:
     """Make the refusal of a request for something the server does not offer."""
     return CapabilityOff(f"Method not found: this server offers no {capability}", {"capability": capability})
+
+
+class View(Struct, frozen=True):
+    """How some clients see a list: by a name, and what is shown of each entry, None for nothing."""
+
+    name: str
+    shown: Callable[[Any], Any]
 
 
 class Catalogue(Generic[Entry]):
@@ -46,7 +53,9 @@ class Catalogue(Generic[Entry]):
         self._listed = listed
         self._on_change = on_change
         self._entries: dict[str, Entry] = {}
-        self._pages: dict[tuple[str, str | None], Raw] = {}
+        self._pages: dict[tuple[str, str | None, str], Raw] = {}
+        self.view: Callable[[Call], View | None] | None = None
+        """Chooses how a caller sees the list, where not all see the same."""
         self.get = self._entries.get
 
     def __len__(self) -> int:
@@ -83,23 +92,26 @@ class Catalogue(Generic[Entry]):
 
     def page(self, call: Call) -> Raw:
         """Give one page in the form the caller's revision has."""
-        key = (call.peer.revision.version, call.params.cursor)
+        view = None if self.view is None else self.view(call)
+        key = (call.peer.revision.version, call.params.cursor, "" if view is None else view.name)
         page = self._pages.get(key)
         if page is None:
-            page = Raw(_write(call.era.seal(call, self._make(call.params.cursor))))
+            page = Raw(_write(call.era.seal(call, self._make(call.params.cursor, view))))
             self._pages[key] = page
         return page
 
-    def _make(self, cursor: str | None) -> PagedResult:
-        start = self._position(cursor)
-        listed = [self._listed(entry) for entry in list(self._entries.values())[start : start + self.page_size]]
-        end = start + len(listed)
-        result = self._result(listed)
-        if end < len(self._entries):
+    def _make(self, cursor: str | None, view: View | None) -> PagedResult:
+        listed = [self._listed(entry) for entry in self._entries.values()]
+        if view is not None:
+            listed = [shown for each in listed if (shown := view.shown(each)) is not None]
+        start = self._position(cursor, len(listed))
+        end = start + self.page_size
+        result = self._result(listed[start:end])
+        if end < len(listed):
             result.next_cursor = _cursor(end)
         return result
 
-    def _position(self, cursor: str | None) -> int:
+    def _position(self, cursor: str | None, count: int) -> int:
         if cursor is None:
             return 0
         try:
@@ -109,7 +121,7 @@ class Catalogue(Generic[Entry]):
         digits = mark.removeprefix(CURSOR_MARK)
         # Only what `_make` writes is taken, so that nobody can make us keep the same entries under many cursors.
         start = int(digits) if digits.isdigit() and len(digits) < MAX_DIGITS else 0
-        if not 0 < start < len(self._entries) or start % self.page_size or cursor != _cursor(start):
+        if not 0 < start < count or start % self.page_size or cursor != _cursor(start):
             raise InvalidParams("Invalid cursor: it is not one this server gave for the list as it is now")
         return start
 

@@ -214,14 +214,17 @@ class Context:
 
     async def ask_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
         """Ask several things at once, each under its key; gives the values by key."""
-        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
-        values = {}
-        for (key, (_, schema)), raw in zip(questions.items(), await self._learn(asked), strict=True):
-            answer = read_elicitation(raw, schema)
+        answers = await self.elicit_all(questions)
+        for answer in answers.values():
             if answer.action != "accept":
                 raise Declined(answer.action)
-            values[key] = answer.data
-        return values
+        return {key: answer.data for key, answer in answers.items()}
+
+    async def elicit_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Elicitation]:
+        """Ask several things at once, each under its key; gives what the user did with each."""
+        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
+        learned = zip(questions.items(), await self._learn(asked), strict=True)
+        return {key: read_elicitation(raw, schema) for (key, (_, schema)), raw in learned}
 
     async def sample(
         self, messages: Any, *, max_tokens: int = 1000, key: str = "", **options: Any

@@ -17,6 +17,7 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.questions import with_questions
 from ferrule.server.results import prompt_of
 from ferrule.server.threads import Bulkhead
 
@@ -84,9 +85,9 @@ class Prompts:
     def add(self, fn: Callable[..., Any], options: PromptOptions) -> RegisteredPrompt:
         """Offer a function as a prompt."""
         schema = options.schema or _free_form(options.arguments)
-        binding = bind(
-            fn, context_type=Context, schema=schema, content_types=(*CONTENT_TYPES, PromptMessage, GetPromptResult)
-        )
+        content_types = (*CONTENT_TYPES, PromptMessage, GetPromptResult)
+        asking = with_questions(fn, content_types)
+        binding = bind(asking, context_type=Context, schema=schema, content_types=content_types)
         arguments = list(options.arguments) if options.arguments is not None else _arguments(binding)
         prompt = Prompt(
             name=options.name or binding.name,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ferrule.errors import InvalidUri, ResourceNotFound, SetupError, UrlElicitationRequired
 from ferrule.protocol.call import Call
@@ -26,6 +26,7 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.questions import with_questions
 from ferrule.server.results import contents_of
 from ferrule.server.threads import Bulkhead
 from ferrule.server.uri_template import UriTemplate
@@ -53,12 +54,14 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     inline: bool = False
     max_threads: int = 32
     ttl: float | None = None
+    contents_meta: Mapping[str, Any] | None = None
+    """The metadata of what is read, where it gives none of its own."""
 
 
 class RegisteredResource:
     """A resource or a template, ready to be read."""
 
-    __slots__ = ("binding", "bulkhead", "listed", "mime_type", "takes_uri", "template", "ttl", "uri")
+    __slots__ = ("binding", "bulkhead", "contents_meta", "listed", "mime_type", "takes_uri", "template", "ttl", "uri")
 
     def __init__(self, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None) -> None:
         self.uri = uri
@@ -67,6 +70,7 @@ class RegisteredResource:
         self.bulkhead = bulkhead
         self.mime_type = options.mime_type
         self.ttl = options.ttl
+        self.contents_meta = options.contents_meta
         self.takes_uri = "uri" in binding.parameters and "uri" not in self.template.variables
         self.listed = _listed(self.template, uri, binding, options)
 
@@ -80,7 +84,11 @@ class RegisteredResource:
             value = self.binding.invoke(raw, context)
             if self.binding.is_async:
                 value = await value
-        return contents_of(value, uri, self.mime_type)
+        result = contents_of(value, uri, self.mime_type)
+        if self.contents_meta is not None:
+            meta = dict(self.contents_meta)
+            result.contents = [structs.replace(part, meta={**meta, **(part.meta or {})}) for part in result.contents]
+        return result
 
 
 class Resources:
@@ -113,7 +121,7 @@ class Resources:
         """Offer a function as a resource, or as a template when its URI has variables."""
         if not SCHEME.match(uri):
             raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
-        binding = bind(fn, context_type=Context, content_types=(ResourceContents, ReadResourceResult))
+        binding = bind(with_questions(fn), context_type=Context, content_types=(ResourceContents, ReadResourceResult))
         bulkhead = None
         if not binding.is_async and not options.inline:
             bulkhead = Bulkhead(self._server.threads, options.max_threads)

@@ -18,7 +18,7 @@ from ferrule.schema.model import Role
 from ferrule.schema.prompts import GetPromptResult, PromptMessage
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult, PlainResult
-from ferrule.server.schemas import encode_hook
+from ferrule.server.types.known import encode_hook
 
 logger = logging.getLogger("ferrule.results")
 
@@ -158,10 +158,18 @@ def writer_for(wrap: Wrap) -> Callable[[Any], CallToolResult | PlainResult]:
     return writers.get(wrap, wrap)
 
 
-def wrapper_for(returns: Any, output_schema: Mapping[str, Any] | None, wraps: bool) -> Wrap:
-    """Choose, once, how a tool's values are wrapped."""
+def wrapper_for(
+    returns: Any,
+    output_schema: Mapping[str, Any] | None,
+    wraps: bool,
+    to_plain: Callable[[Any], Any] | None = None,
+) -> Wrap:
+    """Choose, once, how a tool's values are wrapped, and what they go through before that."""
     if output_schema is None:
         return unstructured
+    if to_plain is not None:
+        wrap = wrapped if wraps else structured
+        return lambda value: wrap(to_plain(value))
     if not wraps:
         return structured
     if returns is str:

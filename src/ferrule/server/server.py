@@ -33,7 +33,8 @@ from ferrule.schema.tools import Tool
 from ferrule.server.builtins import Builtins
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
-from ferrule.server.extensions import Extension, Extensions, answerer
+from ferrule.server.extending import Extending
+from ferrule.server.extensions import Extensions, answerer
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
@@ -53,7 +54,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
-class Server(LocalCalls, Telling, CustomRoutes, Serving):
+class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -189,11 +190,6 @@ class Server(LocalCalls, Telling, CustomRoutes, Serving):
         self._own_handlers[row.name] = handler
         self.recompose()
 
-    def extend(self, extension: Extension) -> Extension:
-        """Speak an extension of the protocol: declare it, and answer its methods."""
-        self.extensions.join(extension)
-        return extension
-
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what: something was added."""
         self._capabilities = self._dispatcher = None
@@ -208,6 +204,8 @@ class Server(LocalCalls, Telling, CustomRoutes, Serving):
         """Offer a tool: `add_tool(fn)` or `add_tool("name", fn)`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
+        if options.get("ui") is not None:
+            self.apps()
         return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
 
     def remove_tool(self, name: str) -> None:

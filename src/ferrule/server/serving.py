@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
 from ferrule.server.changes import Changes
+from ferrule.server.extensions import Extensions
 from ferrule.server.links import Links
 from ferrule.server.settings import ServerSettings
 from ferrule.supervision.shutdown import Shutdown
@@ -47,6 +48,7 @@ class Serving:
     settings: ServerSettings
     changes: Changes
     links: Links
+    extensions: Extensions
 
     def __init__(self, lifespan: Lifespan | None) -> None:
         self.lifespan_value: Any = None
@@ -81,6 +83,10 @@ class Serving:
             if isinstance(manager, AsyncIterator):
                 manager = contextlib.asynccontextmanager(lambda: manager)()  # type: ignore[arg-type,return-value]
             self.lifespan_value = await self._lifespan_exit.enter_async_context(manager)
+        for extension in self.extensions:
+            own = extension.lifespan(self._whole())
+            if own is not None:
+                await self._lifespan_exit.enter_async_context(own)
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""

@@ -44,6 +44,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     progress_rate: float = 1000.0
     shutdown_grace: float = 5.0
     strict_version: bool = False
+    inline_refs: bool = False
+    """Whether the schemas of tools are written without references."""
     extensions: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -110,4 +112,5 @@ class ServerOptions(TypedDict, total=False):
     progress_rate: float
     shutdown_grace: float
     strict_version: bool
+    inline_refs: bool
     extensions: Mapping[str, Any] | None

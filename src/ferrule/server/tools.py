@@ -25,6 +25,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import internal, need_within
+from ferrule.schema.apps import ToolUi, tool_ui
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
@@ -32,6 +33,8 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.inlining import inlined
+from ferrule.server.questions import with_questions
 from ferrule.server.refusals import Refused
 from ferrule.server.results import UnwritableResult, Wrap, failed, whole, wrapper_for, writer_for
 from ferrule.server.threads import Bulkhead
@@ -66,6 +69,10 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     output_schema: Mapping[str, Any] | None = None
     deprecated: bool = False
     max_threads: int = 32
+    inline_refs: bool | None = None
+    """Whether its schemas are written without references; None for what the server says."""
+    ui: ToolUi | Mapping[str, Any] | str | None = None
+    """The page that shows its results, by its URI; or that and who may call it."""
 
 
 class RegisteredTool:
@@ -96,7 +103,7 @@ class RegisteredTool:
         self.wants_context = binding.context_parameter is not None
         self.bulkhead = bulkhead
         self.timeout = timeout
-        self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output)
+        self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
         self.write = writer_for(self.wrap)
         self.is_async = binding.is_async
         try:
@@ -159,14 +166,16 @@ class Tools:
 
     def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> RegisteredTool:
         """Offer a function as a tool."""
+        content_types = (*CONTENT_TYPES, CallToolResult)
         binding = bind(
-            fn,
+            with_questions(fn, content_types),
             context_type=Context,
             schema=options.schema,
             output_schema=options.output_schema,
-            content_types=(*CONTENT_TYPES, CallToolResult),
+            content_types=content_types,
         )
-        tool = _described(binding, options)
+        inlines = self._server.settings.inline_refs if options.inline_refs is None else options.inline_refs
+        tool = _described(binding, options, inlines=inlines)
         threaded = not binding.is_async and not options.inline
         bulkhead = Bulkhead(self._server.threads, options.max_threads) if threaded else None
         entry = RegisteredTool(tool, binding, options, bulkhead, options.timeout or self._timeout)
@@ -287,7 +296,7 @@ def _bad_arguments(call: Call, entry: RegisteredTool, error: InvalidArguments, *
     raise InvalidParams(f"Invalid arguments for the tool {entry.name}: {told}", {"violations": violations})
 
 
-def _described(binding: Binding, options: ToolOptions) -> Tool:
+def _described(binding: Binding, options: ToolOptions, *, inlines: bool) -> Tool:
     name = options.name or binding.name
     if not name or name == "<lambda>":
         raise SetupError("a tool needs a name: pass name=… for a lambda")
@@ -299,17 +308,24 @@ def _described(binding: Binding, options: ToolOptions) -> Tool:
     meta = dict(options.meta) if options.meta else None
     if options.deprecated:
         meta = {**(meta or {}), "deprecated": True}
+    if options.ui is not None:
+        meta = {**(meta or {}), "ui": msgspec.to_builtins(tool_ui(options.ui))}
     annotations = options.annotations
     return Tool(
         name=name,
         title=options.title,
         description=description,
-        input_schema=binding.input_schema,
-        output_schema=binding.output_schema,
+        input_schema=_published(binding.input_schema, inlines and options.schema is None, name),
+        output_schema=binding.output_schema
+        and _published(binding.output_schema, inlines and options.output_schema is None, name),
         annotations=_annotations(annotations),
         icons=options.icons,
         meta=meta,
     )
+
+
+def _published(schema: dict[str, Any], inlines: bool, name: str) -> dict[str, Any]:
+    return inlined(schema, f"the schema of the tool {name!r}") if inlines else schema
 
 
 def _annotations(given: ToolAnnotations | Mapping[str, Any] | None) -> ToolAnnotations | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from ferrule.errors import FerruleError, SetupError
 from ferrule.validation.graph import SchemaGraph, descend, refuse_unbounded
@@ -41,7 +42,21 @@ _FORMATS: dict[str, Any] = {
     "uuid": uuid.UUID,
     "decimal": decimal.Decimal,
 }
-_MSGSPEC_RULES = {"Expected `": "type", "Object missing": "required", "Object contains": "additionalProperties"}
+_MSGSPEC_RULES = {
+    r"Expected `\w+` >= ": "minimum",
+    r"Expected `\w+` > ": "exclusiveMinimum",
+    r"Expected `\w+` <= ": "maximum",
+    r"Expected `\w+` < ": "exclusiveMaximum",
+    r"Expected `\w+` that's a multiple": "multipleOf",
+    r"Expected `\w+` matching": "pattern",
+    r"Expected `str` of length >=": "minLength",
+    r"Expected `str` of length <=": "maxLength",
+    r"Expected `\w+` that fits": "value",
+    r"Expected `": "type",
+    r"Object missing": "required",
+    r"Object contains": "additionalProperties",
+}
+"""How msgspec says that a rule is broken, in the words of JSON Schema."""
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -83,6 +98,15 @@ class InvalidOutput(_Invalid):
     def __init__(self, name: str, violations: Sequence[Violation]) -> None:
         super().__init__(f"{name} returned a value that does not fit its output schema:", violations)
         self.name = name
+
+
+class Unfit(ValueError):
+    """A value that its type refuses, with what is wrong with it; paths begin at the value."""
+
+    def __init__(self, violations: Sequence[Violation], *, is_complete: bool = False) -> None:
+        self.violations = tuple(violations)
+        self.is_complete = is_complete
+        super().__init__("; ".join(f"{found.path}: {found.message}".removeprefix(": ") for found in violations))
 
 
 class Checker:
@@ -243,8 +267,17 @@ def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[
             break
         value = inner
         steps.append(name or int(index))
-    rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if message.startswith(beginning)), "value")
+    rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if re.match(beginning, message)), "value")
     return Violation(pointer(steps), excerpt(value), rule, _short(message))
+
+
+def refusals(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> list[Violation]:
+    """List all that a type has against the `value` at `start`."""
+    place = refused_by_type(error, value, start)
+    # Under the keys of an object msgspec does not tell which one, so nothing below it can be placed.
+    if not isinstance(error.__cause__, Unfit) or "[...]" in str(error):
+        return [place]
+    return [structs.replace(found, path=place.path + found.path) for found in error.__cause__.violations]
 
 
 def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:
