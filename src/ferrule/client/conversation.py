@@ -53,6 +53,9 @@ EVERYTHING = ServerCapabilities(
 )
 """A server that offers all; what a revision trims from it is nothing a server of that revision can declare."""
 
+GRACE = 2.0
+"""How many seconds the other end may take to let go."""
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """How long to leave alone a server that sheds load: twice as long each time, up to the longest."""
 
@@ -99,6 +102,7 @@ class Conversation:
         self._heard = heard
         self._era = Handshake()
         self._on_change: Callable[[], None] = lambda: None
+        self._ended = "the client was closed"
 
     # -- opening and closing
 
@@ -170,7 +174,25 @@ class Conversation:
                 await asyncio.wait(waiting, timeout=drain)
         await self._end(None)
 
-    async def _end(self, error: Exception | None) -> None:
+    async def release(self, grace: float) -> None:
+        """Let go of what a lost conversation still holds, within a time that whoever is at the other end may take."""
+        await self._end(None, grace)
+
+    def lose(self, error: Exception) -> None:
+        """Take a link for lost whose server is silent."""
+        link = self.link
+        if link is not None and not link.closed:
+            link.close(error)
+            if link.channel is not None:
+                link.channel.close("the server is silent")
+
+    def give_up(self, sentence: str) -> None:
+        """Settle that this lost conversation is the last one."""
+        self.closing, self._ended = True, sentence
+        if self.link is not None:
+            self.link.session.enter(Phase.CLOSED)
+
+    async def _end(self, error: Exception | None, grace: float = GRACE) -> None:
         link = self.link
         if link is not None:
             if self.closing and not link.closed:
@@ -180,7 +202,7 @@ class Conversation:
                 link.session.enter(Phase.CLOSED)
             if link.channel is not None:
                 link.channel.close("the client is done")
-        await self.transport.close()
+        await self.transport.close(grace)
         if link is not None:
             await link.scope.close()
 
@@ -190,6 +212,11 @@ class Conversation:
     def over(self) -> bool:
         """Whether the link is gone, by our will or not."""
         return self.link is not None and self.link.closed
+
+    @property
+    def separate(self) -> bool:
+        """Whether every call has a way of its own to the server, as over HTTP: there one cannot tell of another."""
+        return self.link is not None and getattr(self.link.channel, "always_answers", False)
 
     @property
     def phase(self) -> Phase:
@@ -214,9 +241,9 @@ class Conversation:
         if self.link is None:
             raise NotConnected("the client is not connected: use `async with Client(...)` or `await client.connect()`")
         if self.closing:
-            raise NotConnected("the client was closed")
+            raise NotConnected(self._ended)
         if self.link.closed:
-            raise LinkLost(f"the link was lost: {self.failure}") from self.link.error
+            raise LinkLost(f"the link was lost: {self.failure}", sent=False) from self.link.error
         return self.link
 
     @property

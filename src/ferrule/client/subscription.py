@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
 from ferrule.client.conversation import Asking, Conversation
-from ferrule.errors import CallFailed, SetupError, TimedOut
+from ferrule.errors import CallFailed, CapabilityNotSupported, LinkLost, PeerError, SetupError, TimedOut
 from ferrule.protocol.call import Awaited, Note
 from ferrule.schema.notices import (
     ACKNOWLEDGED,
@@ -55,6 +55,17 @@ def covers(wanted: str, uri: str) -> bool:
     return uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/")
 
 
+Ready = Callable[[], Awaitable[object]]
+
+
+async def _at_once() -> None:
+    return
+
+
+def _never() -> bool:
+    return False
+
+
 class Changes:
     """The changes of one resource, one after another; used as `async with client.subscribe(uri) as changes`."""
 
@@ -64,6 +75,7 @@ class Changes:
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def __aenter__(self) -> Changes:
+        await self._listening.ready()
         self._listening.streams.setdefault(self.uri, []).append(self)
         try:
             await self._listening.want(self.uri)
@@ -101,10 +113,16 @@ class Changes:
 
 
 class Listening:
-    """What a client wants to hear of in one conversation, whichever way its era has to say so."""
+    """What a client wants to hear of, whichever way the era has to say so; it may outlive a conversation."""
 
-    def __init__(self, conversation: Callable[[], Conversation]) -> None:
+    def __init__(
+        self, conversation: Callable[[], Conversation], ready: Ready = _at_once, rescued: Callable[[], bool] = _never
+    ) -> None:
         self._conversation = conversation
+        self.ready = ready
+        """Waits until there is a conversation, if one is being opened."""
+        self._rescued = rescued
+        """Tells whether what is wanted will be said again, now that the server does not know it any more."""
         self.streams: dict[str, list[Changes]] = {}
         self.uris: Counter[str] = Counter()
         self.kinds: set[str] = set()
@@ -121,7 +139,9 @@ class Listening:
                 return
             try:
                 await self._say("resources/subscribe", uri)
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, LinkLost) and self._rescued():
+                    return
                 del self.uris[uri]
                 raise
 
@@ -134,8 +154,12 @@ class Listening:
             if self.uris[uri] > 0:
                 return
             del self.uris[uri]
-            if not self._conversation().over:
+            if self._conversation().over:
+                return
+            try:
                 await self._say("resources/unsubscribe", uri)
+            except LinkLost:
+                logger.debug("the link is gone, and with it the subscription to %s", uri)
 
     async def want_kinds(self, kinds: Iterable[str]) -> None:
         """Hear of changes of lists; in the handshake era servers tell unasked."""
@@ -191,7 +215,28 @@ class Listening:
             waiter.exception()
         if self._listen is not None and self._listen.waiter is waiter:
             self._listen = None
-            self.end()
+            if not self._rescued():
+                self.end()
+
+    async def restore(self) -> None:
+        """Say again what is wanted, to a server that does not know it; what it refuses now is wanted no more."""
+        async with self._lock:
+            if self._conversation().stateless:
+                if self.uris or self.kinds:
+                    await self._relisten()
+                return
+            for uri in list(self.uris):
+                try:
+                    self._conversation().require("resources.subscribe")
+                    await self._say("resources/subscribe", uri)
+                except (PeerError, CapabilityNotSupported) as refusal:
+                    logger.warning("the server will not tell of %s any more: %s", uri, refusal)
+                    self._drop(uri)
+
+    def _drop(self, uri: str) -> None:
+        del self.uris[uri]
+        for stream in self.streams.get(uri, ()):
+            stream.tell(None)
 
     def hear(self, note: Note) -> str | None:
         """Take a notification; gives the URI when it tells of a resource."""
