@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import EncodeError
 from ferrule.protocol.era import Eras
@@ -14,6 +14,9 @@ from ferrule.server.server import Server
 from ferrule.testing.carrier_kit.witness import Watched
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.messages import Notification
+
+if TYPE_CHECKING:
+    from ferrule.transports.http.custom import CustomRoute
 
 NOTED = "notifications/kit/noted"
 TOLD = "notifications/kit/told"
@@ -172,6 +175,11 @@ class FarSide:
     def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
         """Tell which arguments of a tool its HTTP headers mirror."""
         return self.server.mirrored(tool)
+
+    @property
+    def custom_routes(self) -> Sequence[CustomRoute]:
+        """Nothing is offered over HTTP beside MCP."""
+        return ()
 
     async def drain(self, grace: float) -> None:
         """Wait until running calls are answered."""
