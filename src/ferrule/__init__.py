@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     )
     from ferrule.server.context import Context
     from ferrule.server.extensions import Extension
+    from ferrule.server.media import Audio, File, Image
     from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.questions import Ask
     from ferrule.server.refusals import Refused
+    from ferrule.server.results import ToolResult
     from ferrule.server.server import Server
+    from ferrule.server.streaming import Progress
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.web import WebRequest, WebResponse
     from ferrule.transports.stdio import Stdio
@@ -44,10 +47,15 @@ HOMES = {
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
     "Context": "ferrule.server.context",
+    "Audio": "ferrule.server.media",
+    "File": "ferrule.server.media",
+    "Image": "ferrule.server.media",
+    "Progress": "ferrule.server.streaming",
     "Extension": "ferrule.server.extensions",
     "Ask": "ferrule.server.questions",
     "OpenApiRule": "ferrule.server.openapi.rules",
     "Refused": "ferrule.server.refusals",
+    "ToolResult": "ferrule.server.results",
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.stdio",
@@ -72,6 +80,7 @@ HOMES = {
 
 __all__ = [
     "Ask",
+    "Audio",
     "CallFailed",
     "CapabilityNotSupported",
     "CarrierError",
@@ -80,11 +89,14 @@ __all__ = [
     "Declined",
     "Extension",
     "FerruleError",
+    "File",
     "Http",
     "HttpFailed",
+    "Image",
     "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",
+    "Progress",
     "Refusal",
     "Refused",
     "Server",
@@ -94,6 +106,7 @@ __all__ = [
     "Tcp",
     "TimedOut",
     "ToolError",
+    "ToolResult",
     "Unix",
     "WebRequest",
     "WebResponse",

@@ -3,7 +3,8 @@
 FerruleError
 ├─ Refusal                      WE refuse THEIR request; the only errors that reach the wire, each with a code
 │  ├─ ParseError  InvalidRequest  MethodNotFound  InvalidParams  Internal
-│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy  Forbidden
+│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy (ToolBusy)  Forbidden
+│  ├─ ToolFailed  ToolTimedOut  ResultTooLarge      where a tool's failure is an error with a number, not a result
 │  ├─ HeaderMismatch  MissingCapability  UnsupportedVersion
 │  └─ ResourceNotFound  ToolNotFound  PromptNotFound  InvalidUri  UrlElicitationRequired
 ├─ PeerError                    THEY refused OURS: code, message, data, as received
@@ -110,6 +111,31 @@ class Busy(Refusal):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message, {"retryAfter": 1})
+
+
+class ToolBusy(Busy):
+    """As many calls of this tool run as may, and as many wait."""
+
+    def __init__(self, what: str, running: int, waiting: int) -> None:
+        super().__init__(f"Busy: {what or 'this'} has {running} calls running and {waiting} waiting; try again later")
+
+
+class ToolFailed(Refusal):
+    """A tool failed, told as an error: a result tells it wherever the specification decides."""
+
+    text = "Tool execution failed"
+
+
+class ToolTimedOut(Refusal):
+    """A tool did not finish in time, told as an error."""
+
+    text = "Tool execution timed out"
+
+
+class ResultTooLarge(Refusal):
+    """A tool's result is larger than it may be, told as an error."""
+
+    text = "Result too large"
 
 
 class Forbidden(Refusal):

@@ -15,6 +15,7 @@ PUBLIC = {
     *("Client", "SyncClient", "Server", "Ask", "Context", "Extension"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
+    *("WebSocket", "Audio", "File", "Image", "Progress", "ToolResult"),
     "OpenApiRule",
     *("WebRequest", "WebResponse", "WebSocket"),
     "__version__",

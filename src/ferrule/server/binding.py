@@ -22,7 +22,7 @@ from ferrule.server.types.known import convert, encode_hook, plain, written_othe
 from ferrule.server.types.readable import mentions, readable
 from ferrule.validation.checking import Checker, InvalidArguments, InvalidOutput, Violation, given_schema, own_schema
 
-__all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "schema_of"]
+__all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "names", "schema_of"]
 
 _UNDESCRIBED = (NOTHING, Any, object, None, types.NoneType, Never, NoReturn)
 
@@ -60,6 +60,11 @@ class Binding:
     def is_async(self) -> bool:
         """Whether `invoke` gives a coroutine."""
         return self.signature.is_async
+
+    @property
+    def streams(self) -> bool:
+        """Whether `invoke` gives a generator."""
+        return self.signature.is_generator or self.signature.is_async_generator
 
     @property
     def context_parameter(self) -> str | None:
@@ -193,9 +198,10 @@ class _Output:
         self.is_otherwise = False
         self._checker: Checker | None = None
         if given is not None:
-            self.schema, self._checker = given_schema(given, f"{signature.name}(): output schema")
+            place = f"{signature.name}(): output schema"
+            self.schema, self._checker = given_schema(given, place, of_object=False)
         elif _is_described(signature, content_types):
-            self._describe(_awaited(signature.returns))
+            self._describe(_given_by(signature))
 
     def _describe(self, type_: Any) -> None:
         try:
@@ -239,21 +245,26 @@ class _Output:
         return not (isinstance(builtins, float) and not math.isfinite(builtins))
 
 
-def _awaited(annotation: Any) -> Any:
-    """What a coroutine written out in an annotation gives."""
+def _given_by(signature: Signature) -> Any:
+    """What a call gives in the end: what a coroutine is awaited for, and what a generator returns."""
+    annotation = signature.returns
+    if signature.is_async_generator:
+        return NOTHING
+    if signature.is_generator:
+        returned = get_args(annotation)[2:] if get_origin(annotation) is collections.abc.Generator else ()
+        return returned[0] if returned else NOTHING
     if get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
         return get_args(annotation)[-1]
     return annotation
 
 
 def _is_described(signature: Signature, content_types: tuple[type, ...]) -> bool:
-    if signature.is_generator or signature.is_async_generator:
-        return False
-    annotation = _awaited(signature.returns)
-    return annotation not in _UNDESCRIBED and not _mentions(annotation, content_types)
+    annotation = _given_by(signature)
+    return annotation not in _UNDESCRIBED and not names(annotation, content_types)
 
 
-def _mentions(annotation: Any, wanted: tuple[type, ...]) -> bool:
+def names(annotation: Any, wanted: tuple[type, ...]) -> bool:
+    """Tell whether an annotation names one of some types, anywhere in it."""
     if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, wanted):
         return True
-    return any(_mentions(part, wanted) for part in get_args(annotation))
+    return any(names(part, wanted) for part in get_args(annotation))

@@ -89,8 +89,18 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client has withdrawn the request; a handler in a thread looks here."""
-        return self._call.cancelled
+        """Whether nobody wants the answer any more: cancelled, or out of time; a handler in a thread looks here."""
+        return self._call.cancelled or self._call.expired
+
+    def raise_if_cancelled(self) -> None:
+        """End a handler in a thread whose answer nobody wants any more, by raising `Cancelled`."""
+        if self.cancelled:
+            raise Cancelled("the call has ended")
+
+    @property
+    def hears_progress(self) -> bool:
+        """Whether the client asked to be told of progress."""
+        return self._call.meta is not None and self._call.meta.progress_token is not None
 
     @property
     def lifespan(self) -> Any:

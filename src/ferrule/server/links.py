@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -40,6 +40,8 @@ class LinkState(Struct, eq=False):
     log_level: int = LEVELS["info"]
     last_turn: float = 0.0
     init_timer: asyncio.TimerHandle | None = None
+    owner: object | None = None
+    """Whose the results are that are kept for this link."""
 
 
 class Links:
@@ -120,6 +122,17 @@ class Links:
         if call.origin.principal is None:
             raise SetupError("ctx.state needs a session or an authenticated principal, and this request has neither")
         return self._principal_values.setdefault(call.origin.principal, {})
+
+    def owner(self, call: Call) -> Hashable:
+        """Tell whose a kept result is: the principal's, else the session's; without either, whoever knows its URI."""
+        if call.origin.principal is not None:
+            return call.origin.principal
+        state = self._states.get(self.of(call))
+        if state is None or not self.has_session(call):
+            return None
+        if state.owner is None:
+            state.owner = object()
+        return state.owner
 
     def wants_log(self, call: Call, rank: int) -> bool:
         """Tell whether the caller wants a log message of this rank."""

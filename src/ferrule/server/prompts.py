@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from ferrule.errors import InvalidParams, PromptNotFound, Refusal, UrlElicitationRequired
+from ferrule.errors import InvalidParams, PromptNotFound, Refusal, SetupError, UrlElicitationRequired
 from ferrule.protocol.call import Call
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
@@ -17,6 +17,8 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.finishing import read_media
+from ferrule.server.media import Media, holds_media
 from ferrule.server.questions import with_questions
 from ferrule.server.results import prompt_of
 from ferrule.server.threads import Bulkhead
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from ferrule.server.server import Server
 
 _write = msgspec.json.Encoder().encode
+
+
+Read = Callable[[Any], Awaitable[Any]]
 
 
 class PromptOptions(Struct, frozen=True, kw_only=True):
@@ -52,8 +57,8 @@ class RegisteredPrompt:
         self.bulkhead = bulkhead
         self.required = [argument.name for argument in prompt.arguments or () if argument.required]
 
-    async def fill(self, arguments: Mapping[str, str], context: Context | None) -> GetPromptResult:
-        """Run the handler and make messages of what it gives."""
+    async def fill(self, arguments: Mapping[str, str], context: Context | None, read: Read) -> GetPromptResult:
+        """Run the handler and make messages of what it gives; `read` reads the pictures and files among it."""
         missing = [name for name in self.required if name not in arguments]
         if missing:
             raise InvalidParams(
@@ -66,6 +71,8 @@ class RegisteredPrompt:
             value = self.binding.invoke(raw, context)
             if self.binding.is_async:
                 value = await value
+        if holds_media(value):
+            value = await read(value)
         return prompt_of(value, self.prompt.description)
 
 
@@ -85,9 +92,11 @@ class Prompts:
     def add(self, fn: Callable[..., Any], options: PromptOptions) -> RegisteredPrompt:
         """Offer a function as a prompt."""
         schema = options.schema or _free_form(options.arguments)
-        content_types = (*CONTENT_TYPES, PromptMessage, GetPromptResult)
+        content_types = (*CONTENT_TYPES, PromptMessage, GetPromptResult, Media)
         asking = with_questions(fn, content_types)
         binding = bind(asking, context_type=Context, schema=schema, content_types=content_types)
+        if binding.streams:
+            raise SetupError(f"the prompt {binding.name}() is a generator, and only tools may be; return a list")
         arguments = list(options.arguments) if options.arguments is not None else _arguments(binding)
         prompt = Prompt(
             name=options.name or binding.name,
@@ -110,7 +119,7 @@ class Prompts:
             raise self._missing(call.params.name)
         context = Context(call, self._server) if entry.binding.context_parameter is not None else None
         try:
-            return await entry.fill(call.params.arguments, context)
+            return await entry.fill(call.params.arguments, context, lambda value: read_media(self._server, call, value))
         except InvalidArguments as error:
             raise InvalidParams(f"Invalid arguments for the prompt {call.params.name!r}: {error}") from None
         except UrlElicitationRequired as refusal:

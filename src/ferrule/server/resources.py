@@ -26,9 +26,12 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.kept_results import PREFIX as KEPT
+from ferrule.server.kept_results import read_kept
+from ferrule.server.media import Media
 from ferrule.server.questions import with_questions
 from ferrule.server.results import contents_of
-from ferrule.server.threads import Bulkhead
+from ferrule.server.threads import Bulkhead, Threads
 from ferrule.server.uri_template import UriTemplate
 
 if TYPE_CHECKING:
@@ -61,10 +64,24 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
 class RegisteredResource:
     """A resource or a template, ready to be read."""
 
-    __slots__ = ("binding", "bulkhead", "contents_meta", "listed", "mime_type", "takes_uri", "template", "ttl", "uri")
+    __slots__ = (
+        "_threads",
+        "binding",
+        "bulkhead",
+        "contents_meta",
+        "listed",
+        "mime_type",
+        "takes_uri",
+        "template",
+        "ttl",
+        "uri",
+    )
 
-    def __init__(self, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None) -> None:
+    def __init__(
+        self, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None, threads: Threads
+    ) -> None:
         self.uri = uri
+        self._threads = threads
         self.template = UriTemplate(uri)
         self.binding = binding
         self.bulkhead = bulkhead
@@ -84,6 +101,9 @@ class RegisteredResource:
             value = self.binding.invoke(raw, context)
             if self.binding.is_async:
                 value = await value
+        if isinstance(value, Media):
+            media = value
+            value = await self._threads.run(lambda: media.contents(uri, self.mime_type))
         result = contents_of(value, uri, self.mime_type)
         if self.contents_meta is not None:
             meta = dict(self.contents_meta)
@@ -121,11 +141,16 @@ class Resources:
         """Offer a function as a resource, or as a template when its URI has variables."""
         if not SCHEME.match(uri):
             raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
-        binding = bind(with_questions(fn), context_type=Context, content_types=(ResourceContents, ReadResourceResult))
+        content_types = (ResourceContents, ReadResourceResult, Media)
+        binding = bind(with_questions(fn), context_type=Context, content_types=content_types)
+        if binding.streams:
+            raise SetupError(
+                f"the resource {uri!r}: {binding.name}() is a generator, and only tools may be; return a list"
+            )
         bulkhead = None
         if not binding.is_async and not options.inline:
             bulkhead = Bulkhead(self._server.threads, options.max_threads)
-        entry = RegisteredResource(uri, binding, options, bulkhead)
+        entry = RegisteredResource(uri, binding, options, bulkhead, self._server.threads)
         _check_parameters(entry)
         if options.ttl is not None and binding.context_parameter is not None:
             raise SetupError(
@@ -151,11 +176,21 @@ class Resources:
 
     async def read_uri(self, uri: str, context: Callable[[], Context | None]) -> ReadResourceResult:
         """Read by URI: an exact resource first, then the templates in order of registration."""
+        if uri.startswith(KEPT):
+            return await self._read_kept(uri, context())
         entry, variables = self.find(uri)
         if entry.ttl is not None:
             return await self._kept(uri, entry, variables)
         wanted = context() if entry.binding.context_parameter is not None else None
         return await self._fresh(uri, entry, variables, wanted)
+
+    async def _read_kept(self, uri: str, context: Context | None) -> ReadResourceResult:
+        """Read a result that was too large for its answer."""
+        if context is None:
+            raise ResourceNotFound(uri)
+        kept = self._server.kept_results.find(self._server.links.owner(context.call), uri)
+        result: ReadResourceResult = await self._server.threads.run(lambda: read_kept(uri, kept))
+        return result
 
     async def _fresh(
         self, uri: str, entry: RegisteredResource, variables: Mapping[str, Any], context: Context | None

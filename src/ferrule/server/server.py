@@ -35,6 +35,7 @@ from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
 from ferrule.server.extending import Extending
 from ferrule.server.extensions import Extensions, answerer
+from ferrule.server.kept_results import KeptResults
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
@@ -83,11 +84,10 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
             website_url=settings.website_url,
             icons=settings.icons,
         )
-        self.threads = Threads()
+        self.threads = Threads(settings.max_threads)
+        self.kept_results = KeptResults(settings.result_ttl, settings.max_kept_bytes)
         self._capabilities: ServerCapabilities | None = None
-        self.tools = Tools(
-            self, page_size=settings.page_size, timeout=settings.tool_timeout, on_change=self.notify_tools_changed
-        )
+        self.tools = Tools(self, page_size=settings.page_size, on_change=self.notify_tools_changed)
         self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
@@ -256,10 +256,14 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
         return ServerCapabilities(
             tools=changes if tools else None,
             prompts=changes if prompts else None,
-            resources=ResourcesCapability(subscribe=True, list_changed=True) if self.resources.offered else None,
+            resources=ResourcesCapability(subscribe=True, list_changed=True) if self._reads() else None,
             completions={} if self.completions.offered else None,
             logging={} if self._may_log() else None,
         )
+
+    def _reads(self) -> bool:
+        """Tell whether there is anything to read: resources, or results that are answered with a link."""
+        return self.resources.offered or any(entry.links for entry in self.tools.catalogue)
 
     def _may_log(self) -> bool:
         bindings = [

@@ -41,7 +41,7 @@ class Stamp(Struct, frozen=True):
     number: int
 
 
-class File(Struct, frozen=True):
+class SkillFile(Struct, frozen=True):
     """A file as it was when it was last read."""
 
     path: Path
@@ -54,7 +54,7 @@ class File(Struct, frozen=True):
 class Found(Struct, frozen=True):
     """What is in the folders: files by URI, folders with their direct children, skills, and why others are none."""
 
-    files: dict[str, File]
+    files: dict[str, SkillFile]
     folders: dict[str, list[Resource]]
     skills: dict[str, Skill]
     faults: dict[str, str]
@@ -77,9 +77,9 @@ class Folder:
         self._root_uri = "/".join(["skill:/", *(quote(each, safe=SEGMENT) for each in segments)])
         self._max_file_size = max_file_size
 
-    def find(self, known: Mapping[str, File]) -> Found:
+    def find(self, known: Mapping[str, SkillFile]) -> Found:
         """Look at the whole folder; files that seem unchanged are not read again."""
-        files: dict[str, File] = {}
+        files: dict[str, SkillFile] = {}
         folders: dict[str, list[Resource]] = {}
         faults: dict[str, str] = {}
         count = 0
@@ -112,7 +112,7 @@ class Folder:
             subfolders[:] = sorted(each for each in subfolders if _shown(each) and not (path / each).is_symlink())
             yield path, sorted(filter(_shown, names)), subfolders
 
-    def _file(self, path: Path, known: File | None) -> File | None:
+    def _file(self, path: Path, known: SkillFile | None) -> SkillFile | None:
         real = _target(path) if path.is_symlink() else path
         if not real.is_relative_to(self.root):
             return None
@@ -125,7 +125,7 @@ class Folder:
         content = read_file(real, self._max_file_size)
         digest = "sha256:" + hashlib.sha256(content).hexdigest()
         head = content.decode("utf-8", "replace") if path.name == SKILL_FILE else ""
-        return File(real, Stamp(len(content), stamp.changed, stamp.number), digest, head)
+        return SkillFile(real, Stamp(len(content), stamp.changed, stamp.number), digest, head)
 
 
 def read_file(path: Path, most: int) -> bytes:
@@ -167,9 +167,9 @@ def _folder(uri: str, name: str) -> Resource:
     return Resource(uri=uri, name=name, mime_type=DIRECTORY_TYPE)
 
 
-def _skills(files: dict[str, File], folders: dict[str, list[Resource]], faults: dict[str, str]) -> Found:
+def _skills(files: dict[str, SkillFile], folders: dict[str, list[Resource]], faults: dict[str, str]) -> Found:
     """Make skills of the folders that hold a SKILL.md; leave out what belongs to none."""
-    inner: dict[str, dict[str, File]] = {
+    inner: dict[str, dict[str, SkillFile]] = {
         uri.removesuffix(f"/{SKILL_FILE}"): {} for uri in files if uri.endswith(f"/{SKILL_FILE}")
     }
     bad = {root: f"{uri}: {why}" for uri, why in faults.items() for root in _above(uri, inner)}
@@ -198,7 +198,7 @@ def _above(uri: str, roots: Container[str]) -> Iterator[str]:
             yield uri
 
 
-def _skill(uri: str, root: str, inner: Mapping[str, File], bad: str) -> Skill:
+def _skill(uri: str, root: str, inner: Mapping[str, SkillFile], bad: str) -> Skill:
     if bad:
         raise Malformed(bad)
     facts, _ = front_matter(inner[uri].head)
@@ -217,7 +217,7 @@ def _skill(uri: str, root: str, inner: Mapping[str, File], bad: str) -> Skill:
     return Skill(uri=uri, frontmatter=facts, resources=resources)
 
 
-def _listed(uri: str, file: File, skill: Skill | None) -> Resource:
+def _listed(uri: str, file: SkillFile, skill: Skill | None) -> Resource:
     facts: dict[str, Any] = {"name": file.path.name, "mime_type": mime_type(file.path.name)}
     if skill is not None:
         facts |= {"name": skill.name, "description": skill.description}

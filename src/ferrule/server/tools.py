@@ -10,34 +10,39 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ferrule.errors import (
     CapabilityNotSupported,
     Declined,
     InvalidParams,
     Refusal,
+    ResultTooLarge,
     SetupError,
     ToolError,
+    ToolFailed,
     ToolNotFound,
+    ToolTimedOut,
     UrlElicitationRequired,
 )
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import internal, need_within
 from ferrule.schema.apps import ToolUi, tool_ui
-from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
 from ferrule.server.asking import ask_to_visit
-from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
+from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind, names
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.finishing import RESULT_TYPES, TO_BE_MADE, Finishing
 from ferrule.server.inlining import inlined
+from ferrule.server.media import File
+from ferrule.server.oversize import WHOLE_MESSAGE, policy_of
 from ferrule.server.questions import with_questions
 from ferrule.server.refusals import Refused
-from ferrule.server.results import UnwritableResult, Wrap, failed, whole, wrapper_for, writer_for
-from ferrule.server.threads import Bulkhead
+from ferrule.server.results import Oversized, UnwritableResult, failed, whole, wrapper_for, writer_for
+from ferrule.server.running import Crowding, run_for
 from ferrule.transports.http import mirror
 
 if TYPE_CHECKING:
@@ -50,8 +55,6 @@ GOOD_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 MAX_DESCRIPTION = 10_000
 EXACT = (int, str, bool)
 ABANDONED_AFTER = 5.0
-SEED_FAILURE, SEED_TIMEOUT = -32031, -32032
-"""The numbers of the `erlmcp` error profile."""
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
@@ -73,6 +76,14 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """Whether its schemas are written without references; None for what the server says."""
     ui: ToolUi | Mapping[str, Any] | str | None = None
     """The page that shows its results, by its URI; or that and who may call it."""
+    max_concurrent: int | None = None
+    """How many calls may run at once, be they in threads or not."""
+    max_waiting: int = 4096
+    """How many more may wait for their turn; the next is refused as busy."""
+    result_limit: int | None = None
+    """How many bytes a result may have; None for what the server says."""
+    result_policy: str | None = None
+    """What becomes of a larger one: `refuse`, `truncate` or `spill`."""
 
 
 class RegisteredTool:
@@ -80,81 +91,67 @@ class RegisteredTool:
 
     __slots__ = (
         "binding",
-        "bulkhead",
+        "direct",
         "exact",
+        "finish",
         "invoke",
-        "is_async",
+        "links",
         "mirrored",
         "name",
+        "places",
+        "start",
         "timeout",
         "tool",
         "wants_context",
-        "wrap",
+        "wrapped",
         "write",
     )
 
-    def __init__(
-        self, tool: Tool, binding: Binding, options: ToolOptions, bulkhead: Bulkhead | None, timeout: float | None
-    ) -> None:
+    def __init__(self, server: Server, tool: Tool, binding: Binding, options: ToolOptions) -> None:
+        policy = policy_of(server.settings, options, binding, tool.name)
+        wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
+        crowding = Crowding(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
+        budget = WHOLE_MESSAGE if policy is None else policy.budget
         self.name = tool.name
-        self.tool = tool
+        self.tool = tool if policy is None or policy.keeps_promise else structs.replace(tool, output_schema=None)
         self.binding = binding
         self.invoke = binding.invoke
-        self.wants_context = binding.context_parameter is not None
-        self.bulkhead = bulkhead
-        self.timeout = timeout
-        self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
-        self.write = writer_for(self.wrap)
-        self.is_async = binding.is_async
-        try:
-            self.mirrored = mirror.annotations(tool.input_schema)
-        except ValueError as reason:
-            raise SetupError(f"tool {tool.name!r}: {reason}") from None
-        for path in self.mirrored.values():
-            if SECRET.search(path[-1]):
-                where = ".".join(path)
-                logger.warning(
-                    "tool %s: %s looks like a secret, and headers are seen by many: do not mirror it", tool.name, where
-                )
+        self.start, self.places = run_for(binding, server.threads, crowding, budget, inline=options.inline)
+        self.wants_context = binding.context_parameter is not None or binding.streams
+        self.timeout = options.timeout or server.settings.tool_timeout
         self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
+        self.write = writer_for(wrap)
+        finishing = Finishing(server, binding, wrap, self.exact, policy)
+        self.finish, self.wrapped = finishing.finish, finishing.wrapped
+        self.direct = binding.is_async and self.timeout is None and self.places is None and policy is None
+        self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (File,))
+        """Whether a result may be a link that is read as a resource."""
+        self.mirrored = _mirrored(tool)
 
     async def run(self, call: Call, context: Context | None) -> CallToolResult:
-        """Run the tool in its own way and wrap what it gives."""
-        arguments = call.params.arguments
-        if self.bulkhead is not None:
-            value = await self.bulkhead.run(lambda: self.invoke(arguments, context))
-        else:
-            value = self.invoke(arguments, context)
-            if self.is_async:
-                value = await value
-        return self.finished(value)
+        """Run the tool in its own way and make its result."""
+        return await self.finish(call, await self.start(call.params.arguments, context))
 
-    def finished(self, value: Any) -> CallToolResult:
-        """Check and wrap what the tool gave; a value of just the declared plain type needs no check."""
-        if isinstance(value, CallToolResult):
-            self._check_whole(value)
-        elif isinstance(value, CONTENT_TYPES):
-            self.binding.check_output(msgspec.to_builtins(value))
-        elif type(value) is not self.exact:
-            self.binding.check_output(value)
-        return self.wrap(value)
 
-    def _check_whole(self, result: CallToolResult) -> None:
-        """A result the tool made itself keeps the promise of its output schema too, unless it tells of a failure."""
-        if result.is_error or not self.binding.checks_output:
-            return
-        content = result.structured_content
-        if self.binding.wraps_output and isinstance(content, dict):
-            content = content.get("result")
-        self.binding.check_output(content)
+def _mirrored(tool: Tool) -> mirror.Annotated:
+    try:
+        mirrored = mirror.annotations(tool.input_schema)
+    except ValueError as reason:
+        raise SetupError(f"tool {tool.name!r}: {reason}") from None
+    for path in mirrored.values():
+        if SECRET.search(path[-1]):
+            where = ".".join(path)
+            logger.warning(
+                "tool %s: %s looks like a secret, and headers are seen by many: do not mirror it", tool.name, where
+            )
+    return mirrored
 
 
 class Tools:
     """The tools of one server."""
 
-    def __init__(self, server: Server, *, page_size: int, timeout: float | None, on_change: Callable[[], None]) -> None:
+    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
         self._server = server
-        self._timeout = timeout
         self.catalogue: Catalogue[RegisteredTool] = Catalogue(
             "tool",
             lambda tools: ListToolsResult(tools=tools),
@@ -166,20 +163,16 @@ class Tools:
 
     def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> RegisteredTool:
         """Offer a function as a tool."""
-        content_types = (*CONTENT_TYPES, CallToolResult)
         binding = bind(
-            with_questions(fn, content_types),
+            with_questions(fn, RESULT_TYPES),
             context_type=Context,
             schema=options.schema,
             output_schema=options.output_schema,
-            content_types=content_types,
+            content_types=RESULT_TYPES,
         )
         inlines = self._server.settings.inline_refs if options.inline_refs is None else options.inline_refs
-        tool = _described(binding, options, inlines=inlines)
-        threaded = not binding.is_async and not options.inline
-        bulkhead = Bulkhead(self._server.threads, options.max_threads) if threaded else None
-        entry = RegisteredTool(tool, binding, options, bulkhead, options.timeout or self._timeout)
-        self.catalogue.add(tool.name, entry, replace=replace)
+        entry = RegisteredTool(self._server, _described(binding, options, inlines=inlines), binding, options)
+        self.catalogue.add(entry.name, entry, replace=replace)
         return entry
 
     def mirrored(self, name: str) -> mirror.Annotated:
@@ -198,11 +191,13 @@ class Tools:
             raise self._missing(call.params.name)
         context = Context(call, self._server) if entry.wants_context else None
         try:
+            if entry.direct:
+                value = await entry.invoke(call.params.arguments, context)
+                if type(value) is entry.exact:
+                    return entry.write(value)
+                return await entry.finish(call, value) if isinstance(value, TO_BE_MADE) else entry.wrapped(value)
             if entry.timeout is not None:
                 return await self._within(entry.timeout, call, entry, context)
-            if entry.is_async:
-                value = await entry.invoke(call.params.arguments, context)
-                return entry.write(value) if type(value) is entry.exact else entry.finished(value)
             return await entry.run(call, context)
         except ToolError as error:
             return self._told(call, error)
@@ -223,17 +218,24 @@ class Tools:
             if error is not None:
                 raise error
             return result  # type: ignore[no-any-return]
+        call.expired = True
         asyncio.get_running_loop().call_later(ABANDONED_AFTER, _tell_abandoned, entry.name, running)
-        return self._failed(call, f"The tool {entry.name} did not finish within {limit:g} seconds", SEED_TIMEOUT)
+        return self._failed(call, f"The tool {entry.name} did not finish within {limit:g} seconds", ToolTimedOut)
 
-    def _failed(self, call: Call, message: str, seed_code: int) -> CallToolResult:
+    def _failed(self, call: Call, message: str, refusal: type[Refusal] = ToolFailed) -> CallToolResult:
         """Tell of a failure in the result; in the `erlmcp` profile, by its number."""
         if self._by_number(call):
-            raise Refusal(message, code=seed_code)
+            raise refusal(message)
         return failed(message)
 
     def _by_number(self, call: Call) -> bool:
         return self._server.settings.error_profile == "erlmcp" and call.era is self._server.handshake
+
+    def _tells_faults_in_results(self, call: Call) -> bool:
+        wanted = self._server.settings.bad_arguments
+        if wanted != "auto":
+            return wanted == "result"
+        return call.peer.revision.faults_in_results and not self._by_number(call)
 
     def _told(self, call: Call, error: ToolError) -> CallToolResult:
         """Tell the model what the tool wants it to read."""
@@ -241,24 +243,25 @@ class Tools:
             raise Refusal(error.message, error.data, code=error.code)
         if isinstance(error.result, CallToolResult):
             return copy.copy(error.result)
-        return self._failed(call, error.message, SEED_FAILURE)
+        return self._failed(call, error.message)
 
     def _failure(self, call: Call, entry: RegisteredTool, error: BaseException) -> CallToolResult:
         """Tell the model what it can use; hide what it must not know."""
         if isinstance(error, UrlElicitationRequired):
             error = _asked_to_visit(call, error)
         if isinstance(error, InvalidArguments):
-            return _bad_arguments(call, entry, error, in_result=not self._by_number(call))
+            return _bad_arguments(entry, error, in_result=self._tells_faults_in_results(call))
         if isinstance(error, Declined | UnwritableResult | InvalidOutput | SetupError):
             logger.error("the tool %s failed: %s", entry.name, error)
-            return self._failed(call, f"The tool {entry.name} failed: {error}", SEED_FAILURE)
+            kind = ResultTooLarge if isinstance(error, Oversized) else ToolFailed
+            return self._failed(call, f"The tool {entry.name} failed: {error}", kind)
         if (
             isinstance(error, Refusal | CapabilityNotSupported | Need | asyncio.CancelledError)
             or need_within(error) is not None
         ):
             raise error
         masked = internal(f"the tool {entry.name}", error).message
-        return self._failed(call, f"The tool {entry.name} failed: {masked}", SEED_FAILURE)
+        return self._failed(call, f"The tool {entry.name} failed: {masked}")
 
     def _missing(self, name: str) -> Refusal:
         if self._server.capabilities.tools is None:
@@ -288,8 +291,8 @@ def _tell_abandoned(name: str, running: asyncio.Task[Any]) -> None:
         logger.error("the tool %s goes on %g seconds after it was cancelled: abandoned", name, ABANDONED_AFTER)
 
 
-def _bad_arguments(call: Call, entry: RegisteredTool, error: InvalidArguments, *, in_result: bool) -> CallToolResult:
-    if in_result and call.peer.revision.faults_in_results:
+def _bad_arguments(entry: RegisteredTool, error: InvalidArguments, *, in_result: bool) -> CallToolResult:
+    if in_result:
         return failed(f"Invalid arguments for the tool {entry.name}:\n{error}")
     violations = [{"path": v.path, "value": v.value, "rule": v.rule, "message": v.message} for v in error.violations]
     told = "; ".join(str(error).splitlines())

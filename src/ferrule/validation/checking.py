@@ -149,8 +149,8 @@ class LateSchema(dict[str, Any]):
 class LateChecker(Checker):
     """Compiles its schema when the first value comes; raises what is wrong with the schema then."""
 
-    def __init__(self, schema: LateSchema, place: str) -> None:
-        self._late = (schema, place)
+    def __init__(self, schema: LateSchema, place: str, of_object: bool) -> None:
+        self._late = (schema, place, of_object)
         self._made: Checker | None = None
 
     def accepts(self, value: Any) -> bool:
@@ -163,15 +163,15 @@ class LateChecker(Checker):
 
     def _now(self) -> Checker:
         if self._made is None:
-            schema, place = self._late
-            _, self._made = given_schema(dict(schema), place)
+            schema, place, of_object = self._late
+            _, self._made = given_schema(dict(schema), place, of_object=of_object)
         return self._made
 
 
-def given_schema(schema: Mapping[str, Any], place: str) -> tuple[dict[str, Any], Checker]:
+def given_schema(schema: Mapping[str, Any], place: str, *, of_object: bool = True) -> tuple[dict[str, Any], Checker]:
     """Copy and compile a schema from outside; `SetupError` when it is invalid, unbounded or refers outside itself."""
     if isinstance(schema, LateSchema):
-        return schema, LateChecker(schema, place)
+        return schema, LateChecker(schema, place, of_object)
     import jsonschema_rs
 
     if not isinstance(schema, Mapping):
@@ -182,7 +182,7 @@ def given_schema(schema: Mapping[str, Any], place: str) -> tuple[dict[str, Any],
     name = _DIALECTS.get(dialect.removeprefix("https://").removeprefix("http://"))
     if name is None:
         raise SetupError(f"{place}: the dialect {dialect!r} is not supported; use 2020-12, 2019-09, draft-07, 06 or 04")
-    if owned.get("type") != "object":
+    if of_object and owned.get("type") != "object":
         raise SetupError(f'{place}: the root must say "type": "object"')
     graph = SchemaGraph(owned, "id" if name == "Draft4Validator" else "$id", place)
     graph.refuse_explosive()

@@ -34,7 +34,7 @@ WANTED = {"nodelay": 1, "keepalive": 1, "receive": 131072, "send": 131072, "cut_
 
 
 def test_tcpt_07_both_sides_have_the_socket_options_that_are_promised(run: Run) -> None:
-    """TCPT-07, TCPT-04; TCP-03: a peer that the network swallowed is cut within a minute."""
+    """TCPT-07, TCPT-04, PERF-16; TCP-03: a peer that the network swallowed is cut within a minute."""
 
     async def test() -> None:
         listener = Tcp(port=0)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ferrule.errors import EncodeError
 from ferrule.protocol.era import Eras
 from ferrule.server.context import Context
 from ferrule.server.server import Server
 from ferrule.testing.carrier_kit.witness import Watched
+from ferrule.transports.http.custom import CustomRoute
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.messages import Notification
-
-if TYPE_CHECKING:
-    from ferrule.transports.http.custom import CustomRoute
 
 NOTED = "notifications/kit/noted"
 TOLD = "notifications/kit/told"
@@ -178,8 +176,8 @@ class FarSide:
 
     @property
     def custom_routes(self) -> Sequence[CustomRoute]:
-        """Nothing is offered over HTTP beside MCP."""
-        return ()
+        """What is offered over HTTP beside MCP."""
+        return self.server.custom_routes
 
     async def drain(self, grace: float) -> None:
         """Wait until running calls are answered."""
