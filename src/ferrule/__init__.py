@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ferrule.client.client import Client
+    from ferrule.client.reconnect import Reconnect
     from ferrule.client.sync import SyncClient
     from ferrule.client.tasks import Task
     from ferrule.errors import (
@@ -48,6 +49,7 @@ __version__ = "0.1.0"
 HOMES = {
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
+    "Reconnect": "ferrule.client.reconnect",
     "Context": "ferrule.server.context",
     "Task": "ferrule.client.tasks",
     "TaskSettings": "ferrule.server.tasks.settings",
@@ -101,6 +103,7 @@ __all__ = [
     "OutcomeUnknown",
     "PeerError",
     "Progress",
+    "Reconnect",
     "Refusal",
     "Refused",
     "Server",

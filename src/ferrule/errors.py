@@ -9,7 +9,8 @@ FerruleError
 │  └─ ResourceNotFound  ToolNotFound  PromptNotFound  InvalidUri  UrlElicitationRequired
 ├─ PeerError                    THEY refused OURS: code, message, data, as received
 ├─ CallFailed                   a call of ours got no answer
-│  ├─ TimedOut (ConnectionTimedOut)  Cancelled  LinkLost  OutcomeUnknown  TooManyRounds  InvalidAnswer (ContentMismatch)
+│  ├─ TimedOut (ConnectionTimedOut (TimedOutReconnecting))  LinkLost (OutcomeUnknown)
+│  ├─ Cancelled  TooManyRounds  InvalidAnswer (ContentMismatch)
 │  └─ NotConnected  AlreadyInitialized  CapabilityNotSupported  Declined
 ├─ CarrierError                 could not connect, listen or start the child process
 │  ├─ ConnectFailed  ChildFailed  InitializeFailed (VersionMismatch  InitializeTimedOut)
@@ -247,11 +248,20 @@ class Cancelled(CallFailed):
     """The call was cancelled before it was answered."""
 
 
+class TimedOutReconnecting(ConnectionTimedOut):
+    """No answer came, the link is given up, and the client is opening a new one."""
+
+
 class LinkLost(CallFailed):
     """The link ended before the answer came."""
 
+    def __init__(self, message: str = "", *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+        """Whether the request may have gone out; what did not cannot have run."""
 
-class OutcomeUnknown(CallFailed):
+
+class OutcomeUnknown(LinkLost):
     """The way was cut after the call was sent: it may have run or not, and it was not sent again."""
 
 

@@ -12,7 +12,7 @@ import pytest
 import ferrule
 
 PUBLIC = {
-    *("Client", "SyncClient", "Server", "Ask", "Context", "Extension", "Task", "TaskSettings"),
+    *("Client", "SyncClient", "Reconnect", "Server", "Ask", "Context", "Extension", "Task", "TaskSettings"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
     *("WebSocket", "Audio", "File", "Image", "Progress", "ToolResult"),

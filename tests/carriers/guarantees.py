@@ -278,7 +278,7 @@ EITHER = Cell(
 )
 SAFE = Cell("kept: whoever has the answer has it", answered_is_answered)
 OVER = Cell("no: what was under way has failed", not_resumed)
-HELD = Cell("a sender waits while its peer does not read", by("back pressure out", "back pressure back"))
+HELD = Cell("a sender waits while its peer does not read", by("back pressure out"))
 AT_ONCE = Cell("the system tells of an end at once", by("loss"))
 SYSTEM = Cell("the system asks a silent peer after 30 s, and cuts a dead one within a minute", system_asks)
 COMMENTS = Cell("a comment on every silent stream, each 15 s", comments)

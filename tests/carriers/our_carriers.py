@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
+import shutil
 import signal
 import ssl
 import sys
@@ -17,7 +19,7 @@ from typing import Any, ClassVar
 import uvicorn
 from certificates import write_certificate
 
-from ferrule import Http, Tcp, Unix, WebSocket
+from ferrule import CarrierError, Http, Tcp, Unix, WebSocket
 from ferrule.testing.carrier_kit import Carrier, FarSide, Stand, Wire, relayed, serving
 from ferrule.transports.child import ChildProcess
 from ferrule.transports.contract import Acceptor
@@ -131,7 +133,9 @@ class OverTcp(Carrier):
 @cache
 def certificate() -> tuple[str, str]:
     """Make one certificate for all."""
-    return write_certificate(Path(tempfile.mkdtemp(prefix="ferrule-carriers-")))
+    folder = tempfile.mkdtemp(prefix="ferrule-carriers-")
+    atexit.register(shutil.rmtree, folder)
+    return write_certificate(Path(folder))
 
 
 class OverTls(Carrier):
@@ -252,17 +256,25 @@ class OnUvicorn:
             app, port=0, log_config=None, log_level="critical", ws="none", timeout_graceful_shutdown=2
         )
         server = self._server = uvicorn.Server(config)
-        serving = asyncio.ensure_future(server._serve())
+        serving = asyncio.ensure_future(self._run(server))
         while not (server.started or serving.done()):
             await asyncio.sleep(0.005)
+        if serving.done():
+            serving.result()
         self.address = server.servers[0].sockets[0].getsockname()[:2]
         ready()
         await serving
 
+    async def _run(self, server: uvicorn.Server) -> None:
+        try:
+            await server._serve()
+        except SystemExit as reason:
+            raise CarrierError("uvicorn did not start") from reason
+
     async def close(self, grace: float) -> None:
         assert self._server is not None
         self._server.should_exit = True
-        while not self._server.lifespan.shutdown_event.is_set():
+        while self._server.started and not self._server.lifespan.shutdown_event.is_set():
             await asyncio.sleep(0.01)
 
 

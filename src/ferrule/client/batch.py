@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
@@ -17,11 +17,17 @@ from ferrule.wire.messages import Message, Notification, Request
 _read_any = msgspec.json.Decoder().decode
 
 
+Present = Callable[[float | None], Awaitable[Conversation]]
+
+
 class Batch:
     """Collects requests and sends them together when its block ends; an exception sends nothing."""
 
-    def __init__(self, conversation: Conversation, timeout: float | None, *, allowed: bool) -> None:
+    def __init__(
+        self, conversation: Conversation, timeout: float | None, *, allowed: bool, present: Present | None = None
+    ) -> None:
         self._conversation = conversation
+        self._present = present
         self._timeout = timeout
         self._allowed = allowed
         self._requests: list[tuple[str, dict[str, Any], asyncio.Future[Any]]] = []
@@ -44,6 +50,8 @@ class Batch:
         self._notices.append(Notification(method, params) if params else Notification(method))
 
     async def __aenter__(self) -> Batch:
+        if self._present is not None:
+            self._conversation = await self._present(self._timeout)
         link = self._conversation.live()
         peer = link.session.peer
         if not self._allowed and (peer is None or not peer.revision.batches):

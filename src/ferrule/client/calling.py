@@ -68,6 +68,7 @@ class Calling(Fetching):
     async def iter_tools(self, *, timeout: float | None = None) -> AsyncIterator[Tool]:
         """Give the tools one after another, page by page."""
         async for tool in self._pages("tools/list", "tools", timeout):
+            self._note_harm(tool)
             self._output_checks.pop(tool.name, None)
             self._only_as_task.discard(tool.name)
             if tool.execution is not None and tool.execution.get("taskSupport") == "required":
@@ -113,7 +114,7 @@ class Calling(Fetching):
 
     async def ask_about_task(self, method: str, params: dict[str, Any], how: Asking | None = None) -> Raw:
         """Send a request about a task."""
-        return await self._talk().ask(method, params, structs.replace(how or self._plain(None), tasks=True))
+        return await self._ask(method, params, structs.replace(how or self._plain(None), tasks=True))
 
     # -- calls
 
@@ -129,17 +130,18 @@ class Calling(Fetching):
             return await task.result(timeout=timeout, raise_on_error=False)
         except (asyncio.CancelledError, TimedOut, InvalidAnswer):
             if task.state is None or not task.state.ended:
-                self._give_up(task.id)
+                self._cancel_unheard(task.id)
             raise
 
-    def _give_up(self, task_id: str) -> None:
+    def _cancel_unheard(self, task_id: str) -> None:
         """Cancel a task nobody else knows of, without waiting for the answer."""
         with suppress(CallFailed):
             how = Asking(tasks=True)
             self._talk().start("tasks/cancel", {"taskId": task_id}, how).waiter.add_done_callback(seen)
 
     async def _begin(self, name: str, arguments: Mapping[str, Any], how: Asking, choice: TaskChoice) -> Task:
-        conversation, params = self._talk(), {"name": name, "arguments": arguments}
+        conversation = await self._present(how.timeout)
+        params: dict[str, Any] = {"name": name, "arguments": arguments}
         conversation.allow("tools/call")
         relay = Relay(how.on_progress)
         if choice is False:
@@ -227,6 +229,15 @@ class Calling(Fetching):
     def was_closed(self) -> bool:
         """Whether this client was closed by its own will."""
         return self._conversation is not None and self._conversation.closing
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether a new conversation is being opened in place of a lost one."""
+        return self._reconnecting.active
+
+    def watches_task(self, task_id: str) -> bool:
+        """Whether the server tells of a task now."""
+        return task_id in self._listening.listened
 
     async def watch_task(self, task_id: str) -> bool:
         """Hear of a task's changes, and tell whether the server tells of them; of the first kind it does unasked."""

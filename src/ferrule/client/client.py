@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 import msgspec
@@ -16,47 +15,36 @@ from ferrule.client.answering import Answering, Callback, root
 from ferrule.client.batch import Batch
 from ferrule.client.cache import Cache
 from ferrule.client.calling import Calling, TaskChoice
-from ferrule.client.conversation import Asking, Conversation, Progress
+from ferrule.client.connecting import Connecting
+from ferrule.client.conversation import Asking, Conversation
 from ferrule.client.fetching import given
 from ferrule.client.notices import Deliver, Notices
-from ferrule.client.opening import Opening
 from ferrule.client.phases import Phases
+from ferrule.client.progress import Progress
+from ferrule.client.reconnecting import Reconnecting
+from ferrule.client.replaying import LOST
 from ferrule.client.settings import ClientOptions, ClientSettings, require_level
 from ferrule.client.skills import Skilled
 from ferrule.client.subscription import Changes, Listening, covers
-from ferrule.client.targets import transport_for
 from ferrule.client.tasks import Relay
 from ferrule.errors import (
-    AlreadyInitialized,
     Cancelled,
-    NotConnected,
     PeerError,
     SetupError,
 )
-from ferrule.runtime.asking import LinkOptions
 from ferrule.schema.completion import Completion, CompletionContext, PromptReference, Reference, ResourceReference
-from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
 from ferrule.schema.methods import METHODS
-from ferrule.schema.model import Implementation
 from ferrule.schema.notices import RESOURCE_UPDATED, ROOTS_CHANGED
 from ferrule.schema.prompts import GetPromptResult, Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.roots import Root
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tools import CallToolResult
-from ferrule.transports.child import ChildProcess
-from ferrule.transports.contract import Transport
 from ferrule.wire.messages import Notification
 
 logger = logging.getLogger("ferrule.client")
 
 T = TypeVar("T")
-
-DRAIN = 5.0
-"""How long a closing client waits for answers."""
-
-PATIENCE, CHILD_PATIENCE = 10.0, 30.0
-"""How long a server may take to answer the handshake, and one that has to be started first."""
 
 FINAL = (None, COMPLETE)
 """The kinds of result that end a call; any other is looked at twice."""
@@ -64,7 +52,7 @@ FINAL = (None, COMPLETE)
 _read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
 
 
-class Client(Calling, Skilled):
+class Client(Calling, Connecting, Skilled):
     """Reaches one server and uses what it offers."""
 
     def __init__(
@@ -94,115 +82,16 @@ class Client(Calling, Skilled):
         self.cache = Cache()
         self.notices = Notices()
         self._conversation: Conversation | None = None
-        self._listening = Listening(self._talk)
+        self._reconnecting = Reconnecting(self._reopen, self._give_up)
+        self._listening = Listening(self._talk, self._ready, self._rescued)
         self._phases = Phases()
+        self._level: str | None = None
+        self._harmless: set[str] = set()
         self._output_checks: dict[str, Any] = {}
         self._only_as_task = set()
         self.followed = {}
         self._watchers: dict[str, list[Deliver]] = {}
         self._usual = self._how(settings.tool_timeout)
-
-    # -- opening and closing
-
-    async def __aenter__(self) -> Client:
-        await self.connect()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close(drain=DRAIN if error is None else 0.0)
-
-    async def connect(self, *, timeout: float | None = None) -> None:
-        """Reach the server and settle the protocol; the time-out is for the handshake."""
-        if self._conversation is not None and not self._conversation.over:
-            raise AlreadyInitialized(f"the client is connected already ({self.phase})")
-        transport = self._transport()
-        await self.close()
-        conversation = self._conversation = Conversation(
-            transport,
-            self._opening(transport, timeout),
-            self.answering,
-            self._heard,
-            options=LinkOptions(
-                ping_timeout=self.settings.ping_timeout,
-                probe_on_timeout=self.settings.probe_on_timeout,
-                allow_batch=self.settings.allow_batch,
-                tell_unreadable=False,
-            ),
-            max_rounds=self.settings.max_rounds,
-            strict=self.settings.strict,
-        )
-        self._forget()
-        self._listening = Listening(lambda: conversation)
-        conversation.on_change(self._changed)
-        self._changed()
-        try:
-            await conversation.open()
-        finally:
-            self._changed()
-        await self._listen_for_lists()
-
-    async def initialize(self, *, timeout: float | None = None) -> InitializeResult:
-        """Connect, and give what the server says of itself, in either era."""
-        await self.connect(timeout=timeout)
-        return InitializeResult(
-            protocol_version=self.protocol_version or "",
-            capabilities=self.server_capabilities or ServerCapabilities(),
-            server_info=self.server_info or Implementation(name="", version=""),
-            instructions=self.instructions,
-        )
-
-    def _transport(self) -> Transport:
-        return transport_for(self.target, **self.settings.transport_options)
-
-    def _opening(self, transport: Transport, timeout: float | None) -> Opening:
-        settings = self.settings
-        patience = CHILD_PATIENCE if isinstance(transport, ChildProcess) else PATIENCE
-        return Opening(
-            settings.mode,
-            settings.protocol_version,
-            self.answering.capabilities,
-            Implementation(name=settings.name, version=settings.version),
-            given(timeout, given(settings.init_timeout, patience)),
-            settings.probe_timeout,
-            settings.log_level,
-            settings.send_client_info,
-        )
-
-    async def reconnect(self) -> None:
-        """End the conversation and start a new one; a child process is started afresh."""
-        await self.close(drain=0.0)
-        await self.connect()
-
-    async def close(self, drain: float = DRAIN) -> None:
-        """Ask nothing more, wait up to `drain` seconds for what was asked, and end; harmless when called again."""
-        if self._conversation is not None:
-            self._listening.end()
-            await self._conversation.close(drain)
-            self._changed()
-
-    def _forget(self) -> None:
-        """What one conversation has taught need not hold in the next."""
-        self.cache.clear()
-        self._output_checks.clear()
-        self._only_as_task.clear()
-        for watchers in self._watchers.values():
-            for watcher in watchers:
-                self.notices.off(RESOURCE_UPDATED, watcher)
-        self._watchers.clear()
-
-    def _changed(self) -> None:
-        if self._conversation is not None and self._conversation.over:
-            self._listening.end()
-        self._phases.tell(self.phase)
-
-    def _talk(self) -> Conversation:
-        if self._conversation is None:
-            raise NotConnected(
-                f"the client is not connected ({self.phase}): use `async with Client(...)` or `await client.connect()`"
-            )
-        return self._conversation
 
     # -- tools
 
@@ -229,12 +118,15 @@ class Client(Calling, Skilled):
                 name, await self._call_as_task(name, arguments or {}, how, task, timeout), raise_on_error
             )
         conversation = self._conversation or self._talk()
-        awaited = conversation.call_tool(name, arguments or {}, how)
         try:
+            awaited = conversation.call_tool(name, arguments or {}, how)
             raw: Raw = await awaited.waiter
         except asyncio.CancelledError:
             conversation.abandon(awaited)
             raise
+        except LOST as error:
+            raw, _ = await self._again(error, "tools/call", {"name": name, "arguments": arguments or {}}, how)
+            conversation = self._talk()
         except PeerError as refusal:
             if not await self._demands_task(name, refusal):
                 raise
@@ -279,6 +171,7 @@ class Client(Calling, Skilled):
 
     async def subscribe_resource(self, uri: str, callback: Callable[[str], Any] | None = None) -> None:
         """Hear of a resource's changes until `unsubscribe_resource`; the callback gets the URI."""
+        await self._ready()
         await self._listening.want(uri)
         if callback is not None:
             notify = callback
@@ -306,7 +199,7 @@ class Client(Calling, Skilled):
     ) -> GetPromptResult:
         """Get a prompt, filled in."""
         params = {"name": name, "arguments": arguments or {}}
-        raw = await self._talk().ask("prompts/get", params, self._plain(timeout))
+        raw = await self._ask("prompts/get", params, self._plain(timeout))
         return self._read("prompts/get", raw)  # type: ignore[no-any-return]
 
     async def complete(
@@ -318,33 +211,34 @@ class Client(Calling, Skilled):
         timeout: float | None = None,
     ) -> Completion:
         """Give suggestions for an argument of a prompt (by name) or a variable of a template (by URI)."""
-        conversation = self._talk()
-        trim = conversation.trim
+        trim = (await self._present(given(timeout, self.settings.request_timeout))).trim
         params: dict[str, Any] = {"ref": trim(_reference(ref)), "argument": dict(argument)}
         known = trim(CompletionContext(arguments=dict(context))) if context else None
         if known is not None:
             params["context"] = known
-        raw = await conversation.ask("completion/complete", params, self._plain(timeout))
+        raw = await self._ask("completion/complete", params, self._plain(timeout))
         return self._read("completion/complete", raw).completion  # type: ignore[no-any-return]
 
     # -- the rest of the protocol
 
     async def ping(self, timeout: float | None = None) -> float:
         """Tell how long the server takes to answer; in the stateless era it is asked to discover itself."""
+        patience = given(timeout, self.settings.ping_timeout)
+        method = "server/discover" if (await self._present(patience)).stateless else "ping"
         started = time.perf_counter()
-        method = "server/discover" if self._talk().stateless else "ping"
-        await self._talk().ask(method, {}, Asking(given(timeout, self.settings.ping_timeout)))
+        await self._ask(method, {}, Asking(patience))
         return time.perf_counter() - started
 
     async def set_log_level(self, level: str) -> None:
         """Choose the least level of log messages the server sends; in the stateless era each request says it."""
         require_level(level)
-        conversation = self._talk()
+        conversation = await self._present(self.settings.request_timeout)
         conversation.require("logging")
         if conversation.stateless:
             conversation.want_level(level)
         else:
-            await conversation.ask("logging/setLevel", {"level": level}, self._plain(None))
+            await self._ask("logging/setLevel", {"level": level}, self._plain(None))
+        self._level = level
 
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
@@ -356,14 +250,14 @@ class Client(Calling, Skilled):
         if method == "tools/call" or method.startswith("tasks/"):
             # Who calls by hand wants the answer; who asks about tasks by hand knows them.
             how = structs.replace(how, tasks=method != "tools/call")
-        result = msgspec.json.decode(await self._talk().ask(method, members, how))
+        result = msgspec.json.decode(await self._ask(method, members, how))
         if isinstance(result, dict):
             self._require_complete(method, result.get("resultType"))
         return result
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send any notification."""
-        channel = self._talk().live().channel
+        channel = (await self._present(self.settings.request_timeout)).live().channel
         assert channel is not None
         channel.send(Notification(method, dict(params)) if params else Notification(method))
         await channel.wait_writable()
@@ -380,7 +274,7 @@ class Client(Calling, Skilled):
     def batch(self, *, timeout: float | None = None) -> Batch:
         """Send several requests as one array: `async with client.batch() as b: tools = b.request("tools/list")`."""
         patience = given(timeout, self.settings.request_timeout)
-        return Batch(self._talk(), patience, allowed=self.settings.allow_batch)
+        return Batch(self._talk(), patience, allowed=self.settings.allow_batch, present=self._present)
 
     async def send_batch(self, requests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> list[Any]:
         """Send requests as one array; gives each one's result or exception."""

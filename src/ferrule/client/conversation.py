@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Raw, Struct, structs
@@ -12,6 +12,7 @@ from msgspec import Raw, Struct, structs
 from ferrule.client.answering import Answering
 from ferrule.client.opening import FallBack, Opened, Opening
 from ferrule.client.patience import Patience
+from ferrule.client.progress import Progress, progress_told
 from ferrule.client.rounds import input_required
 from ferrule.errors import (
     AlreadyInitialized,
@@ -45,7 +46,6 @@ from ferrule.wire.messages import Id
 
 logger = logging.getLogger("ferrule.client")
 
-Progress = Callable[[float, float | None, str | None], Any]
 Heard = Callable[[Note], None]
 
 ANSWERED = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
@@ -54,6 +54,9 @@ EVERYTHING = ServerCapabilities(
     tools=ListCapability(), resources=ResourcesCapability(), prompts=ListCapability(), completions={}, logging={}
 )
 """A server that offers all; what a revision trims from it is nothing a server of that revision can declare."""
+
+GRACE = 2.0
+"""How many seconds the other end may take to let go."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """How long to leave alone a server that sheds load: twice as long each time, up to the longest."""
@@ -105,6 +108,7 @@ class Conversation:
         self._on_change: Callable[[], None] = lambda: None
         self._level = opening.log_level
         self._introductions: dict[bool, Introduction] = {}
+        self._ended = "the client was closed"
 
     # -- opening and closing
 
@@ -176,7 +180,25 @@ class Conversation:
                 await asyncio.wait(waiting, timeout=drain)
         await self._end(None)
 
-    async def _end(self, error: Exception | None) -> None:
+    async def release(self, grace: float) -> None:
+        """Let go of what a lost conversation still holds, within a time that whoever is at the other end may take."""
+        await self._end(None, grace)
+
+    def lose(self, error: Exception) -> None:
+        """Take a link for lost whose server is silent."""
+        link = self.link
+        if link is not None and not link.closed:
+            link.close(error)
+            if link.channel is not None:
+                link.channel.close("the server is silent")
+
+    def give_up(self, sentence: str) -> None:
+        """Settle that this lost conversation is the last one."""
+        self.closing, self._ended = True, sentence
+        if self.link is not None:
+            self.link.session.enter(Phase.CLOSED)
+
+    async def _end(self, error: Exception | None, grace: float = GRACE) -> None:
         link = self.link
         if link is not None:
             if self.closing and not link.closed:
@@ -186,7 +208,7 @@ class Conversation:
                 link.session.enter(Phase.CLOSED)
             if link.channel is not None:
                 link.channel.close("the client is done")
-        await self.transport.close()
+        await self.transport.close(grace)
         if link is not None:
             await link.scope.close()
 
@@ -196,6 +218,11 @@ class Conversation:
     def over(self) -> bool:
         """Whether the link is gone, by our will or not."""
         return self.link is not None and self.link.closed
+
+    @property
+    def separate(self) -> bool:
+        """Whether every call has a way of its own to the server, as over HTTP: there one cannot tell of another."""
+        return self.link is not None and getattr(self.link.channel, "always_answers", False)
 
     @property
     def phase(self) -> Phase:
@@ -220,9 +247,9 @@ class Conversation:
         if self.link is None:
             raise NotConnected("the client is not connected: use `async with Client(...)` or `await client.connect()`")
         if self.closing:
-            raise NotConnected("the client was closed")
+            raise NotConnected(self._ended)
         if self.link.closed:
-            raise LinkLost(f"the link was lost: {self.failure}") from self.link.error
+            raise LinkLost(f"the link was lost: {self.failure}", sent=False) from self.link.error
         return self.link
 
     @property
@@ -336,7 +363,7 @@ class Conversation:
         stamp, meta, progress = self._introduction(opened, how.tasks).stamp, how.meta, how.on_progress
         if progress is None:
             return link.start(method, stamp(params, None, meta), None, how.timeout, how.limit)
-        told = _progress_told(progress, link.scope)
+        told = progress_told(progress, link.scope)
         return link.start(method, lambda token: stamp(params, token, meta), None, how.timeout, how.limit, told)
 
     def call_tool(self, name: str, arguments: Mapping[str, Any], how: Asking) -> Awaited:
@@ -416,23 +443,6 @@ def _withdraw(link: Link) -> None:
 def _will_be_answered(awaited: Awaited) -> bool:
     row = METHODS.get(awaited.method)
     return row is None or not row.standing
-
-
-def _progress_told(progress: Progress, scope: Scope) -> Progress:
-    def tell(done: float, total: float | None, message: str | None) -> None:
-        value = progress(done, total, message)
-        if asyncio.iscoroutine(value):
-            scope.spawn(contained(value))
-
-    return tell
-
-
-async def contained(work: Coroutine[Any, Any, Any]) -> None:
-    """Wait for a progress callback; one that fails harms nobody else."""
-    try:
-        await work
-    except Exception:
-        logger.exception("a progress callback failed")
 
 
 def _unreached(error: LinkLost) -> Exception:

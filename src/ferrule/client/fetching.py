@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Raw
 
 from ferrule.client.cache import without_hints
-from ferrule.client.conversation import Asking, Progress
-from ferrule.client.hearing import Hearing
-from ferrule.client.settings import ClientSettings
+from ferrule.client.conversation import Asking
+from ferrule.client.progress import Progress
+from ferrule.client.replaying import Replaying
 from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
-from ferrule.schema.methods import METHODS, Method
+from ferrule.schema.methods import Method
 from ferrule.schema.rounds import COMPLETE
 
 T = TypeVar("T")
@@ -21,10 +21,8 @@ T = TypeVar("T")
 MAX_PAGES = 10_000
 
 
-class Fetching(Hearing):
+class Fetching(Replaying):
     """The reading half of a client."""
-
-    settings: ClientSettings
 
     def _how(
         self, timeout: float | None, on_progress: Progress | None = None, meta: dict[str, Any] | None = None
@@ -40,6 +38,8 @@ class Fetching(Hearing):
     async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
         """Ask for something that may be kept, unless it is kept already."""
         conversation = self._talk()
+        if self._reconnecting.active:
+            conversation = await self._present(given(timeout, self.settings.request_timeout))
         clock = conversation.live().loop.time
         keeps = self.settings.cache and conversation.stateless
         if keeps:
@@ -47,7 +47,7 @@ class Fetching(Hearing):
             if kept is not None:
                 return self._read(method, kept)
         changes = self.cache.changes
-        raw, simple = await conversation.ask_simply(method, params, self._plain(timeout))
+        raw, simple = await self._ask_simply(method, params, self._plain(timeout))
         result = self._read(method, raw)
         if keeps and simple and self.cache.changes == changes:
             self.cache.keep(method, params, raw, clock())
@@ -95,9 +95,6 @@ class Fetching(Hearing):
             result = _read_without_hints(row, raw)
         self._require_complete(method, result.result_type)
         return result
-
-    def _row(self, method: str) -> Method:
-        return METHODS[method]
 
     def _require_complete(self, method: str, kind: str | None) -> None:
         """A kind of result nobody here has declared is no answer; the handshake era has no kinds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from ferrule.client.conversation import Asking, contained
+from ferrule.client.conversation import Asking
+from ferrule.client.progress import contained
 from ferrule.errors import (
     CallFailed,
     Declined,
@@ -81,6 +83,7 @@ class Following:
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._result: asyncio.Task[Raw] | None = None
         self._listens: asyncio.Task[None] | None = None
+        self._told = True
         self._failure: Exception | None = None
         self._message: str | None = None
         self._done: float = 0
@@ -147,14 +150,14 @@ class Following:
                 await asyncio.sleep(AGAIN.delay(losses, random.random))
 
     def _patience(self) -> float:
-        patience = self._client.settings.task_patience
+        patience = math.inf if self._client.comes_back else self._client.settings.task_patience
         return min(patience, CLOSED_PATIENCE) if self._client.was_closed else patience
 
     # -- reacting
 
     def _react(self, state: TaskState) -> None:
         self._tell(state)
-        if self._listens is None and self._client.stateless and (state.pause or 0.0) >= WORTH_LISTENING:
+        if self._client.stateless and (state.pause or 0.0) >= WORTH_LISTENING and self._is_deaf:
             self._listens = self._client.spawn(self._listen())
         if state.status != "input_required":
             return
@@ -165,9 +168,17 @@ class Following:
             if key not in self._asked:
                 self._asked[key] = self._client.spawn(self._answer(key, request))
 
+    @property
+    def _is_deaf(self) -> bool:
+        """Whether nobody tells of the task, though the server might: a new conversation has to ask for it anew."""
+        if self._listens is None:
+            return True
+        return self._listens.done() and self._told and not self._client.watches_task(self._id)
+
     async def _listen(self) -> None:
         """Hear of the task's changes, and look once more then: it may have changed meanwhile."""
-        if await self._client.watch_task(self._id):
+        self._told = await self._client.watch_task(self._id)
+        if self._told:
             self._news.set()
 
     def _tell(self, state: TaskState) -> None:

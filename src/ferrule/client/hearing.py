@@ -10,6 +10,7 @@ from ferrule.client.cache import Cache
 from ferrule.client.conversation import Conversation
 from ferrule.client.facts import Facts
 from ferrule.client.phases import PhaseHandler, Phases
+from ferrule.client.reconnecting import Reconnecting, Told
 from ferrule.client.subscription import FLAGS, list_kind
 from ferrule.errors import CallFailed, PeerError
 from ferrule.protocol.call import Note
@@ -27,6 +28,7 @@ class Hearing(Facts):
     _phases: Phases
     _output_checks: dict[str, Any]
     _only_as_task: set[str]
+    _reconnecting: Reconnecting
 
     def _talk(self) -> Conversation:
         raise NotImplementedError
@@ -37,7 +39,9 @@ class Hearing(Facts):
             return lambda fn: self.on_notification(method, fn)
         self.notices.on(method, handler)
         conversation = self._conversation
-        if OLD_NAMES.get(method, method) in FLAGS and conversation is not None and conversation.stateless:
+        told = conversation is not None and conversation.stateless and not conversation.over
+        if told and OLD_NAMES.get(method, method) in FLAGS:
+            assert conversation is not None
             conversation.scope.spawn(self._listen_for_lists())
         return handler
 
@@ -65,6 +69,16 @@ class Hearing(Facts):
         self._phases.on_change(lambda old, _: handler() if old is Phase.INITIALIZED else None)
         return handler
 
+    def on_connection(self, handler: Told) -> Told:
+        """Call `handler(notice)` when the link is lost, is tried again, is restored, or given up."""
+        self._reconnecting.on_notice(handler)
+        return handler
+
+    @property
+    def reconnecting(self) -> bool:
+        """Whether the link was lost and a new one is being opened, or waited for."""
+        return self._reconnecting.active
+
     def on_error(self, handler: Callable[[str, str], Any]) -> Callable[[str, str], Any]:
         """Call `handler(kind, reason)` when the conversation fails: the exception's name and its sentence."""
 
@@ -82,13 +96,17 @@ class Hearing(Facts):
 
     async def _listen_for_lists(self) -> None:
         """Hear of the lists someone here handles changes of, as far as the server tells of them."""
-        offered = self.server_capabilities
-        told = [kind for kind in FLAGS if offered is not None and _tells_of(kind, offered)]
-        kinds = [kind for kind in told if kind in self.notices.methods]
+        kinds = self._told_kinds()
         try:
             await self._listening.want_kinds(kinds)
         except (PeerError, CallFailed) as error:
             logger.warning("the server declares %s but refuses to tell of changes: %s", ", ".join(kinds), error)
+
+    def _told_kinds(self) -> list[str]:
+        """Give the lists someone here handles changes of, as far as the server tells of them."""
+        offered = self.server_capabilities
+        told = [kind for kind in FLAGS if offered is not None and _tells_of(kind, offered)]
+        return [kind for kind in told if kind in self.notices.methods]
 
     def _heard(self, note: Note) -> None:
         conversation = self._talk()

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, get_args
 from msgspec import Struct
 
 from ferrule.client.opening import Mode
+from ferrule.client.reconnect import Reconnect
 from ferrule.errors import SetupError
 from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
@@ -29,6 +30,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     ping_timeout: float = 5.0
     max_request_time: float | None = None
     probe_on_timeout: bool = True
+    reconnect: Reconnect | bool | None = None
+    """Come back after a loss; None: where the client makes its own way to the server, not over an object given."""
     max_rounds: int = 10
     strict: bool = True
     cache: bool = True
@@ -57,6 +60,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _require("mode", self.mode, get_args(Mode))
+        if not isinstance(self.reconnect, Reconnect | bool | None):
+            raise SetupError(f"reconnect is True, False or Reconnect(...), not {self.reconnect!r}")
         if self.log_level is not None:
             require_level(self.log_level)
         if self.protocol_version is not None:
@@ -111,6 +116,7 @@ class ClientOptions(TypedDict, total=False):
     ping_timeout: float
     max_request_time: float | None
     probe_on_timeout: bool
+    reconnect: Reconnect | bool | None
     max_rounds: int
     strict: bool
     cache: bool

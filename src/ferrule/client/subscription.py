@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
 from ferrule.client.conversation import Asking, Conversation
-from ferrule.errors import CallFailed, SetupError, TimedOut
+from ferrule.errors import CallFailed, CapabilityNotSupported, LinkLost, PeerError, SetupError, TimedOut
 from ferrule.protocol.call import Awaited, Note
 from ferrule.schema.notices import (
     ACKNOWLEDGED,
@@ -55,6 +55,17 @@ def covers(wanted: str, uri: str) -> bool:
     return uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/")
 
 
+Ready = Callable[[], Awaitable[object]]
+
+
+async def _at_once() -> None:
+    return
+
+
+def _never() -> bool:
+    return False
+
+
 class Changes:
     """The changes of one resource, one after another; used as `async with client.subscribe(uri) as changes`."""
 
@@ -64,6 +75,7 @@ class Changes:
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def __aenter__(self) -> Changes:
+        await self._listening.ready()
         self._listening.streams.setdefault(self.uri, []).append(self)
         try:
             await self._listening.want(self.uri)
@@ -101,15 +113,21 @@ class Changes:
 
 
 class Listening:
-    """What a client wants to hear of in one conversation, whichever way its era has to say so."""
+    """What a client wants to hear of, whichever way the era has to say so; it may outlive a conversation."""
 
-    def __init__(self, conversation: Callable[[], Conversation]) -> None:
+    def __init__(
+        self, conversation: Callable[[], Conversation], ready: Ready = _at_once, rescued: Callable[[], bool] = _never
+    ) -> None:
         self._conversation = conversation
+        self.ready = ready
+        """Waits until there is a conversation, if one is being opened."""
+        self._rescued = rescued
+        """Tells whether what is wanted will be said again, now that the server does not know it any more."""
         self.streams: dict[str, list[Changes]] = {}
         self.uris: Counter[str] = Counter()
         self.kinds: set[str] = set()
         self.tasks: set[str] = set()
-        self._listened: frozenset[str] = frozenset()
+        self.listened: frozenset[str] = frozenset()
         self._lock = asyncio.Lock()
         self._listen: Awaited | None = None
         self._opening: dict[Id, asyncio.Future[AcknowledgedParams]] = {}
@@ -123,7 +141,9 @@ class Listening:
                 return
             try:
                 await self._say("resources/subscribe", uri)
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, LinkLost) and self._rescued():
+                    return
                 del self.uris[uri]
                 raise
 
@@ -136,8 +156,12 @@ class Listening:
             if self.uris[uri] > 0:
                 return
             del self.uris[uri]
-            if not self._conversation().over:
+            if self._conversation().over:
+                return
+            try:
                 await self._say("resources/unsubscribe", uri)
+            except LinkLost:
+                logger.debug("the link is gone, and with it the subscription to %s", uri)
 
     async def want_kinds(self, kinds: Iterable[str]) -> None:
         """Hear of changes of lists; in the handshake era servers tell unasked."""
@@ -160,7 +184,7 @@ class Listening:
         self.tasks.add(task_id)
         async with self._lock:
             # Whoever was first has asked for all that wait behind it.
-            if self._conversation().stateless and task_id not in self._listened:
+            if self._conversation().stateless and task_id not in self.listened:
                 try:
                     await self._relisten()
                 except BaseException:
@@ -172,7 +196,7 @@ class Listening:
         self.tasks.discard(task_id)
         async with self._lock:
             # A task that has ended tells nothing more: the subscription is given up with the last of them.
-            if self._listened and not self.tasks and not self._conversation().over:
+            if self.listened and not self.tasks and not self._conversation().over:
                 await self._relisten()
 
     async def _say(self, method: str, uri: str) -> None:
@@ -188,7 +212,7 @@ class Listening:
         tasks = frozenset(self.tasks)
         if not (self.uris or self.kinds or self.tasks):
             self._replace(None)
-            self._listened = tasks
+            self.listened = tasks
             return
         wanted: dict[str, Any] = {FLAGS[kind]: True for kind in sorted(self.kinds)}
         if self.uris:
@@ -200,7 +224,7 @@ class Listening:
         listen.waiter.add_done_callback(self._over)
         try:
             _compare(wanted, await _first(listen, acknowledged))
-            self._listened = tasks
+            self.listened = tasks
         finally:
             del self._opening[listen.id]
             if self._listen is not listen:
@@ -218,7 +242,29 @@ class Listening:
             waiter.exception()
         if self._listen is not None and self._listen.waiter is waiter:
             self._listen = None
-            self.end()
+            self.listened = frozenset()
+            if not self._rescued():
+                self.end()
+
+    async def restore(self) -> None:
+        """Say again what is wanted, to a server that does not know it; what it refuses now is wanted no more."""
+        async with self._lock:
+            if self._conversation().stateless:
+                if self.uris or self.kinds or self.tasks:
+                    await self._relisten()
+                return
+            for uri in list(self.uris):
+                try:
+                    self._conversation().require("resources.subscribe")
+                    await self._say("resources/subscribe", uri)
+                except (PeerError, CapabilityNotSupported) as refusal:
+                    logger.warning("the server will not tell of %s any more: %s", uri, refusal)
+                    self._drop(uri)
+
+    def _drop(self, uri: str) -> None:
+        del self.uris[uri]
+        for stream in self.streams.get(uri, ()):
+            stream.tell(None)
 
     def hear(self, note: Note) -> str | None:
         """Take a notification; gives the URI when it tells of a resource."""
@@ -257,7 +303,7 @@ class Listening:
         self.uris.clear()
         self.kinds.clear()
         self.tasks.clear()
-        self._listened = frozenset()
+        self.listened = frozenset()
         for streams in self.streams.values():
             for stream in streams:
                 stream.tell(None)

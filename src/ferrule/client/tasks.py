@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
-from ferrule.client.conversation import Progress
 from ferrule.client.following import Following, limited
+from ferrule.client.progress import Progress
 from ferrule.errors import CallFailed, Cancelled, InvalidAnswer, PeerError
 from ferrule.schema.methods import METHODS
 from ferrule.schema.tasks import TASK, WrappedTask

@@ -136,7 +136,7 @@ class Asking:
         """Send a request of ours; gives the entry whose waiter will hold the result."""
         out = channel or self.channel
         if out is None or self.closed:
-            raise LinkLost("the link is closed") from self.error
+            raise LinkLost("the link is closed", sent=False) from self.error
         now = self.loop.time()
         awaited = self.session.expect(method, self.loop.create_future(), now, out, timeout)
         if on_progress is not None:

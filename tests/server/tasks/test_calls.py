@@ -48,7 +48,7 @@ def new_app(**options: Any) -> Server:
 
 
 async def test_a_call_goes_on_as_a_task_after_it_was_answered(era: str, peer: Any) -> None:
-    """TSKX-4, TASK-2, TASK-5, seed:TASK-01, SPEC-15, JRPC-24, spec:TOOL-21: the task comes at once, in status working."""
+    """TSKX-4, TASK-2, TASK-5, seed:TASK-01, SPEC-15, JRPC-24, spec:TOOL-21: the task comes at once, working."""
     app, go = Server("s"), asyncio.Event()
 
     @app.tool(task="optional")

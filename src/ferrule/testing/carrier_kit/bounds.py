@@ -19,7 +19,7 @@ ENVELOPE = 1024
 PIECE = 32 * 1024
 MOST_TAKEN = 32 * 1024 * 1024
 """A sender that was let send so much to nobody is not held back at all."""
-STUCK_AFTER = 0.25
+STUCK_AFTER = 0.1
 """A wait that lasts so long is one: whoever has room returns at once."""
 
 

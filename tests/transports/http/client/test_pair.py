@@ -131,7 +131,7 @@ def test_an_absolute_address_of_the_same_origin_is_fine() -> None:
 
 def test_the_stream_is_the_link() -> None:
     async def test() -> None:
-        async with OldSite() as site, old(site) as client:
+        async with OldSite() as site, old(site, reconnect=False) as client:
             site.on("tools/call", lambda seen: seen.status(202))
             call = asyncio.create_task(client.call_tool("t"))
             await site.heard("tools/call")
@@ -150,6 +150,18 @@ def test_a_post_that_is_refused_fails_its_call_and_nothing_else() -> None:
             site.on("tools/call", lambda seen: seen.status(500), site.take)
             with pytest.raises(HttpFailed, match="HTTP 500"):
                 await client.call_tool("t")
+            assert (await client.call_tool("t")).text == "old"
+
+    run(test)
+
+
+def test_a_post_that_is_cut_says_that_it_may_have_arrived() -> None:
+    async def test() -> None:
+        async with OldSite() as site, old(site) as client:
+            site.on("tools/call", lambda seen: seen.cut(), site.take)
+            with pytest.raises(LinkLost, match="unknown outcome") as lost:
+                await client.call_tool("t")
+            assert lost.value.sent
             assert (await client.call_tool("t")).text == "old"
 
     run(test)

@@ -102,7 +102,7 @@ async def test_a_server_that_does_not_end_sessions_does_not_hold_up_the_client()
 async def test_closing_takes_no_longer_than_its_grace_and_leaves_no_task() -> None:
     async with Site("handshake") as site:
         site.on("DELETE", lambda seen: seen.gone())
-        one = client(site)
+        one = client(site, reconnect=False)
         await one.connect()
         before = asyncio.all_tasks()
         assert one._conversation is not None
@@ -351,10 +351,50 @@ async def test_a_server_that_forgets_every_session_is_not_asked_in_a_loop() -> N
 
 
 async def test_a_session_that_cannot_be_renewed_ends_the_link() -> None:
-    async with Site("handshake") as site, client(site) as one:
+    async with Site("handshake") as site, client(site, reconnect=False) as one:
         site.on("tools/list", lambda seen: seen.status(404))
         site.on("initialize", lambda seen: seen.status(503))
         with pytest.raises(LinkLost, match="no new one"):
             await one.request("tools/list")
         with pytest.raises(LinkLost):
             await one.call_tool("t")
+
+
+# -- what may have been missed
+
+
+def gaps(one: Any) -> list[bool]:
+    """Collect what the transport tells of gaps."""
+    heard: list[bool] = []
+    one._conversation.link.channel.hear_gaps(heard.append)
+    return heard
+
+
+async def test_a_renewed_session_is_told_of() -> None:
+    async with Site("handshake") as site, client(site, reconnect=False) as one:
+        heard = gaps(one)
+        forget(site)
+        await one.list_tools()
+        assert heard == [True]
+
+
+async def test_a_stream_of_a_session_that_is_over_is_told_of_and_one_that_never_was_is_not() -> None:
+    async with Site("handshake") as site:
+
+        async def once(seen: Seen) -> None:
+            seen.stream()
+            seen.event(b"", mark="1", retry=100)
+            await seen.flushed()
+            seen.cut()
+
+        site.on("GET", once, lambda seen: seen.status(404))
+        async with client(site, reconnect=False) as one:
+            heard = gaps(one)
+            await site.heard("GET", 2)
+            while not heard:
+                await asyncio.sleep(0.01)
+            assert heard == [False]
+            one._conversation.link.channel.stand()  # type: ignore[union-attr]
+            await site.heard("GET", 3)
+            await one.list_tools()
+            assert heard == [False]

@@ -81,7 +81,7 @@ class SsePost(Once):
             why = f"unknown outcome: the way was cut before the server said that the message arrived ({error})"
             error = OutcomeUnknown(f"{why}; it was not sent again")
         elif not isinstance(error, CallFailed):
-            error = LinkLost(f"the message could not be sent: {error}")
+            error = LinkLost(f"the message could not be sent: {error}", sent=not isinstance(error, ConnectFailed))
         self._channel.post_failed(self._identities, error)
 
 

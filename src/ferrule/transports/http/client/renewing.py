@@ -1,7 +1,7 @@
 """A server that forgets our session (handshake era) gets a new handshake, once; what is harmless is asked again.
 
 Rule 1: one new session for one lost, however many requests find out; one that finds its new session lost too, fails.
-Rule 2: subscriptions and the log level were the old session's and are gone with it; that is logged.
+Rule 2: subscriptions and the log level were the old session's and are gone with it; who hears of gaps is told.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ class Renewing:
             channel.lose(failure)
         else:
             self._replay()
+            channel.gap(renewed=True)
         finally:
             self._task = None
             channel.release()

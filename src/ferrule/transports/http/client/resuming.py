@@ -118,8 +118,10 @@ class Standing(Resumable):
         """A server may end the stream at any time, and need not have one."""
         if self.streams or self.status in RETRYABLE:
             self._again(f"it answered {self.status}")
-        elif self.status not in (404, 405):
+        elif self.status == 404 and self._began:
             # A session that is over is noticed, and dealt with, by the next request.
+            self.channel.gap(renewed=False)
+        elif self.status not in (404, 405):
             logger.info("%s has no stream for notifications: it answered %d", self.channel.heading.place, self.status)
 
     def failed(self, error: Exception) -> None:
@@ -131,3 +133,4 @@ class Standing(Resumable):
         if not self.come_back() and not self.channel.closing:
             place = self.channel.heading.place
             logger.warning("gave up the stream of notifications from %s: %s", place, why)
+            self.channel.gap(renewed=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -72,6 +72,19 @@ class HttpChannel:
         self._ending: asyncio.Task[None] | None = None
         self._quiet: asyncio.Future[None] | None = None
         self._lost = False
+        self._on_gap: Callable[[bool], None] = lambda renewed: None
+
+    def hear_gaps(self, handler: Callable[[bool], None]) -> None:
+        """Call a function when the server may have told what we did not hear, though the channel lives on.
+
+        With True there is a new session, which knows no subscription; with False the stream for notifications is gone.
+        """
+        self._on_gap = handler
+
+    def gap(self, *, renewed: bool) -> None:
+        """Learn of such a gap."""
+        if not self.closing:
+            self._on_gap(renewed)
 
     # -- sending
 

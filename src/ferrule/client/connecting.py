@@ -1,0 +1,179 @@
+"""Opening a client's conversation, ending it, and opening it again after a loss."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from ferrule.client.conversation import GRACE, Conversation
+from ferrule.client.fetching import given
+from ferrule.client.notices import Deliver
+from ferrule.client.opening import Opening
+from ferrule.client.reconnect import plan_for
+from ferrule.client.restoring import Restoring
+from ferrule.client.subscription import Listening
+from ferrule.client.targets import transport_for
+from ferrule.errors import AlreadyInitialized, LinkLost, NotConnected
+from ferrule.runtime.asking import LinkOptions
+from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
+from ferrule.schema.model import Implementation
+from ferrule.schema.notices import RESOURCE_UPDATED
+from ferrule.transports.child import ChildProcess
+from ferrule.transports.contract import Transport
+from ferrule.transports.memory import Memory
+
+DRAIN = 5.0
+"""How long a closing client waits for answers."""
+
+PATIENCE, CHILD_PATIENCE = 10.0, 30.0
+"""How long a server may take to answer the handshake, and one that has to be started first."""
+
+
+class Connecting(Restoring):
+    """The half of a client that begins and ends conversations."""
+
+    target: Any
+    _watchers: dict[str, list[Deliver]]
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(drain=DRAIN if error is None else 0.0)
+
+    async def connect(self, *, timeout: float | None = None) -> None:
+        """Reach the server and settle the protocol; the time-out is for the handshake."""
+        if self._conversation is not None and not self._conversation.over:
+            raise AlreadyInitialized(f"the client is connected already ({self.phase})")
+        transport = self._transport()
+        await self.close()
+        self._forget()
+        self._forget_wishes()
+        self._level = None
+        self._harmless.clear()
+        usual = transport is not self.target and not isinstance(transport, Memory)
+        self._reconnecting.begin(plan_for(self.settings.reconnect, usual=usual))
+        await self._converse(transport, timeout)
+        await self._listen_for_lists()
+
+    async def _converse(self, transport: Transport, timeout: float | None) -> None:
+        settings = self.settings
+        conversation = self._conversation = Conversation(
+            transport,
+            self._opening(transport, timeout),
+            self.answering,
+            self._heard,
+            options=LinkOptions(
+                ping_timeout=settings.ping_timeout,
+                probe_on_timeout=settings.probe_on_timeout,
+                allow_batch=settings.allow_batch,
+                tell_unreadable=False,
+            ),
+            max_rounds=settings.max_rounds,
+            strict=settings.strict,
+        )
+        conversation.on_change(self._changed)
+        self._changed()
+        try:
+            await conversation.open()
+        finally:
+            self._changed()
+        self._watch_gaps(conversation)
+
+    async def initialize(self, *, timeout: float | None = None) -> InitializeResult:
+        """Connect, and give what the server says of itself, in either era."""
+        await self.connect(timeout=timeout)
+        return InitializeResult(
+            protocol_version=self.protocol_version or "",
+            capabilities=self.server_capabilities or ServerCapabilities(),
+            server_info=self.server_info or Implementation(name="", version=""),
+            instructions=self.instructions,
+        )
+
+    def _transport(self) -> Transport:
+        return transport_for(self.target, **self.settings.transport_options)
+
+    def _opening(self, transport: Transport, timeout: float | None) -> Opening:
+        settings = self.settings
+        patience = CHILD_PATIENCE if isinstance(transport, ChildProcess) else PATIENCE
+        return Opening(
+            settings.mode,
+            settings.protocol_version,
+            self.answering.capabilities,
+            Implementation(name=settings.name, version=settings.version),
+            given(timeout, given(settings.init_timeout, patience)),
+            settings.probe_timeout,
+            settings.log_level,
+            settings.send_client_info,
+        )
+
+    async def reconnect(self) -> None:
+        """End the conversation and start a new one; a child process is started afresh."""
+        await self.close(drain=0.0)
+        await self.connect()
+
+    async def close(self, drain: float = DRAIN) -> None:
+        """Ask nothing more, wait up to `drain` seconds for what was asked, and end; harmless when called again."""
+        await self._reconnecting.stop()
+        if self._conversation is not None:
+            self._listening.end()
+            await self._conversation.close(drain)
+            self._changed()
+
+    # -- after a loss
+
+    def _changed(self) -> None:
+        conversation = self._conversation
+        self._phases.tell(self.phase)
+        if conversation is None or not conversation.over:
+            return
+        if conversation.opened is not None and not conversation.closing:
+            self._reconnecting.lost(conversation.failure)
+        if not (self._reconnecting.active and self._resubscribes):
+            self._listening.end()
+
+    async def _reopen(self) -> None:
+        """Make one attempt to open a new conversation in place of the lost one, and to restore what it knew."""
+        await self._release()
+        self._forget()
+        if not self._resubscribes:
+            self._forget_wishes()
+        await self._converse(self._transport(), None)
+        await self._restore()
+        if self._talk().over:
+            raise LinkLost(f"the new link was lost at once: {self._talk().failure}")
+
+    async def _give_up(self, sentence: str) -> None:
+        await self._release()
+        self._talk().give_up(sentence)
+        self._listening.end()
+        self._phases.tell(self.phase)
+
+    async def _release(self) -> None:
+        """Let go of the lost conversation; a child process may end in peace, nobody else is waited for."""
+        lost = self._talk()
+        await lost.release(GRACE if isinstance(lost.transport, ChildProcess) else 0.0)
+
+    def _forget(self) -> None:
+        """What one conversation has taught need not hold in the next."""
+        self.cache.clear()
+        self._output_checks.clear()
+        self._only_as_task.clear()
+
+    def _forget_wishes(self) -> None:
+        """Hear of nothing that was subscribed to."""
+        self._listening = Listening(self._talk, self._ready, self._rescued)
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                self.notices.off(RESOURCE_UPDATED, watcher)
+        self._watchers.clear()
+
+    def _talk(self) -> Conversation:
+        if self._conversation is None:
+            raise NotConnected(
+                f"the client is not connected ({self.phase}): use `async with Client(...)` or `await client.connect()`"
+            )
+        return self._conversation

@@ -1,0 +1,49 @@
+"""How a client comes back after a loss: the options."""
+
+from __future__ import annotations
+
+import pytest
+
+from ferrule import Client, Reconnect, SetupError
+from ferrule.client.reconnect import plan_for
+
+
+def test_the_waits_double_up_to_half_a_minute():
+    """SESS-12"""
+    plan = Reconnect(jitter=0)
+    assert [plan.delay(number) for number in range(1, 9)] == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_chance_takes_up_to_half_of_a_wait():
+    assert [Reconnect(chance=lambda: 1.0).delay(number) for number in (1, 2, 6)] == [0.5, 1, 15]
+    assert [Reconnect(chance=lambda: 0.0).delay(number) for number in (1, 2, 6)] == [1, 2, 30]
+    assert len({Reconnect().delay(3) for _ in range(20)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"replay": "all"}, "replay is one of safe, none, not 'all'"),
+        ({"meanwhile": "block"}, "meanwhile is one of wait, fail, not 'block'"),
+        ({"first_delay": -1}, "delays"),
+        ({"first_delay": 5, "longest_delay": 1}, "delays"),
+        ({"factor": 0.5}, "delays"),
+        ({"jitter": 2}, "jitter is from 0 to 1"),
+        ({"max_attempts": 0}, "use reconnect=False"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, says):
+    with pytest.raises(SetupError, match=says):
+        Reconnect(**options)
+
+
+def test_the_option_is_a_plan_or_yes_or_no():
+    """SESS-29"""
+    plan = Reconnect(max_attempts=2)
+    assert plan_for(plan, usual=False) is plan
+    assert plan_for(True, usual=False) == Reconnect()
+    assert plan_for(False, usual=True) is None
+    assert plan_for(None, usual=True) == Reconnect()
+    assert plan_for(None, usual=False) is None
+    with pytest.raises(SetupError, match=r"reconnect is True, False or Reconnect\(\.\.\.\), not 3"):
+        Client("tcp://localhost:1", reconnect=3)  # type: ignore[arg-type]
