@@ -15,6 +15,7 @@ from typing import Any, Never, NoReturn, Protocol, get_args, get_origin
 import msgspec
 
 from ferrule.server.arguments import RawJson, Read, SchemaReader, TypedReader
+from ferrule.server.dependencies import Plain, injected
 from ferrule.server.schemas import arguments_schema, decode_hook, encode_hook, schema_of, wrapped_schema
 from ferrule.server.signatures import NOTHING, Signature, read_signature
 from ferrule.validation.checking import Checker, InvalidArguments, InvalidOutput, Violation, given_schema, own_schema
@@ -97,8 +98,12 @@ def bind(
     hidden: frozenset[str] = frozenset(),
     content_types: tuple[type, ...] = (),
     name: str | None = None,
+    plain: Plain | None = None,
 ) -> Binding:
-    """Compile a function for calls with raw JSON; `SetupError` when it cannot be called so."""
+    """Compile a function for calls with raw JSON; `SetupError` when it cannot be called so.
+
+    `plain` runs the plain functions among a coroutine's providers.
+    """
     signature = read_signature(
         fn,
         context_type=context_type,
@@ -107,6 +112,8 @@ def bind(
         open_ended=schema is not None,
         name=name,
     )
+    if signature.dependencies:
+        signature = injected(signature, context_type, plain)
     described = arguments_schema(signature)
     reader: TypedReader | SchemaReader
     if schema is None:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack, overload
 
 from msgspec import structs
@@ -21,7 +21,7 @@ from ferrule.protocol.sealing import Keyring, Seal
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
 from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.crowd import Crowd
-from ferrule.runtime.dispatch import Dispatcher, Handler, Middleware
+from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.link import Link
 from ferrule.schema.keys import check_extensions, check_keys
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
@@ -30,10 +30,11 @@ from ferrule.schema.model import EmptyResult, Implementation, MetaOnly, Params, 
 from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.tools import Tool
-from ferrule.server.builtins import Builtins
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
+from ferrule.server.composing import Composing
 from ferrule.server.context import Context
+from ferrule.server.layers import AnyLayer
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
@@ -44,6 +45,8 @@ from ferrule.server.subscriptions import Subscriptions
 from ferrule.server.telling import Telling
 from ferrule.server.threads import Bulkhead, Threads
 from ferrule.server.tools import ToolOptions, Tools
+from ferrule.server.transforming import Transformed
+from ferrule.server.visibility import Visibility
 from ferrule.wire.channel import Origin, Receiver
 
 logger = logging.getLogger("ferrule.server")
@@ -52,7 +55,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
-class Server(LocalCalls, Telling, Serving):
+class Server(LocalCalls, Telling, Composing, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -61,7 +64,8 @@ class Server(LocalCalls, Telling, Serving):
         *,
         version: str = "0.0.0",
         instructions: str | None = None,
-        lifespan: Lifespan | None = None,
+        lifespan: Lifespan | Sequence[Lifespan] | None = None,
+        middleware: Iterable[AnyLayer] = (),
         **options: Unpack[ServerOptions],
     ) -> None:
         try:
@@ -83,6 +87,8 @@ class Server(LocalCalls, Telling, Serving):
         )
         self.threads = Threads()
         self._capabilities: ServerCapabilities | None = None
+        Composing.__init__(self)
+        self.visibility = Visibility(self, settings.include_tags, settings.exclude_tags)
         self.tools = Tools(
             self, page_size=settings.page_size, timeout=settings.tool_timeout, on_change=self.notify_tools_changed
         )
@@ -92,11 +98,9 @@ class Server(LocalCalls, Telling, Serving):
         self.subscriptions = Subscriptions()
         self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
         Serving.__init__(self, lifespan)
-        self._middleware: list[Middleware] = []
         self._methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
         self._own_handlers: dict[str, Handler] = {}
         self._roots_handlers: list[Callable[[], Any]] = []
-        self._dispatcher: Dispatcher | None = None
         self.handshake = Handshake(
             settings.versions, seed_codes=settings.error_profile == "erlmcp", strict=settings.strict_version
         )
@@ -111,6 +115,8 @@ class Server(LocalCalls, Telling, Serving):
         # Bound once: every session holds them.
         self._forget, self._offered = self.links.forget, self._offers
         self._link_options, self._crowd_options = _link_options(settings)
+        for layer in middleware:
+            self.middleware(layer)
 
     def _sealing(self) -> Sealing:
         keys = self.settings.request_state_keys or (os.urandom(32),)
@@ -167,20 +173,16 @@ class Server(LocalCalls, Telling, Serving):
         def add(fn: Callable[..., Any]) -> None:
             self._methods[name] = Method(name, params, result, read_only=False)
             self._own_handlers[name] = _extension(self, fn)
-            self._dispatcher = None
+            self.recompose()
 
         return _decorator(add)
 
-    def middleware(self, layer: Middleware) -> Middleware:
-        """Run something around every call: `async def layer(call, proceed): return await proceed(call)`."""
-        self._middleware.append(layer)
-        self._dispatcher = None
-        return layer
-
     def add_tool(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Any) -> Tool:
-        """Offer a tool: `add_tool(fn)` or `add_tool("name", fn)`."""
+        """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
+        if isinstance(fn, Transformed):
+            return fn.offer(self, _options(ToolOptions, options, "tool")).tool
         return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
 
     def remove_tool(self, name: str) -> None:
@@ -271,15 +273,6 @@ class Server(LocalCalls, Telling, Serving):
 
     def _offers(self, capability: str) -> bool:
         return server_offers(self.capabilities, capability)
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """The handlers of this server, composed once with its middleware."""
-        if self._dispatcher is None:
-            builtins = Builtins(self)
-            handlers = {**builtins.handlers(looked_into=bool(self._middleware)), **self._own_handlers}
-            self._dispatcher = Dispatcher(handlers, builtins.instant(), builtins.notes(), self._middleware)
-        return self._dispatcher
 
     @property
     def sessions(self) -> list[Link]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypedDict
 
 from msgspec import Struct
@@ -45,6 +45,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     shutdown_grace: float = 5.0
     strict_version: bool = False
     extensions: Mapping[str, Any] | None = None
+    include_tags: Collection[str] | None = None
+    """Offer only what has one of these tags."""
+    exclude_tags: Collection[str] | None = None
+    """Offer nothing that has one of these tags."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -54,6 +58,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise SetupError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        for name in ("include_tags", "exclude_tags"):
+            if isinstance(getattr(self, name), str):
+                raise SetupError(f"{name} must be a set of texts, not the text {getattr(self, name)!r}")
         unknown = [version for version in self.versions if version not in REVISIONS]
         if unknown:
             raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {', '.join(unknown)}")
@@ -111,3 +118,5 @@ class ServerOptions(TypedDict, total=False):
     shutdown_grace: float
     strict_version: bool
     extensions: Mapping[str, Any] | None
+    include_tags: Collection[str] | None
+    exclude_tags: Collection[str] | None

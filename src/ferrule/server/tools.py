@@ -6,11 +6,12 @@ import asyncio
 import copy
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct, structs
 
 from ferrule.errors import (
     CapabilityNotSupported,
@@ -24,7 +25,7 @@ from ferrule.errors import (
 )
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
-from ferrule.runtime.dispatch import internal, need_within
+from ferrule.runtime.dispatch import composed, internal, need_within
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
@@ -32,6 +33,9 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.layers import AnyLayer, checked, surrounding
+from ferrule.server.mounting import MountedContext, through
+from ferrule.server.offering import Offered, Visible
 from ferrule.server.refusals import Refused
 from ferrule.server.results import UnwritableResult, Wrap, failed, whole, wrapper_for, writer_for
 from ferrule.server.threads import Bulkhead
@@ -66,9 +70,22 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     output_schema: Mapping[str, Any] | None = None
     deprecated: bool = False
     max_threads: int = 32
+    tags: Collection[str] = ()
+    visible: Visible | None = None
+    middleware: Sequence[AnyLayer] = ()
 
 
-class RegisteredTool:
+class Reshaping(Protocol):
+    """Writes the arguments of a tool as those of the tool it was made of."""
+
+    def __call__(self, raw: Raw) -> Raw:
+        """Write them."""
+
+    def renamed(self, error: InvalidArguments) -> InvalidArguments:
+        """Say by the caller's names what is wrong with them."""
+
+
+class RegisteredTool(Offered):
     """A tool, ready to be called."""
 
     __slots__ = (
@@ -77,28 +94,46 @@ class RegisteredTool:
         "exact",
         "invoke",
         "is_async",
+        "layers",
         "mirrored",
         "name",
+        "reshape",
+        "source",
         "timeout",
         "tool",
-        "wants_context",
         "wrap",
         "write",
     )
 
     def __init__(
-        self, tool: Tool, binding: Binding, options: ToolOptions, bulkhead: Bulkhead | None, timeout: float | None
+        self,
+        server: Server,
+        tool: Tool,
+        binding: Binding,
+        options: ToolOptions,
+        bulkhead: Bulkhead | None,
+        timeout: float | None,
     ) -> None:
-        self.name = tool.name
-        self.tool = tool
+        wants_context = binding.context_parameter is not None
+        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.binding = binding
         self.invoke = binding.invoke
-        self.wants_context = binding.context_parameter is not None
+        self.layers = [checked(layer, f"tool {tool.name!r}") for layer in options.middleware]
+        self.source: RegisteredTool | None = None
+        self.reshape: Reshaping | None = None
+        """For a tool made of another, `source`: writes its arguments as those of the other."""
         self.bulkhead = bulkhead
         self.timeout = timeout
         self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output)
         self.write = writer_for(self.wrap)
         self.is_async = binding.is_async
+        self.show_as(tool)
+        self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
+
+    def show_as(self, tool: Tool) -> None:
+        """Be listed so."""
+        self.name = tool.name
+        self.tool = tool
         try:
             self.mirrored = mirror.annotations(tool.input_schema)
         except ValueError as reason:
@@ -109,7 +144,6 @@ class RegisteredTool:
                 logger.warning(
                     "tool %s: %s looks like a secret, and headers are seen by many: do not mirror it", tool.name, where
                 )
-        self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
 
     async def run(self, call: Call, context: Context | None) -> CallToolResult:
         """Run the tool in its own way and wrap what it gives."""
@@ -154,43 +188,99 @@ class Tools:
             lambda entry: entry.tool,
             page_size=page_size,
             on_change=on_change,
+            is_on=server.visibility.is_on,
         )
         self._get = self.catalogue.get
 
     def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> RegisteredTool:
         """Offer a function as a tool."""
+        entry = self.make(fn, options)
+        self.offer(entry, replace=replace)
+        return entry
+
+    def make(self, fn: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
+        """Make a function ready to be called as a tool, without offering it."""
+        bulkhead = None if options.inline else Bulkhead(self._server.threads, options.max_threads)
         binding = bind(
             fn,
             context_type=Context,
             schema=options.schema,
             output_schema=options.output_schema,
             content_types=(*CONTENT_TYPES, CallToolResult),
+            plain=bulkhead and bulkhead.run,
         )
         tool = _described(binding, options)
-        threaded = not binding.is_async and not options.inline
-        bulkhead = Bulkhead(self._server.threads, options.max_threads) if threaded else None
-        entry = RegisteredTool(tool, binding, options, bulkhead, options.timeout or self._timeout)
-        self.catalogue.add(tool.name, entry, replace=replace)
+        in_threads = None if binding.is_async else bulkhead
+        entry = RegisteredTool(self._server, tool, binding, options, in_threads, options.timeout or self._timeout)
+        self._settle(entry)
         return entry
+
+    def offer(self, entry: RegisteredTool, *, replace: bool = False) -> None:
+        """Offer what is ready to be called."""
+        self._server.visibility.notice(entry)
+        self._settle(entry)
+        self.catalogue.add(entry.name, entry, replace=replace)
+
+    def adopt(self, entry: RegisteredTool, name: str) -> RegisteredTool:
+        """Make a copied tool of a mounted server one of this server's."""
+        entry.name, entry.tool = name, structs.replace(entry.tool, name=name)
+        if entry.source is not None:
+            entry.source = copy.copy(entry.source)
+            if entry.source.context is not None:
+                entry.source.context = partial(MountedContext, self._server)
+            self._settle(entry.source)
+        self._settle(entry)
+        return entry
+
+    def _settle(self, entry: RegisteredTool) -> None:
+        """Decide once how a tool is run, where calling its function is not all."""
+        entry.detour = None
+        if entry.reshape is not None:
+            entry.detour = partial(self._reshaped, entry)
+        elif entry.timeout is not None:
+            entry.detour = partial(self._within, entry)
+        layers = [part for layer in entry.layers for part in surrounding(layer, "tools/call")]
+        if layers:
+            entry.detour = composed(entry.detour or partial(self._run, entry), layers)
+        if entry.way:
+            inner = copy.copy(entry)
+            entry.detour = through(entry, "tools/call", lambda call: self.call_whole(call, inner)) or entry.detour
+
+    async def _run(self, entry: RegisteredTool, call: Call) -> CallToolResult | PlainResult:
+        """Run a tool, and leave what it raises to whoever asked for it."""
+        return await entry.run(call, None if entry.context is None else entry.context(call, entry.server))
+
+    async def _reshaped(self, entry: RegisteredTool, call: Call) -> CallToolResult | PlainResult:
+        """Run the tool that another was made of, with the arguments it knows."""
+        assert entry.reshape is not None
+        assert entry.source is not None
+        said, source = call.params, entry.source
+        call.params = structs.replace(said, name=source.name, arguments=entry.reshape(said.arguments))
+        try:
+            return await (source.detour(call) if source.detour is not None else self._run(source, call))
+        except InvalidArguments as error:
+            raise entry.reshape.renamed(error) from None
+        finally:
+            call.params = said
 
     def mirrored(self, name: str) -> mirror.Annotated:
         """Tell which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
         entry = self._get(name)
         return mirror.NOT_ANNOTATED if entry is None else entry.mirrored
 
-    async def call_whole(self, call: Call) -> CallToolResult:
+    async def call_whole(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult:
         """Answer `tools/call` with a result that can be looked into."""
-        return whole(await self.call(call))
+        return whole(await self.call(call, entry))
 
-    async def call(self, call: Call) -> CallToolResult | PlainResult:
-        """Answer `tools/call`."""
-        entry = self._get(call.params.name)
+    async def call(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult | PlainResult:
+        """Answer `tools/call`, with the tool it names or with the one that is given."""
+        entry = entry or self._get(call.params.name)
         if entry is None:
             raise self._missing(call.params.name)
-        context = Context(call, self._server) if entry.wants_context else None
         try:
-            if entry.timeout is not None:
-                return await self._within(entry.timeout, call, entry, context)
+            if entry.detour is not None:
+                return await entry.detour(call)  # type: ignore[no-any-return]  # a tool's way gives its result
+            context = None if entry.context is None else entry.context(call, entry.server)
             if entry.is_async:
                 value = await entry.invoke(call.params.arguments, context)
                 return entry.write(value) if type(value) is entry.exact else entry.finished(value)
@@ -200,10 +290,10 @@ class Tools:
         except BaseException as error:
             return self._failure(call, entry, error)
 
-    async def _within(self, limit: float, call: Call, entry: RegisteredTool, context: Context | None) -> CallToolResult:
+    async def _within(self, entry: RegisteredTool, call: Call) -> CallToolResult:
         """Run a tool no longer than it may, also one that does not heed being cancelled."""
-        scope = self._server.links.of(call).scope
-        running = scope.spawn(_contained(entry.run(call, context)))
+        limit, scope = entry.timeout or 0.0, self._server.links.of(call).scope
+        running = scope.spawn(_contained(self._run(entry, call)))
         try:
             await asyncio.wait({running}, timeout=limit)
         finally:
@@ -236,6 +326,9 @@ class Tools:
 
     def _failure(self, call: Call, entry: RegisteredTool, error: BaseException) -> CallToolResult:
         """Tell the model what it can use; hide what it must not know."""
+        error = self._mended(call, entry, error)
+        if isinstance(error, ToolError):
+            return self._told(call, error)
         if isinstance(error, UrlElicitationRequired):
             error = _asked_to_visit(call, error)
         if isinstance(error, InvalidArguments):
@@ -251,10 +344,18 @@ class Tools:
         masked = internal(f"the tool {entry.name}", error).message
         return self._failed(call, f"The tool {entry.name} failed: {masked}", SEED_FAILURE)
 
+    def _mended(self, call: Call, entry: RegisteredTool, error: BaseException) -> BaseException:
+        """Let the layers say what an error means, those of the tool's own server first."""
+        for mount, _ in reversed(entry.way):
+            error = mount.child.layers.mended(call, error)
+        return self._server.layers.mended(call, error)
+
     def _missing(self, name: str) -> Refusal:
-        if self._server.capabilities.tools is None:
-            return off("tools")
-        return ToolNotFound(name, self.catalogue.hint(name))
+        return self.missing(name, self.catalogue.hint(name))
+
+    def missing(self, name: str, hint: str = "") -> Refusal:
+        """Make the refusal of a call for a tool that is not there, or not for this caller."""
+        return off("tools") if self._server.capabilities.tools is None else ToolNotFound(name, hint)
 
 
 def _asked_to_visit(call: Call, refusal: UrlElicitationRequired) -> Exception:
