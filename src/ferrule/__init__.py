@@ -27,8 +27,17 @@ if TYPE_CHECKING:
         ToolError,
     )
     from ferrule.server.context import Context
+    from ferrule.server.depends import Depends
+    from ferrule.server.middleware.caching import Caching
+    from ferrule.server.middleware.concurrency import Concurrency
+    from ferrule.server.middleware.error_mapping import ErrorMapping
+    from ferrule.server.middleware.hooks import Middleware
+    from ferrule.server.middleware.logs import Logging
+    from ferrule.server.middleware.rate_limit import RateLimit
+    from ferrule.server.middleware.timing import Timing
     from ferrule.server.refusals import Refused
     from ferrule.server.server import Server
+    from ferrule.server.transforming import Arg, transformed
     from ferrule.transports.http.listener import Http
     from ferrule.transports.stdio import Stdio
     from ferrule.transports.tcp.listener import Tcp, Unix
@@ -40,6 +49,16 @@ HOMES = {
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
     "Context": "ferrule.server.context",
+    "Depends": "ferrule.server.depends",
+    "Middleware": "ferrule.server.middleware.hooks",
+    "Caching": "ferrule.server.middleware.caching",
+    "Concurrency": "ferrule.server.middleware.concurrency",
+    "ErrorMapping": "ferrule.server.middleware.error_mapping",
+    "Logging": "ferrule.server.middleware.logs",
+    "RateLimit": "ferrule.server.middleware.rate_limit",
+    "Timing": "ferrule.server.middleware.timing",
+    "Arg": "ferrule.server.transforming",
+    "transformed": "ferrule.server.transforming",
     "Refused": "ferrule.server.refusals",
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
@@ -62,17 +81,25 @@ HOMES = {
 }
 
 __all__ = [
+    "Arg",
+    "Caching",
     "CallFailed",
     "CapabilityNotSupported",
     "CarrierError",
     "Client",
+    "Concurrency",
     "Context",
     "Declined",
+    "Depends",
+    "ErrorMapping",
     "FerruleError",
     "Http",
     "HttpFailed",
+    "Logging",
+    "Middleware",
     "OutcomeUnknown",
     "PeerError",
+    "RateLimit",
     "Refusal",
     "Refused",
     "Server",
@@ -81,10 +108,12 @@ __all__ = [
     "SyncClient",
     "Tcp",
     "TimedOut",
+    "Timing",
     "ToolError",
     "Unix",
     "WebSocket",
     "__version__",
+    "transformed",
 ]
 
 

@@ -3,7 +3,7 @@
 FerruleError
 ├─ Refusal                      WE refuse THEIR request; the only errors that reach the wire, each with a code
 │  ├─ ParseError  InvalidRequest  MethodNotFound  InvalidParams  Internal
-│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy  Forbidden
+│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy (RateLimited)  Forbidden
 │  ├─ HeaderMismatch  MissingCapability  UnsupportedVersion
 │  └─ ResourceNotFound  ToolNotFound  PromptNotFound  InvalidUri  UrlElicitationRequired
 ├─ PeerError                    THEY refused OURS: code, message, data, as received
@@ -110,6 +110,17 @@ class Busy(Refusal):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message, {"retryAfter": 1})
+
+
+class RateLimited(Busy):
+    """This caller asks more often than it may."""
+
+    def __init__(self, retry_after: float) -> None:
+        if retry_after == float("inf"):
+            super().__init__("Rate limit exceeded: no more calls are allowed")
+            return
+        super().__init__(f"Rate limit exceeded: try again in {retry_after:.3g} s")
+        self.data = {"retryAfter": round(retry_after, 3)}
 
 
 class Forbidden(Refusal):

@@ -15,7 +15,8 @@ PUBLIC = {
     *("Client", "SyncClient", "Server", "Context"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
-    "WebSocket",
+    *("WebSocket", "Depends", "Middleware", "Arg", "transformed"),
+    *("Caching", "Concurrency", "ErrorMapping", "Logging", "RateLimit", "Timing"),
     "__version__",
 }
 

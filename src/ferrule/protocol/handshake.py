@@ -73,6 +73,7 @@ SEED_CODES: dict[str, int] = {
     "CapabilityOff": -32004,
     "NotInitialized": -32005,
     "InvalidUri": -32022,
+    "RateLimited": -32010,
     "OfferRefused": -32062,
 }
 """The numbers of the `erlmcp` error profile, where they differ from the specification's."""

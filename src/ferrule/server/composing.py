@@ -42,7 +42,7 @@ class Composing:
     # -- middleware
 
     def middleware(self, layer: AddedLayer) -> AddedLayer:
-        """Run something around calls: a `Middleware`, or an `async def layer(call, proceed)` that awaits `proceed(call)`."""
+        """Run something around calls: a `Middleware`, or an `async def layer(call, proceed)`."""
         checked(layer, "app.middleware")
         self.layers.add(layer)
         if isinstance(layer, Middleware):

@@ -29,7 +29,7 @@ def checked(layer: Any, where: str) -> AnyLayer:
         raise SetupError(f"{where}: {layer.__name__} is a class: give an object, {layer.__name__}()")
     if not callable(layer):
         raise SetupError(f"{where}: {layer!r} is neither a Middleware nor a function of (call, proceed)")
-    return layer
+    return layer  # type: ignore[no-any-return]  # a function, as far as can be seen
 
 
 def surrounding(layer: AnyLayer, method: str) -> list[Layer]:
@@ -83,7 +83,7 @@ class Layers:
 
     def listening(self, notes: Mapping[str, NoteHandler]) -> tuple[dict[str, NoteHandler], NoteHandler | None]:
         """Surround the handlers of notifications; gives also what hears of all others."""
-        listeners = [
+        listeners: list[Callable[[Note, NoteHandler], None]] = [
             layer.on_notification
             for layer in self._layers
             if isinstance(layer, Middleware) and _overrides(layer, "on_notification")

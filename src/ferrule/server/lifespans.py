@@ -33,7 +33,7 @@ def listed(lifespan: Lifespan | Sequence[Lifespan] | None) -> tuple[Lifespan, ..
 
 async def entered(lifespans: Sequence[Lifespan], server: Server, stack: contextlib.AsyncExitStack) -> Any:
     """Begin lifespans in order, to be ended by the stack; gives what they yielded, put together."""
-    values = {}
+    values: dict[str, Any] = {}
     for lifespan in lifespans:
         name = getattr(lifespan, "__qualname__", type(lifespan).__name__)
         try:
@@ -58,7 +58,7 @@ def _put_together(values: Mapping[str, Any]) -> Any:
     for name, value in given.items():
         if not isinstance(value, Mapping):
             raise SetupError(
-                f"lifespan {name} yielded {type(value).__name__}: of several lifespans each must yield a dict, or nothing"
+                f"lifespan {name} yielded {type(value).__name__}: of several lifespans each yields a dict, or nothing"
             )
         if taken := [key for key in value if key in merged]:
             raise SetupError(f"lifespan {name} yielded {taken[0]!r}, which one before it yielded already")

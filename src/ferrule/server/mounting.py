@@ -221,7 +221,7 @@ class Branch:
 
 
 def through(entry: Offered, method: str, run: Handler) -> Handler | None:
-    """Surround the running of an entry with the middleware of the servers it is mounted from; None if they have none."""
+    """Surround the running of an entry with the middleware of the servers it is from; None if they have none."""
     around = [mount.child.layers.around(method) for mount, _ in entry.way]
     if not any(around):
         return None

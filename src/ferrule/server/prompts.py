@@ -100,7 +100,7 @@ class Prompts:
             context_type=Context,
             schema=schema,
             content_types=(*CONTENT_TYPES, PromptMessage, GetPromptResult),
-            plain=bulkhead and bulkhead.run,
+            plain=bulkhead.run if bulkhead else None,
         )
         arguments = list(options.arguments) if options.arguments is not None else _arguments(binding)
         prompt = Prompt(

@@ -141,7 +141,7 @@ class Resources:
             fn,
             context_type=Context,
             content_types=(ResourceContents, ReadResourceResult),
-            plain=bulkhead and bulkhead.run,
+            plain=bulkhead.run if bulkhead else None,
         )
         entry = RegisteredResource(self._server, uri, binding, options, None if binding.is_async else bulkhead)
         _check_parameters(entry)

@@ -35,11 +35,12 @@ from ferrule.server.completions import Completions
 from ferrule.server.composing import Composing
 from ferrule.server.context import Context
 from ferrule.server.layers import AnyLayer
+from ferrule.server.lifespans import Lifespan
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
-from ferrule.server.serving import Lifespan, Serving
+from ferrule.server.serving import Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
 from ferrule.server.telling import Telling

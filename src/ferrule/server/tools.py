@@ -7,11 +7,10 @@ import copy
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Struct
 
 from ferrule.errors import (
     CapabilityNotSupported,
@@ -25,7 +24,7 @@ from ferrule.errors import (
 )
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
-from ferrule.runtime.dispatch import composed, internal, need_within
+from ferrule.runtime.dispatch import internal, need_within
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
@@ -33,8 +32,8 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
-from ferrule.server.layers import AnyLayer, checked, surrounding
-from ferrule.server.mounting import MountedContext, through
+from ferrule.server.detours import Reshaping, run, settle, settle_adopted
+from ferrule.server.layers import AnyLayer, checked
 from ferrule.server.offering import Offered, Visible
 from ferrule.server.refusals import Refused
 from ferrule.server.results import UnwritableResult, Wrap, failed, whole, wrapper_for, writer_for
@@ -73,16 +72,6 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     tags: Collection[str] = ()
     visible: Visible | None = None
     middleware: Sequence[AnyLayer] = ()
-
-
-class Reshaping(Protocol):
-    """Writes the arguments of a tool as those of the tool it was made of."""
-
-    def __call__(self, raw: Raw) -> Raw:
-        """Write them."""
-
-    def renamed(self, error: InvalidArguments) -> InvalidArguments:
-        """Say by the caller's names what is wrong with them."""
 
 
 class RegisteredTool(Offered):
@@ -207,61 +196,23 @@ class Tools:
             schema=options.schema,
             output_schema=options.output_schema,
             content_types=(*CONTENT_TYPES, CallToolResult),
-            plain=bulkhead and bulkhead.run,
+            plain=bulkhead.run if bulkhead else None,
         )
         tool = _described(binding, options)
         in_threads = None if binding.is_async else bulkhead
         entry = RegisteredTool(self._server, tool, binding, options, in_threads, options.timeout or self._timeout)
-        self._settle(entry)
+        settle(entry, self)
         return entry
 
     def offer(self, entry: RegisteredTool, *, replace: bool = False) -> None:
         """Offer what is ready to be called."""
         self._server.visibility.notice(entry)
-        self._settle(entry)
         self.catalogue.add(entry.name, entry, replace=replace)
 
     def adopt(self, entry: RegisteredTool, name: str) -> RegisteredTool:
         """Make a copied tool of a mounted server one of this server's."""
-        entry.name, entry.tool = name, structs.replace(entry.tool, name=name)
-        if entry.source is not None:
-            entry.source = copy.copy(entry.source)
-            if entry.source.context is not None:
-                entry.source.context = partial(MountedContext, self._server)
-            self._settle(entry.source)
-        self._settle(entry)
+        settle_adopted(entry, name, self._server)
         return entry
-
-    def _settle(self, entry: RegisteredTool) -> None:
-        """Decide once how a tool is run, where calling its function is not all."""
-        entry.detour = None
-        if entry.reshape is not None:
-            entry.detour = partial(self._reshaped, entry)
-        elif entry.timeout is not None:
-            entry.detour = partial(self._within, entry)
-        layers = [part for layer in entry.layers for part in surrounding(layer, "tools/call")]
-        if layers:
-            entry.detour = composed(entry.detour or partial(self._run, entry), layers)
-        if entry.way:
-            inner = copy.copy(entry)
-            entry.detour = through(entry, "tools/call", lambda call: self.call_whole(call, inner)) or entry.detour
-
-    async def _run(self, entry: RegisteredTool, call: Call) -> CallToolResult | PlainResult:
-        """Run a tool, and leave what it raises to whoever asked for it."""
-        return await entry.run(call, None if entry.context is None else entry.context(call, entry.server))
-
-    async def _reshaped(self, entry: RegisteredTool, call: Call) -> CallToolResult | PlainResult:
-        """Run the tool that another was made of, with the arguments it knows."""
-        assert entry.reshape is not None
-        assert entry.source is not None
-        said, source = call.params, entry.source
-        call.params = structs.replace(said, name=source.name, arguments=entry.reshape(said.arguments))
-        try:
-            return await (source.detour(call) if source.detour is not None else self._run(source, call))
-        except InvalidArguments as error:
-            raise entry.reshape.renamed(error) from None
-        finally:
-            call.params = said
 
     def mirrored(self, name: str) -> mirror.Annotated:
         """Tell which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
@@ -290,10 +241,10 @@ class Tools:
         except BaseException as error:
             return self._failure(call, entry, error)
 
-    async def _within(self, entry: RegisteredTool, call: Call) -> CallToolResult:
+    async def within(self, entry: RegisteredTool, call: Call) -> CallToolResult:
         """Run a tool no longer than it may, also one that does not heed being cancelled."""
         limit, scope = entry.timeout or 0.0, self._server.links.of(call).scope
-        running = scope.spawn(_contained(self._run(entry, call)))
+        running = scope.spawn(_contained(run(entry, call)))
         try:
             await asyncio.wait({running}, timeout=limit)
         finally:
@@ -346,7 +297,8 @@ class Tools:
 
     def _mended(self, call: Call, entry: RegisteredTool, error: BaseException) -> BaseException:
         """Let the layers say what an error means, those of the tool's own server first."""
-        for mount, _ in reversed(entry.way):
+        way = entry.way if entry.source is None else (*entry.way, *entry.source.way)
+        for mount, _ in reversed(way):
             error = mount.child.layers.mended(call, error)
         return self._server.layers.mended(call, error)
 

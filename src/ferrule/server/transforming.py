@@ -17,6 +17,7 @@ from ferrule.errors import SetupError
 from ferrule.schema.tools import CallToolResult, Tool
 from ferrule.server.arguments import parsed_arguments
 from ferrule.server.binding import InvalidArguments
+from ferrule.server.detours import settle
 from ferrule.server.offering import Visible
 from ferrule.server.schemas import encode_hook
 from ferrule.server.tools import RegisteredTool, ToolOptions
@@ -86,6 +87,7 @@ class Transformed:
         entry.tags = frozenset(changes.get("tags") or source.tags)
         entry.visible = changes.get("visible") or source.visible
         entry.show_as(structs.replace(source.tool, input_schema=reshape.schema, **listed))
+        settle(entry, server.tools)
         server.tools.offer(entry)
         return entry
 
@@ -267,8 +269,7 @@ def _foreign(tool: Tool, call: Callable[[dict[str, Any]], Awaitable[Any]]) -> tu
     """Make a handler of somebody else's tool."""
 
     async def handle(**arguments: Any) -> CallToolResult:
-        result = await call(arguments)
-        return result  # type: ignore[no-any-return]  # it is checked like what any tool gives
+        return await call(arguments)  # type: ignore[no-any-return]  # it is checked like what any tool gives
 
     options = ToolOptions(
         name=tool.name,

@@ -102,11 +102,12 @@ class Visibility:
 
     def is_on(self, kind: str, key: str, entry: Offered) -> bool:
         """Tell whether something is offered to everybody, here and in each server it was mounted from."""
-        return self._admits(kind, key, entry.tags) and all(
-            mount.child.visibility._admits(kind, name, entry.tags) for mount, name in entry.way
+        return self.admits(kind, key, entry.tags) and all(
+            mount.child.visibility.admits(kind, name, entry.tags) for mount, name in entry.way
         )
 
-    def _admits(self, kind: str, key: str, tags: frozenset[str]) -> bool:
+    def admits(self, kind: str, key: str, tags: frozenset[str]) -> bool:
+        """Tell whether the tags and switches of this server alone let something be offered."""
         said = self._switches.verdict(kind, [(self._server, key)], tags)
         if said is not None:
             return said
