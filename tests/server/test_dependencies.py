@@ -369,7 +369,7 @@ class TestTidyingUp:
 
         async with pair(app, era, elicitation=lambda params: {"value": "ada"}) as client:
             assert (await client.call_tool("ask")).data == "db ada"
-        assert LOG == ["open", "close"] * (1 if era == "handshake" else 2)
+        assert ["open", "close"] * (1 if era == "handshake" else 2) == LOG
 
     async def test_a_provider_may_ask_the_user(self, era):
         app = Server("s")
@@ -398,10 +398,6 @@ class TestTidyingUp:
         async with pair(app, era) as client:
             with pytest.raises(PeerError, match="log in first"):
                 await client.call_tool("secret")
-
-
-async def left(a: int = Depends(lambda: 1)):
-    return a
 
 
 class TestMistakes:

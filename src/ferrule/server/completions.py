@@ -82,8 +82,8 @@ class Completions:
         return bool(self._completers) or mounted or any(_choices(binding) for binding in self._bindings())
 
     def _bindings(self) -> Iterable[Binding]:
-        yield from (entry.binding for entry in self._server.prompts.catalogue)
-        yield from (entry.binding for entry in self._server.resources.templates)
+        yield from (entry.binding for entry in self._server.prompts.catalogue.registered.values())
+        yield from (entry.binding for entry in self._server.resources.templates.registered.values())
 
     async def complete(self, call: Call) -> CompleteResult:
         """Answer `completion/complete`."""

@@ -125,7 +125,7 @@ class Mount:
                 result = await handler(call)
             finally:
                 call.params = said
-            return self._placed_in(result) if isinstance(result, ReadResourceResult) else result
+            return self.placed_in(result) if isinstance(result, ReadResourceResult) else result
 
         return handle
 
@@ -138,7 +138,7 @@ class Mount:
             return structs.replace(params, uri=self.own_uri(params.uri))
         return structs.replace(params, name=key)
 
-    def _placed_in(self, result: ReadResourceResult) -> ReadResourceResult:
+    def placed_in(self, result: ReadResourceResult) -> ReadResourceResult:
         """Write the URIs of what was read as the host does; the child may keep its own copy."""
         placed = copy.copy(result)
         placed.contents = [structs.replace(part, uri=self.placed(part.uri)) for part in result.contents]

@@ -81,7 +81,8 @@ class RegisteredResource(Offered):
 
     async def read(self, uri: str, variables: Mapping[str, Any], context: Context | None) -> ReadResourceResult:
         """Run the handler and make contents of what it gives."""
-        values = {**variables, "uri": self.own_uri(uri)} if self.takes_uri else variables
+        uri = self.own_uri(uri)
+        values = {**variables, "uri": uri} if self.takes_uri else variables
         raw = _write(values)
         if self.bulkhead is not None:
             value = await self.bulkhead.run(lambda: self.binding.invoke(raw, context))
@@ -89,7 +90,10 @@ class RegisteredResource(Offered):
             value = self.binding.invoke(raw, context)
             if self.binding.is_async:
                 value = await value
-        return contents_of(value, uri, self.mime_type)
+        result = contents_of(value, uri, self.mime_type)
+        for mount, _ in reversed(self.way):
+            result = mount.placed_in(result)
+        return result
 
     def own_uri(self, uri: str) -> str:
         """Give a URI as the server has it that this resource is from."""
@@ -130,7 +134,7 @@ class Resources:
     @property
     def offered(self) -> bool:
         """Whether there is anything to read."""
-        return bool(len(self.catalogue) or len(self.templates))
+        return bool(self.catalogue.registered or self.templates.registered)
 
     def add(self, uri: str, fn: Callable[..., Any], options: ResourceOptions) -> RegisteredResource:
         """Offer a function as a resource, or as a template when its URI has variables."""

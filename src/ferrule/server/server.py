@@ -225,8 +225,9 @@ class Server(LocalCalls, Telling, Composing, Serving):
         return self._capabilities
 
     def _derived(self) -> ServerCapabilities:
+        # What is switched off counts: it may come back, and a capability cannot.
         changes = ListCapability(list_changed=True)
-        tools, prompts = len(self.tools.catalogue), len(self.prompts.catalogue)
+        tools, prompts = len(self.tools.catalogue.registered), len(self.prompts.catalogue.registered)
         return ServerCapabilities(
             tools=changes if tools else None,
             prompts=changes if prompts else None,
@@ -238,10 +239,10 @@ class Server(LocalCalls, Telling, Composing, Serving):
 
     def _may_log(self) -> bool:
         bindings = [
-            *(entry.binding for entry in self.tools.catalogue),
-            *(entry.binding for entry in self.prompts.catalogue),
-            *(entry.binding for entry in self.resources.catalogue),
-            *(entry.binding for entry in self.resources.templates),
+            *(entry.binding for entry in self.tools.catalogue.registered.values()),
+            *(entry.binding for entry in self.prompts.catalogue.registered.values()),
+            *(entry.binding for entry in self.resources.catalogue.registered.values()),
+            *(entry.binding for entry in self.resources.templates.registered.values()),
         ]
         return any(binding.context_parameter is not None for binding in bindings)
 

@@ -21,7 +21,7 @@ from ferrule.server.detours import settle
 from ferrule.server.offering import Visible
 from ferrule.server.schemas import encode_hook
 from ferrule.server.tools import RegisteredTool, ToolOptions
-from ferrule.validation.checking import Violation, unknown
+from ferrule.validation.checking import Violation, missing, unknown
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -146,8 +146,11 @@ class Reshape:
         """Write arguments as the source takes them; InvalidArguments for names that are not this tool's."""
         given = parsed_arguments(raw)
         strange = [name for name in given if name not in self._originals and (self._closed or name in self._withheld)]
-        if strange:
-            raise InvalidArguments([unknown(name, given[name]) for name in strange])
+        lacking = [name for name in self.schema.get("required", ()) if name not in given]
+        if strange or lacking:
+            raise InvalidArguments(
+                [*(missing(name, given) for name in lacking), *(unknown(name, given[name]) for name in strange)]
+            )
         inner = {**self._defaults, **{self._originals.get(name, name): value for name, value in given.items()}}
         inner.update({name: make() for name, make in self._presets.items()})
         return Raw(_write(inner))
@@ -185,9 +188,9 @@ class Reshape:
 
     def _check(self, schema: Mapping[str, Any], arguments: Mapping[str, Arg]) -> None:
         properties = schema.get("properties", {})
-        if missing := [name for name in arguments if name not in properties]:
+        if strange := [name for name in arguments if name not in properties]:
             known = ", ".join(properties) or "none"
-            raise SetupError(f"tool {self._tool!r} has no argument {missing[0]!r} to transform; it has {known}")
+            raise SetupError(f"tool {self._tool!r} has no argument {strange[0]!r} to transform; it has {known}")
         moved = [name for name, change in arguments.items() if change.is_hidden or change.name not in (None, name)]
         tying = [keyword for keyword in TYING if keyword in schema]
         if moved and tying:

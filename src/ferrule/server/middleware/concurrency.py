@@ -74,7 +74,7 @@ class Line:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.leave()  # the place was given to us in the moment we gave up
-            else:
+            elif turn in self.waiting:
                 self.waiting.remove(turn)
             raise
 
