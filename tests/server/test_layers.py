@@ -290,14 +290,14 @@ class TestMistakes:
         class Wrong(Middleware):
             def on_call_tool(self, call, proceed): ...
 
-        with pytest.raises(SetupError, match="Wrong.on_call_tool must be an `async def`"):
+        with pytest.raises(SetupError, match=r"Wrong\.on_call_tool must be an `async def`"):
             Server("s").middleware(Wrong())
 
     def test_a_hook_that_must_not_wait_and_does(self):
         class Wrong(Middleware):
             async def on_notification(self, note, proceed): ...
 
-        with pytest.raises(SetupError, match="Wrong.on_notification must be a plain `def`"):
+        with pytest.raises(SetupError, match=r"Wrong\.on_notification must be a plain `def`"):
             Server("s").middleware(Wrong())
 
     async def test_a_wrong_layer_of_a_tool_names_the_tool(self):

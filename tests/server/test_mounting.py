@@ -343,9 +343,7 @@ class TestMistakes:
     def test_a_name_that_is_taken_names_both(self):
         app = Server("host")
         app.add_tool("weather_forecast", lambda: None)
-        with pytest.raises(
-            SetupError, match=r"'forecast' of the server 'weather' .* a tool 'weather_forecast' already"
-        ):
+        with pytest.raises(SetupError, match=r"'forecast' of the server 'weather' .* a tool 'weather_forecast'"):
             app.mount(weather(), "weather")
         assert [tool.name for tool in app.list_tools()] == ["weather_forecast"]
         assert app.mounts == []
@@ -375,6 +373,10 @@ class TestMistakes:
             child.mount(app)
         with pytest.raises(SetupError, match="it is, or holds, that server"):
             app.mount(app)
+
+    def test_the_prefix_where_the_server_belongs(self):
+        with pytest.raises(SetupError, match="takes the server first"):
+            Server("a").mount("b", Server("c"))
 
     def test_a_prefix_that_is_no_name(self):
         with pytest.raises(SetupError, match="part of names and URIs"):

@@ -240,9 +240,9 @@ class TestMistakes:
     def test_what_is_no_tool(self):
         with pytest.raises(SetupError, match="neither a tool nor a function"):
             transformed("search")
+        app = Server("s")
+        app.add_tool(search)
         with pytest.raises(SetupError, match="no tool 'serch'; did you mean"):
-            app = Server("s")
-            app.add_tool(search)
             app.get_tool("serch")
 
     def test_a_listed_tool_that_nobody_can_call(self):

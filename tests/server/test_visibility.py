@@ -201,6 +201,21 @@ class TestRules:
                     assert bool((await peer.request(method))["result"][member]) is allowed
         assert seen == {"tool", "prompt", "resource", "resource template"}
 
+    async def test_changes_of_what_one_does_not_see_are_not_told(self, wire):
+        app = office()
+        app.visible(lambda ctx, component: "admin" not in component.tags or ctx.principal == "ada")
+        async with wire(app, "stateless", principal="ada") as ada, wire(app, "stateless", principal="bob") as bob:
+            for peer in (ada, bob):
+                await peer.watch("files://all", "file://x", "unknown://x")
+            app.notify_resource_updated("files://all")
+            app.notify_resource_updated("unknown://x")
+            for peer in (ada, bob):
+                await peer.request("tools/list")
+            told = [
+                [note["params"]["uri"] for note in peer.told("notifications/resources/updated")] for peer in (ada, bob)
+            ]
+            assert told == [["files://all", "unknown://x"], ["unknown://x"]]
+
     async def test_pages_are_made_of_what_one_sees(self, era, wire):
         app = Server("many", page_size=2)
         for number in range(9):

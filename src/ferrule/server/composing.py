@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import SetupError
@@ -85,6 +85,8 @@ class Composing:
         return other
 
     def _mount(self, other: Server, prefix: str, *, live: bool) -> None:
+        if isinstance(other, str):
+            raise SetupError(f"mount takes the server first: app.mount(server, prefix={other!r})")
         mount = Mount(self._server(), other, prefix)
         self._server().check_startable(other)
         mount.begin(live=live)
@@ -105,11 +107,16 @@ class Composing:
 
     def enable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
         """Offer again what was disabled, by name, URI or tag; from any thread."""
-        self.changes.soon(lambda: self.visibility.switch(names, tags, kind, on=True))
+        self._switch(names, tags, kind, on=True)
 
     def disable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
         """Neither list nor run, by name, URI or tag, until it is enabled again; from any thread."""
-        self.changes.soon(lambda: self.visibility.switch(names, tags, kind, on=False))
+        self._switch(names, tags, kind, on=False)
+
+    def _switch(self, names: Sequence[str], tags: Iterable[str], kind: str | None, *, on: bool) -> None:
+        self.visibility.check(names, tags, kind)
+        # In the loop, where no call is between two looks at the table.
+        self.changes.soon(lambda: self.visibility.switch(names, tags, kind, on=on))
 
     def visible(self, rule: AddedRule) -> AddedRule:
         """Let a function of (context, component) say who sees what; what one does not see, one cannot use."""

@@ -17,6 +17,14 @@ Detour = Callable[[Call], Awaitable[Any]]
 Visible = Callable[[Context[Any]], bool]
 
 
+class Recipe:
+    """Makes a tool of something else than a function when it is added to a server."""
+
+    def offer(self, server: Server, options: Any) -> Any:
+        """Make the tool and offer it."""
+        raise NotImplementedError
+
+
 class Offered:
     """One thing a server offers."""
 

@@ -38,6 +38,7 @@ from ferrule.server.layers import AnyLayer
 from ferrule.server.lifespans import Lifespan
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
+from ferrule.server.offering import Recipe
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
 from ferrule.server.serving import Serving
@@ -46,7 +47,6 @@ from ferrule.server.subscriptions import Subscriptions
 from ferrule.server.telling import Telling
 from ferrule.server.threads import Bulkhead, Threads
 from ferrule.server.tools import ToolOptions, Tools
-from ferrule.server.transforming import Transformed
 from ferrule.server.visibility import Visibility
 from ferrule.wire.channel import Origin, Receiver
 
@@ -182,8 +182,8 @@ class Server(LocalCalls, Telling, Composing, Serving):
         """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
-        if isinstance(fn, Transformed):
-            return fn.offer(self, _options(ToolOptions, options, "tool")).tool
+        if isinstance(fn, Recipe):
+            return fn.offer(self, _options(ToolOptions, options, "tool")).tool  # type: ignore[no-any-return]
         return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
 
     def remove_tool(self, name: str) -> None:

@@ -18,7 +18,7 @@ from ferrule.schema.tools import CallToolResult, Tool
 from ferrule.server.arguments import parsed_arguments
 from ferrule.server.binding import InvalidArguments
 from ferrule.server.detours import settle
-from ferrule.server.offering import Visible
+from ferrule.server.offering import Recipe, Visible
 from ferrule.server.schemas import encode_hook
 from ferrule.server.tools import RegisteredTool, ToolOptions
 from ferrule.validation.checking import Violation, missing, unknown
@@ -59,7 +59,7 @@ class Arg(Struct, frozen=True, kw_only=True):
         return self.hide or self.is_preset
 
 
-class Transformed:
+class Transformed(Recipe):
     """A tool to be made of another when it is added to a server."""
 
     def __init__(

@@ -10,9 +10,9 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
-from ferrule.errors import InvalidParams, SetupError
+from ferrule.errors import InvalidParams, Refusal, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
 from ferrule.schema.completion import PromptReference
@@ -94,8 +94,6 @@ class Visibility:
 
     def switch(self, names: Sequence[str], tags: Iterable[str], kind: str | None, *, on: bool) -> None:
         """Switch something on or off for everybody."""
-        for name in names:
-            self._check_known(name, kind)
         self._switches.say(self._server, names, tags, kind, on=on)
         for catalogue in self.catalogues():
             catalogue.switch()
@@ -119,11 +117,14 @@ class Visibility:
         yield from (server.tools.catalogue, server.prompts.catalogue)
         yield from (server.resources.catalogue, server.resources.templates)
 
-    def _check_known(self, name: str, kind: str | None) -> None:
+    def check(self, names: Iterable[str], tags: Iterable[str], kind: str | None) -> None:
+        """Raise SetupError for words that switch nothing."""
+        Switches().say(self._server, names, tags, kind, on=True)
         searched = [catalogue for catalogue in self.catalogues() if kind in (None, catalogue.kind)]
-        if not any(name in catalogue.registered for catalogue in searched):
-            hint = next((hint for catalogue in searched if (hint := catalogue.hint(name))), "")
-            raise SetupError(f"there is no {kind or 'tool, prompt or resource'} {name!r} to switch{hint}")
+        for name in names:
+            if not any(name in catalogue.registered for catalogue in searched):
+                hint = next((hint for catalogue in searched if (hint := catalogue.hint(name))), "")
+                raise SetupError(f"there is no {kind or 'tool, prompt or resource'} {name!r} to switch{hint}")
 
     # -- for each caller
 
@@ -232,11 +233,19 @@ class Visibility:
             self._check_reference(call)
             return await handlers["completion/complete"](call)
 
+        async def listen(call: Call) -> Any:
+            wanted = call.params.notifications
+            uris = [uri for uri in wanted.resource_subscriptions or () if not self._hides(uri, call)]
+            heard = structs.replace(wanted, resource_subscriptions=uris or None)
+            call.params = structs.replace(call.params, notifications=heard)
+            return await handlers["subscriptions/listen"](call)
+
         guards: dict[str, Handler] = {
             "tools/call": call_tool,
             "prompts/get": get_prompt,
             "resources/read": read_resource,
             "completion/complete": complete,
+            "subscriptions/listen": listen,
         }
         return {**handlers, **guards}
 
@@ -257,6 +266,18 @@ class Visibility:
         resources = self._server.resources
         kinds = {catalogue.kind: catalogue for catalogue in (resources.catalogue, resources.templates)}
         return resources.find(uri, lambda kind, entry: self.sees(call, kinds[kind], entry.uri, entry))
+
+    def _hides(self, uri: str, call: Call) -> bool:
+        """Tell whether there is something at a URI that the caller does not see."""
+        try:
+            self._server.resources.find(uri, lambda kind, entry: True)
+        except Refusal:
+            return False
+        try:
+            self._found(uri, call)
+        except Refusal:
+            return True
+        return False
 
     def _check_reference(self, call: Call) -> None:
         """Refuse to complete for what the caller does not see."""
