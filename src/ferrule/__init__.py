@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from ferrule.server.context import Context
     from ferrule.server.depends import Depends
+    from ferrule.server.extensions import Extension
     from ferrule.server.middleware.caching import Caching
     from ferrule.server.middleware.concurrency import Concurrency
     from ferrule.server.middleware.error_mapping import ErrorMapping
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from ferrule.server.middleware.logs import Logging
     from ferrule.server.middleware.rate_limit import RateLimit
     from ferrule.server.middleware.timing import Timing
+    from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.refusals import Refused
     from ferrule.server.server import Server
     from ferrule.server.transforming import Arg, transformed
     from ferrule.transports.http.listener import Http
+    from ferrule.transports.http.web import WebRequest, WebResponse
     from ferrule.transports.stdio import Stdio
     from ferrule.transports.tcp.listener import Tcp, Unix
     from ferrule.transports.websocket.listener import WebSocket
@@ -59,10 +62,14 @@ HOMES = {
     "Timing": "ferrule.server.middleware.timing",
     "Arg": "ferrule.server.transforming",
     "transformed": "ferrule.server.transforming",
+    "Extension": "ferrule.server.extensions",
+    "OpenApiRule": "ferrule.server.openapi.rules",
     "Refused": "ferrule.server.refusals",
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.stdio",
+    "WebRequest": "ferrule.transports.http.web",
+    "WebResponse": "ferrule.transports.http.web",
     "WebSocket": "ferrule.transports.websocket.listener",
     "Tcp": "ferrule.transports.tcp.listener",
     "Unix": "ferrule.transports.tcp.listener",
@@ -92,11 +99,13 @@ __all__ = [
     "Declined",
     "Depends",
     "ErrorMapping",
+    "Extension",
     "FerruleError",
     "Http",
     "HttpFailed",
     "Logging",
     "Middleware",
+    "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",
     "RateLimit",
@@ -111,6 +120,8 @@ __all__ = [
     "Timing",
     "ToolError",
     "Unix",
+    "WebRequest",
+    "WebResponse",
     "WebSocket",
     "__version__",
     "transformed",

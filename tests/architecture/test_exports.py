@@ -12,11 +12,13 @@ import pytest
 import ferrule
 
 PUBLIC = {
-    *("Client", "SyncClient", "Server", "Context"),
+    *("Client", "SyncClient", "Server", "Context", "Extension"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
-    *("WebSocket", "Depends", "Middleware", "Arg", "transformed"),
+    *("Depends", "Middleware", "Arg", "transformed"),
     *("Caching", "Concurrency", "ErrorMapping", "Logging", "RateLimit", "Timing"),
+    "OpenApiRule",
+    *("WebRequest", "WebResponse", "WebSocket"),
     "__version__",
 }
 

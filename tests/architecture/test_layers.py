@@ -39,12 +39,15 @@ LATE_IMPORTS = {
     ("client/targets.py", "ferrule.transports.http.client.pair"): "only a URL needs HTTP",
     ("client/targets.py", "ferrule.transports.tcp.transport"): "only an address of a socket needs sockets",
     ("client/targets.py", "ferrule.transports.websocket.client"): "only a URL of a WebSocket needs one",
+    ("server/server.py", "ferrule.server.openapi.building"): "only a server made of a web API reads a description",
+    ("server/openapi/document.py", "yaml"): "optional: most descriptions are JSON",
     ("cli/main.py", "ferrule.cli.loading"): "what a user's module prints at import must not reach the wire",
 }
 
 LOADERS = {
     "__init__.py": "each public name is imported when it is first used",
     "server/serving.py": "the table of transports by name",
+    "server/routes.py": "only a server with routes of its own needs the half of HTTP that serves them",
     "client/notices.py": "a handler may be named as text",
     "cli/loading.py": "the user's file",
 }

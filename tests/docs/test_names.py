@@ -36,7 +36,16 @@ PYTHON = doc_pages.python_blocks(doc_pages.PAGES)
 
 def spans(page: Path) -> Iterator[str]:
     """Give what stands between backquotes in a page's prose."""
-    yield from SPAN.findall(doc_pages.prose(page))
+    for line in ours(doc_pages.prose(page).splitlines()):
+        yield from SPAN.findall(line)
+
+
+def ours(lines: list[str]) -> Iterator[str]:
+    """Leave out the names of others: the first column of a table whose head says `there`."""
+    theirs = False
+    for line in lines:
+        theirs = line.startswith("| there |") or (theirs and line.startswith("|"))
+        yield line.split(" | ", 1)[-1] if theirs else line
 
 
 def block_ids(block: Block) -> str:

@@ -309,6 +309,7 @@ PROFILES: list[tuple[Refusal, int, int, int]] = [
     (errors.InvalidParams(), -32602, -32602, -32602),
     (errors.Internal(), -32603, -32603, -32603),
     (errors.Busy(), -32000, -32603, -32000),
+    (errors.RateLimited(0.5), -32000, -32603, -32010),
     (errors.Forbidden(), -32600, -32600, -32600),
     (errors.UrlElicitationRequired(), -32042, -32600, -32042),
     (errors.HeaderMismatch(), -32020, -32020, -32020),

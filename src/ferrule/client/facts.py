@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -55,13 +56,18 @@ class Facts:
         capabilities = None if peer is None else peer.capabilities
         return capabilities if isinstance(capabilities, ServerCapabilities) else None
 
+    def extension(self, name: str) -> dict[str, Any] | None:
+        """Give the settings with which the server declares an extension, None when it does not."""
+        peer = None if self._conversation is None else self._conversation.peer
+        return None if peer is None else peer.extension(name)
+
     @property
     def negotiated(self) -> frozenset[str]:
         """What either side may use, in the words of the protocol: `tools`, `resources.subscribe`, `sampling`."""
         peer = None if self._conversation is None else self._conversation.peer
         if peer is None:
             return frozenset()
-        ours = peer.revision.trim(self._conversation.opening.capabilities)  # type: ignore[union-attr]
+        ours = self._conversation.opening.declared(peer.revision)  # type: ignore[union-attr]
         return frozenset({*_named(peer.capabilities), *_named(ours)})
 
     @property

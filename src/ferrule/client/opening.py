@@ -20,9 +20,9 @@ from ferrule.errors import (
     UnsupportedVersion,
     VersionMismatch,
 )
-from ferrule.protocol.call import Peer
+from ferrule.protocol.call import Peer, Revision
+from ferrule.protocol.handshake import LATER_EXTENSIONS, Handshake
 from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
-from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.introduction import AlwaysIntroduced, Introduction, OnceIntroduced
 from ferrule.protocol.session import Phase
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
@@ -99,11 +99,18 @@ class Opening(Struct, frozen=True):
 
     def introduction(self, version: str, log_level: str | None) -> Introduction:
         """Make the words every request of the stateless era begins with; changes of roots are not told in them."""
-        capabilities = STATELESS_REVISIONS[version].trim(self.capabilities)
+        capabilities = self.declared(STATELESS_REVISIONS[version])
         if capabilities.roots is not None:
             capabilities = structs.replace(capabilities, roots=RootsCapability())
         implementation = self.implementation if self.send_client_info else None
         return AlwaysIntroduced(version, capabilities, implementation, log_level)
+
+    def declared(self, revision: Revision) -> ClientCapabilities:
+        """Give what is declared under a revision; extensions are agreed on beside the revisions, not by them."""
+        trimmed, extensions = revision.trim(self.capabilities), self.capabilities.extensions
+        if extensions and revision.two_way:
+            extensions = {name: value for name, value in extensions.items() if name not in LATER_EXTENSIONS}
+        return structs.replace(trimmed, extensions=extensions or None)  # type: ignore[no-any-return]
 
     async def discover(self, link: Link, timeout: float) -> Opened:
         """Find out whether the server speaks the stateless era; raises FallBack when it does not."""
@@ -170,7 +177,7 @@ class Opening(Struct, frozen=True):
         revision = HANDSHAKE_REVISIONS[version]
         params = {
             "protocolVersion": version,
-            "capabilities": revision.trim(self.capabilities),
+            "capabilities": self.declared(revision),
             "clientInfo": revision.trim(self.implementation),
         }
         try:

@@ -56,6 +56,11 @@ class Peer(Struct, frozen=True):
         """The protocol revision spoken with this peer."""
         return self.revision.version
 
+    def extension(self, name: str) -> dict[str, Any] | None:
+        """Give the settings with which this peer declares an extension, None when it does not."""
+        settings = (self.capabilities.extensions or {}).get(name)
+        return settings if isinstance(settings, dict) else None
+
 
 class Asker(Protocol):
     """The link a call came in on, as far as the rules need it."""

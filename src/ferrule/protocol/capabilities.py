@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ferrule.errors import CapabilityNotSupported
+from ferrule.errors import CapabilityNotSupported, MissingCapability
+from ferrule.protocol.call import Peer
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import ClientCapabilities
 
@@ -14,6 +15,12 @@ def require_client(capabilities: ClientCapabilities, method: str, params: dict[s
     missing = lacking_for(capabilities, method, params)
     if missing:
         raise CapabilityNotSupported(dotted(missing))
+
+
+def require_extension(peer: Peer, name: str) -> None:
+    """Refuse a request of a client that does not declare an extension."""
+    if peer.extension(name) is None:
+        raise MissingCapability({"extensions": {name: {}}}, f"This request needs the client extension {name}")
 
 
 def lacking_for(capabilities: ClientCapabilities, method: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -64,6 +64,9 @@ from ferrule.schema.roots import ListRootsResult
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult
 
+LATER_EXTENSIONS = frozenset({"io.modelcontextprotocol/tasks"})
+"""Extensions of the stateless era only; this one has tasks of its own."""
+
 ALWAYS_ALLOWED = frozenset({"initialize", "ping"})
 
 SEED_CODES: dict[str, int] = {

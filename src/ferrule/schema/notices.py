@@ -20,6 +20,14 @@ ROOTS_CHANGED = "notifications/roots/list_changed"
 ELICITATION_COMPLETE = "notifications/elicitation/complete"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
+NOTICES = frozenset(
+    {
+        *(CANCELLED, INITIALIZED, PROGRESS, LOG_MESSAGE, TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED),
+        *(RESOURCE_UPDATED, ROOTS_CHANGED, ELICITATION_COMPLETE, ACKNOWLEDGED),
+    }
+)
+"""Every notification of the protocol itself."""
+
 OLD_NAMES = {
     "resources/updated": RESOURCE_UPDATED,
     "resources/listChanged": RESOURCES_CHANGED,

@@ -118,7 +118,7 @@ class Builtins:
         server.links.greet(link, self._kinds.setdefault(kinds, kinds))
         return InitializeResult(
             protocol_version=revision.version,
-            capabilities=revision.trim(self._kept(link.session.origin.lasting)),
+            capabilities=self._extended(revision.trim(self._kept(link.session.origin.lasting))),
             server_info=revision.trim(server.implementation),
             instructions=server.instructions,
         )
@@ -134,6 +134,11 @@ class Builtins:
             prompts=None if offered.prompts is None else ListCapability(),
             resources=None if offered.resources is None else ResourcesCapability(),
         )
+
+    def _extended(self, trimmed: ServerCapabilities) -> ServerCapabilities:
+        """Add the extensions this era has: they are agreed on beside the revisions, not by them."""
+        declared = self._server.extensions.declared(handshake=True)
+        return trimmed if declared is None else structs.replace(trimmed, extensions=declared)
 
     def _introduced(self, call: Call) -> tuple[InitializeParams, dict[str, Any]]:
         """Give what a client said of itself; clients that say the same, as thousands do, share one copy of it."""

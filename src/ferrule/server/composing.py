@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import SetupError
 from ferrule.runtime.dispatch import Dispatcher
+from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.server.builtins import Builtins
 from ferrule.server.changes import Changes
+from ferrule.server.extensions import Extensions
 from ferrule.server.layers import AnyLayer, Layers, checked
 from ferrule.server.links import Links
 from ferrule.server.middleware.hooks import Middleware
@@ -31,6 +33,8 @@ class Composing:
     links: Links
     tools: Tools
     visibility: Visibility
+    extensions: Extensions
+    _capabilities: ServerCapabilities | None
     _own_handlers: dict[str, Any]
 
     def __init__(self) -> None:
@@ -62,13 +66,13 @@ class Composing:
             handlers = {**builtins.handlers(looked_into=bool(around("tools/call"))), **self._own_handlers}
             # A tool's own errors never get here: they become results, and are mended where that happens.
             mended = {n: h if n == "tools/call" else self.layers.mending(h) for n, h in handlers.items()}
-            notes, others = self.layers.listening(builtins.notes())
+            notes, others = self.layers.listening({**builtins.notes(), **self.extensions.notes})
             self._dispatcher = Dispatcher(mended, builtins.instant(), notes, around, other_notes=others)
         return self._dispatcher
 
     def recompose(self) -> None:
-        """Put the handlers together anew, also for those who are connected."""
-        self._dispatcher = None
+        """Put together anew what is declared and who answers what, also for those who are connected."""
+        self._capabilities = self._dispatcher = None
         for link in self.links:
             link.dispatcher = self.dispatcher
 

@@ -76,6 +76,10 @@ class Context(Generic[State]):
         """The client as far as the protocol lets us know it: revision, capabilities, name."""
         return self._call.peer
 
+    def extension(self, name: str) -> dict[str, Any] | None:
+        """Give the settings with which the client declares an extension, None when it does not."""
+        return self._call.peer.extension(name)
+
     @property
     def client(self) -> Implementation | None:
         """The client's own name and version; for display and logs only."""
@@ -159,6 +163,15 @@ class Context(Generic[State]):
         release = getattr(self._call.channel, "release", None)
         if release is not None:
             release()
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send the client a notification of an extension, as part of this call."""
+        call = self._call
+        if call.cancelled:
+            await self._breathe()
+            return
+        call.channel.send(Notification(method, dict(params)) if params else Notification(method))
+        await call.channel.wait_writable()
 
     async def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at level debug."""

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
@@ -26,14 +26,14 @@ from ferrule.runtime.link import Link
 from ferrule.schema.keys import check_extensions, check_keys
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
-from ferrule.schema.model import EmptyResult, Implementation, MetaOnly, Params, Result
+from ferrule.schema.model import Implementation, MetaOnly, Params, Result
 from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.tools import Tool
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
 from ferrule.server.composing import Composing
-from ferrule.server.context import Context
+from ferrule.server.extensions import Extension, Extensions, answerer
 from ferrule.server.layers import AnyLayer
 from ferrule.server.lifespans import Lifespan
 from ferrule.server.links import Links
@@ -41,11 +41,12 @@ from ferrule.server.local import LocalCalls
 from ferrule.server.offering import Recipe
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
+from ferrule.server.routes import CustomRoutes
 from ferrule.server.serving import Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
 from ferrule.server.telling import Telling
-from ferrule.server.threads import Bulkhead, Threads
+from ferrule.server.threads import Threads
 from ferrule.server.tools import ToolOptions, Tools
 from ferrule.server.visibility import Visibility
 from ferrule.wire.channel import Origin, Receiver
@@ -56,7 +57,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
-class Server(LocalCalls, Telling, Composing, Serving):
+class Server(LocalCalls, Telling, Composing, CustomRoutes, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -78,14 +79,7 @@ class Server(LocalCalls, Telling, Composing, Serving):
         self.name = name
         self.version = version
         self.instructions = instructions
-        self.implementation = Implementation(
-            name=name,
-            version=version,
-            title=settings.title,
-            description=settings.description,
-            website_url=settings.website_url,
-            icons=settings.icons,
-        )
+        self.implementation = _implementation(name, version, settings)
         self.threads = Threads()
         self._capabilities: ServerCapabilities | None = None
         Composing.__init__(self)
@@ -97,9 +91,11 @@ class Server(LocalCalls, Telling, Composing, Serving):
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
         self.subscriptions = Subscriptions()
+        self.extensions = Extensions(self, settings.extensions or {})
         self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
         Serving.__init__(self, lifespan)
-        self._methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
+        CustomRoutes.__init__(self)
+        self.methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
         self._own_handlers: dict[str, Handler] = {}
         self._roots_handlers: list[Callable[[], Any]] = []
         self.handshake = Handshake(
@@ -122,6 +118,20 @@ class Server(LocalCalls, Telling, Composing, Serving):
     def _sealing(self) -> Sealing:
         keys = self.settings.request_state_keys or (os.urandom(32),)
         return Sealing(Seal(Keyring(keys)), time.time, lambda: os.urandom(12), self.settings.request_state_lifetime)
+
+    @classmethod
+    def from_openapi(cls, spec: Any, client: Any, **options: Any) -> Self:
+        """Offer a web API by its OpenAPI description; the client (an `httpx.AsyncClient`, say) makes the requests."""
+        from ferrule.server.openapi.building import from_openapi
+
+        return from_openapi(cls, spec, client, options)
+
+    @classmethod
+    def from_fastapi(cls, application: Any, **options: Any) -> Self:
+        """Offer a FastAPI application; it is called in this process, without a network."""
+        from ferrule.server.openapi.building import from_fastapi
+
+        return from_fastapi(cls, application, options)
 
     # -- offering
 
@@ -169,14 +179,20 @@ class Server(LocalCalls, Telling, Composing, Serving):
         return _decorator(add)
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
-        """Answer an extension's method; the handler gets its params and, if it asks for one, a Context."""
+        """Answer a method of your own; the handler gets its params and, if it takes two arguments, a Context."""
+        row = Method(name, params, result, read_only=False)
+        return _decorator(lambda fn: self.add_method(row, answerer(self, fn)))
 
-        def add(fn: Callable[..., Any]) -> None:
-            self._methods[name] = Method(name, params, result, read_only=False)
-            self._own_handlers[name] = _extension(self, fn)
-            self.recompose()
+    def add_method(self, row: Method, handler: Handler) -> None:
+        """Answer one more method."""
+        self.methods[row.name] = row
+        self._own_handlers[row.name] = handler
+        self.recompose()
 
-        return _decorator(add)
+    def extend(self, extension: Extension) -> Extension:
+        """Speak an extension of the protocol: declare it, and answer its methods."""
+        self.extensions.join(extension)
+        return extension
 
     def add_tool(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Any) -> Tool:
         """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
@@ -222,6 +238,10 @@ class Server(LocalCalls, Telling, Composing, Serving):
         """What this server declares: what it was told to, else what it offers now."""
         if self._capabilities is None:
             self._capabilities = self.settings.capabilities or self._derived()
+            extensions = self.extensions.declared(handshake=False)
+            if extensions:
+                told = self._capabilities.extensions or {}
+                self._capabilities = structs.replace(self._capabilities, extensions={**told, **extensions})
         return self._capabilities
 
     def _derived(self) -> ServerCapabilities:
@@ -234,7 +254,6 @@ class Server(LocalCalls, Telling, Composing, Serving):
             resources=ResourcesCapability(subscribe=True, list_changed=True) if self.resources.offered else None,
             completions={} if self.completions.offered else None,
             logging={} if self._may_log() else None,
-            extensions=dict(self.settings.extensions) if self.settings.extensions else None,
         )
 
     def _may_log(self) -> bool:
@@ -268,7 +287,7 @@ class Server(LocalCalls, Telling, Composing, Serving):
         return self.tools.mirrored(tool)
 
     def _linked(self, kind: type[L], origin: Origin, options: LinkOptions) -> L:
-        link = kind(self.eras, self._methods, self.dispatcher, origin, options=options, on_closed=self._forget)
+        link = kind(self.eras, self.methods, self.dispatcher, origin, options=options, on_closed=self._forget)
         link.session.offers = self._offered
         self.links.remember(link)
         return link
@@ -296,6 +315,18 @@ class Server(LocalCalls, Telling, Composing, Serving):
     def wants_log(self, call: Call, rank: int) -> bool:
         """Tell whether the caller wants a log message of this rank."""
         return self.capabilities.logging is not None and self.links.wants_log(call, rank)
+
+
+def _implementation(name: str, version: str, settings: ServerSettings) -> Implementation:
+    """Say who we are."""
+    return Implementation(
+        name=name,
+        version=version,
+        title=settings.title,
+        description=settings.description,
+        website_url=settings.website_url,
+        icons=settings.icons,
+    )
 
 
 def _link_options(settings: ServerSettings) -> tuple[LinkOptions, LinkOptions]:
@@ -326,15 +357,3 @@ def _options(kind: type[Any], options: Mapping[str, Any], what: str) -> Any:
     except TypeError as reason:
         known = ", ".join(kind.__struct_fields__)
         raise SetupError(f"{what}: {reason}; the options are {known}") from None
-
-
-def _extension(server: Server, fn: Callable[..., Any]) -> Handler:
-    takes_context = len(inspect.signature(fn).parameters) > 1
-    bulkhead = Bulkhead(server.threads)
-
-    async def handle(call: Call) -> Any:
-        given = (call.params, Context(call, server)) if takes_context else (call.params,)
-        value = await (fn(*given) if inspect.iscoroutinefunction(fn) else bulkhead.run(lambda: fn(*given)))
-        return EmptyResult() if value is None else value
-
-    return handle

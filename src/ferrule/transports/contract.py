@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ferrule.protocol.era import Eras
 from ferrule.wire.channel import Channel, Origin, Receiver
+
+if TYPE_CHECKING:
+    from ferrule.transports.http.custom import CustomRoute
 
 
 class Transport(Protocol):
@@ -56,6 +59,10 @@ class Acceptor(Protocol):
 
     def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
         """Tell which arguments of a tool its HTTP headers mirror: by the header's name, the path to the argument."""
+
+    @property
+    def custom_routes(self) -> Sequence[CustomRoute]:
+        """What is offered over HTTP beside MCP."""
 
     async def drain(self, grace: float) -> None:
         """Refuse new calls and wait until running ones are answered, at most `grace` seconds."""

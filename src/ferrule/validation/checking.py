@@ -118,8 +118,36 @@ class Checker:
         return found
 
 
+class LateSchema(dict[str, Any]):
+    """A schema that is judged and compiled when it is first needed: for whoever offers thousands, few of them used."""
+
+
+class LateChecker(Checker):
+    """Compiles its schema when the first value comes; raises what is wrong with the schema then."""
+
+    def __init__(self, schema: LateSchema, place: str) -> None:
+        self._late = (schema, place)
+        self._made: Checker | None = None
+
+    def accepts(self, value: Any) -> bool:
+        """Tell whether a value is valid."""
+        return self._now().accepts(value)
+
+    def listed(self, value: Any, size: int) -> list[Violation] | None:
+        """List everything wrong with a value, or nothing at all when that would cost too much."""
+        return self._now().listed(value, size)
+
+    def _now(self) -> Checker:
+        if self._made is None:
+            schema, place = self._late
+            _, self._made = given_schema(dict(schema), place)
+        return self._made
+
+
 def given_schema(schema: Mapping[str, Any], place: str) -> tuple[dict[str, Any], Checker]:
     """Copy and compile a schema from outside; `SetupError` when it is invalid, unbounded or refers outside itself."""
+    if isinstance(schema, LateSchema):
+        return schema, LateChecker(schema, place)
     import jsonschema_rs
 
     if not isinstance(schema, Mapping):

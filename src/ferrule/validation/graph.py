@@ -87,13 +87,17 @@ class SchemaGraph:
         visits: dict[int, int] = {}
         for key in order:
             visits[key] = 1 + sum(visits[id(node)] for node in same[key])
-        while True:
+        previous: dict[int, int] = {}
+        while visits != previous:
             yield visits[id(self._root)]
             previous, visits = visits, {}
             for key in order:
                 below = sum(previous[id(part)] for part in self._parts[key])
                 below += max((previous[id(part)] for part in self._exclusive_parts[key]), default=0)
                 visits[key] = below + sum(visits[id(node)] for node in same[key])
+        # What is the same on two levels is the same on all that follow: so it is with most schemas, and soon.
+        while True:
+            yield visits[id(self._root)]
 
     def _without_returns(self) -> Edges:
         """The same-value edges but for those back into a subschema at work, whose verdict the validator remembers."""

@@ -222,13 +222,18 @@ def _request(scope: Event, doors: Doors) -> HttpRequest:
 
 def _path(scope: Event, doors: Doors) -> str:
     """Give the path below the place we are mounted at."""
-    path, root, own = scope["path"], scope.get("root_path", "").rstrip("/"), doors.settings.path
+    path: str = scope["path"]
+    root, own = scope.get("root_path", "").rstrip("/"), doors.settings.path
     if root and (path == root or path.startswith(root + "/")):
         path = path[len(root) :]
     if path in ("", "/"):
         # Mounted at our own path, the mount itself is what was meant: `api.mount("/mcp", app.asgi())`.
         return own if root.endswith(own) else "/"
-    return path if path in doors.routes else quote(path, PATH_CHARACTERS)
+    if path in doors.routes:
+        return path
+    raw: bytes | None = scope.get("raw_path")
+    # Only there can an encoded slash be told from a slash.
+    return quote(path, PATH_CHARACTERS) if root or not raw else raw.decode("latin-1").partition("?")[0]
 
 
 def _settings(options: dict[str, Any]) -> DoorSettings:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from ferrule.errors import SetupError
 from ferrule.stores.memory import LogBounds, MemoryEventLog
 from ferrule.stores.store import EventLog
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
 from ferrule.transports.http.answers import EMPTY_HEAD, RETRY_AFTER, TEXT_HEAD, refuse
+from ferrule.transports.http.custom import CustomDoor
 from ferrule.transports.http.familiar import UNREADABLE, SessionPosts, ToolCalls, remember, unmistakable
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.handshake import HandshakeDoor
@@ -48,6 +50,7 @@ class Doors:
         self._entered = False
         self.handshake: HandshakeDoor
         self.stateless: StatelessDoor
+        self._custom: CustomDoor
         self._pair: PairDoor | None = None
         self._has_sessions = not settings.stateless and bool(acceptor.eras.handshake.versions)
         self._methods = "GET, POST, DELETE, OPTIONS" if self._has_sessions else "POST, OPTIONS"
@@ -62,6 +65,7 @@ class Doors:
     async def start(self) -> None:
         """Get ready for requests."""
         loop = asyncio.get_running_loop()
+        self._custom = CustomDoor(self._acceptor.custom_routes, self.guard)
         await self._acceptor.enter()
         self._entered = True
         self._streaming.now = loop.time()
@@ -69,6 +73,7 @@ class Doors:
         self.handshake = HandshakeDoor(self._acceptor, self.sessions, self._streaming, self.guard)
         self.stateless = StatelessDoor(self._acceptor, self.settings, self._pulse)
         self._open_pair()
+        self._check_custom()
         self._pulse.start(loop)
 
     def _open_pair(self) -> None:
@@ -80,13 +85,18 @@ class Doors:
             if settings.poll_routes:
                 self.routes |= Polling(pair).routes()
 
+    def _check_custom(self) -> None:
+        taken = [route.path for route in self._acceptor.custom_routes if route.path in self.routes]
+        if taken:
+            raise SetupError(f"custom_route: the path {taken[0]} is served by the server itself; choose another")
+
     async def drain(self, grace: float) -> None:
         """Take no new clients, and wait until running calls are answered, at most `grace` seconds."""
         self.draining = True
         if self._pair is not None:
             self._pair.draining = True
         self.handshake.drain()
-        await self._acceptor.drain(grace)
+        await asyncio.gather(self._acceptor.drain(grace), self._custom.close(grace))
 
     async def close(self) -> None:
         """Release everything."""
@@ -97,6 +107,7 @@ class Doors:
                 await self._pair.close()
             self.sessions.end_all()
             self.stateless.close()
+            await self._custom.close()
             await self.handshake.close()
             await self._acceptor.leave()
 
@@ -120,11 +131,11 @@ class Doors:
     def judge(self, request: HttpRequest, responder: Responder) -> None:
         """Answer a request about whose head nothing is known."""
         route = self.routes.get(request.path)
-        if route is None:
+        if route is not None:
+            route(request, responder)
+        elif not self._custom.handle(request, responder):
             place = request.root + self.settings.path
             responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {place}\n".encode())
-        else:
-            route(request, responder)
 
     def _mcp(self, request: HttpRequest, responder: Responder) -> None:
         verdict = self.guard.judge(request)

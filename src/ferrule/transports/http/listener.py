@@ -67,23 +67,25 @@ class Http:
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, answer what has begun to come within `grace` seconds, then end."""
-        if self._engine is None or self._doors is None or not self._engine.address[1]:
+        # Held here: whoever closes us at the same time may be done first, and we forget them then.
+        engine, doors, websocket = self._engine, self._doors, self._websocket
+        if engine is None or doors is None or not engine.address[1]:
             self._closed.set()
             return
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
-        self._doors.draining = True
-        if self._websocket is not None:
-            self._websocket.draining = True
+        doors.draining = True
+        if websocket is not None:
+            websocket.draining = True
         if self._door_settings.drain_delay:
             await asyncio.sleep(self._door_settings.drain_delay)
-        self._engine.stop()
-        await self._doors.drain(grace)
-        if self._websocket is not None:
-            await self._websocket.close(max(LAST_GRACE, until - loop.time()))
+        engine.stop()
+        await doors.drain(grace)
+        if websocket is not None:
+            await websocket.close(max(LAST_GRACE, until - loop.time()))
         # Streams for what belongs to no call would stay open for ever: the doors end them.
-        await self._doors.close()
-        await self._engine.drain(max(LAST_GRACE, until - loop.time()))
+        await doors.close()
+        await engine.drain(max(LAST_GRACE, until - loop.time()))
         self._closed.set()
 
     @property

@@ -1,0 +1,1 @@
+"""Tools and resources from the OpenAPI description of a web API."""

@@ -1,0 +1,101 @@
+"""What a web API answered, as the result of a tool or the contents of a resource."""
+
+from __future__ import annotations
+
+import base64
+import http
+from typing import Any, Protocol
+
+import msgspec
+
+from ferrule.errors import ToolError
+from ferrule.schema.content import AudioContent, EmbeddedResource, ImageContent, ResourceContents, TextContent
+from ferrule.schema.tools import CallToolResult
+from ferrule.server.openapi.operations import Operation
+
+SHOWN = 2000
+"""How many characters of a refusal are shown to the model."""
+
+
+class Response(Protocol):
+    """An HTTP answer, as `httpx` and its likes give it."""
+
+    @property
+    def status_code(self) -> int:
+        """The status."""
+
+    @property
+    def headers(self) -> Any:
+        """The headers, by any spelling of their names."""
+
+    @property
+    def content(self) -> bytes:
+        """The whole body."""
+
+
+def result_of(operation: Operation, response: Response) -> CallToolResult:
+    """Make the result of a tool; raises ToolError when the API refused."""
+    refuse_failure(operation, response)
+    content, kind = response.content, media_type(response)
+    if not content:
+        return CallToolResult(content=[])
+    if _is_json(kind):
+        return _structured(operation, content)
+    if kind.startswith("image/"):
+        return CallToolResult(content=[ImageContent(data=base64.b64encode(content).decode(), mime_type=kind)])
+    if kind.startswith("audio/"):
+        return CallToolResult(content=[AudioContent(data=base64.b64encode(content).decode(), mime_type=kind)])
+    text = as_text(content, kind)
+    if text is not None:
+        return CallToolResult(content=[TextContent(text)])
+    blob = base64.b64encode(content).decode()
+    contents = ResourceContents(uri=f"data:{kind or 'application/octet-stream'}", blob=blob, mime_type=kind or None)
+    return CallToolResult(content=[EmbeddedResource(resource=contents)])
+
+
+def refuse_failure(operation: Operation, response: Response) -> None:
+    """Tell the model of an answer that is none."""
+    status = response.status_code
+    if status < 400:
+        return
+    try:
+        phrase = http.HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    said = as_text(response.content[: 4 * SHOWN], "text/plain") or ""
+    excerpt = said[:SHOWN] + ("…" if len(said) > SHOWN else "")
+    raise ToolError(f"{operation.place} answered {status} {phrase}".rstrip() + (f": {excerpt}" if excerpt else ""))
+
+
+def media_type(response: Response) -> str:
+    """Give the media type of an answer, without its parameters."""
+    return str(response.headers.get("content-type") or "").partition(";")[0].strip().lower()
+
+
+def as_text(content: bytes, kind: str) -> str | None:
+    """Give a body as text, None when it is none."""
+    readable = not kind or kind.startswith("text/") or kind in ("application/xml", "application/yaml")
+    if not readable and not _is_json(kind) and not kind.endswith("+xml"):
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1") if kind.startswith("text/") else None
+
+
+def _is_json(kind: str) -> bool:
+    return kind == "application/json" or kind.endswith("+json")
+
+
+def _structured(operation: Operation, content: bytes) -> CallToolResult:
+    try:
+        value = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError) as reason:
+        raise ToolError(f"{operation.place} answered with something that is not JSON: {reason}") from None
+    text = value if isinstance(value, str) else content.decode(errors="replace")
+    structured: Any = None
+    if operation.output_schema is not None:
+        structured = {"result": value} if operation.wraps else value
+    elif isinstance(value, dict):
+        structured = value
+    return CallToolResult(content=[TextContent(text)], structured_content=structured)

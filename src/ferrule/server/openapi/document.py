@@ -1,0 +1,101 @@
+"""An OpenAPI document: read from wherever it is, its references followed, its operations told one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from ferrule.errors import SetupError
+
+METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+MAX_HOPS = 64
+"""How many references may stand one behind the other."""
+
+
+class Document:
+    """An OpenAPI 3 document whose references stay inside it."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        version = root.get("openapi")
+        if not isinstance(version, str) or not version.startswith("3."):
+            told = f"swagger {root['swagger']}" if "swagger" in root else f"openapi {version!r}"
+            raise SetupError(f"the OpenAPI document says {told}: only 3.x is read; convert it first")
+        self.root = root
+        self.is_3_0 = version.startswith("3.0")
+        """Whether its schemas are the dialect of their own that 3.0 had."""
+        information = root.get("info") or {}
+        self.title = str(information.get("title") or "api")
+        self.version = str(information.get("version") or "0.0.0")
+        self.description: str | None = information.get("description") or None
+
+    @classmethod
+    def read(cls, spec: Mapping[str, Any] | str | bytes | Path) -> Document:
+        """Read a document: an object, a text of JSON or YAML, or the path of a file with one."""
+        if isinstance(spec, Mapping):
+            return cls(spec)
+        named = spec if isinstance(spec, Path) else None
+        if isinstance(spec, str) and "\n" not in spec and not spec.lstrip().startswith(("{", "[")):
+            named = Path(spec)
+        try:
+            text: str | bytes = spec if named is None else named.read_bytes()  # type: ignore[assignment]
+        except OSError as reason:
+            raise SetupError(f"the OpenAPI document {named} cannot be read: {reason.strerror}") from None
+        found = _parsed(text)
+        if not isinstance(found, Mapping):
+            raise SetupError(f"an OpenAPI document is an object, not {type(found).__name__}")
+        return cls(found)
+
+    def follow(self, part: Any, place: str) -> dict[str, Any]:
+        """Give what a part says itself, or what it refers to says."""
+        for _ in range(MAX_HOPS):
+            if not isinstance(part, Mapping):
+                raise SetupError(f"{place} is not an object in the OpenAPI document")
+            if "$ref" not in part:
+                return dict(part)
+            part = self.at(part["$ref"])
+        raise SetupError(f"{place}: the references in the OpenAPI document go round in a circle")
+
+    def at(self, reference: Any) -> Any:
+        """Give what stands at a reference such as `#/components/schemas/Pet`."""
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            raise SetupError(f"the reference {reference!r} leaves the OpenAPI document: bundle it into one file first")
+        found: Any = self.root
+        for step in reference[2:].split("/"):
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, Mapping) and name in found:
+                found = found[name]
+            elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+                found = found[int(name)]
+            else:
+                raise SetupError(f"the reference {reference} leads nowhere in the OpenAPI document")
+        return found
+
+    def operations(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Give each operation: its method, its path, and what is said about it with what its path says for all."""
+        for path, item in (self.root.get("paths") or {}).items():
+            whole = self.follow(item, path)
+            for method in METHODS:
+                if method in whole:
+                    said = self.follow(whole[method], f"{method.upper()} {path}")
+                    said["parameters"] = [*(whole.get("parameters") or ()), *(said.get("parameters") or ())]
+                    yield method.upper(), path, said
+
+
+def _parsed(text: str | bytes) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as reason:
+        try:
+            import yaml
+        except ImportError:
+            raise SetupError(
+                f"the OpenAPI document is not JSON ({reason}); if it is YAML, install PyYAML to have it read"
+            ) from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as reason:
+        raise SetupError(f"the OpenAPI document is neither JSON nor YAML: {reason}") from None

@@ -1,0 +1,162 @@
+"""Offer the operations of a web API as tools and resources."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+
+from ferrule.errors import SetupError, ToolError
+from ferrule.schema.tools import CallToolResult, ToolAnnotations
+from ferrule.server.context import Context
+from ferrule.server.openapi.answers import Response, as_text, media_type, refuse_failure, result_of
+from ferrule.server.openapi.document import Document
+from ferrule.server.openapi.naming import Names
+from ferrule.server.openapi.operations import Operation, read_operation
+from ferrule.server.openapi.requests import compose
+from ferrule.server.openapi.rules import OpenApiRule, kind_of
+from ferrule.server.openapi.schemas import Schemas
+from ferrule.validation.checking import LateSchema
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+logger = logging.getLogger("ferrule.openapi")
+
+SAFE, REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"}), frozenset({"PUT", "DELETE"})
+
+Adjust = Callable[[Operation, dict[str, Any]], dict[str, Any] | None]
+
+
+class WebClient(Protocol):
+    """What makes the requests: an `httpx.AsyncClient`, or anything that has its `request`."""
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None
+    ) -> Response:
+        """Send a request and give the whole answer."""
+
+
+class ImportOptions(Struct, frozen=True, kw_only=True):
+    """How a web API is offered."""
+
+    rules: Sequence[OpenApiRule] = ()
+    names: Mapping[str, str] = {}
+    """Names by the operation's id or by its place (`GET /pets`)."""
+    adjust: Adjust | None = None
+    """Changes the options of each tool; gives None to leave it out."""
+    forward_headers: Collection[str] = ()
+    """Headers of the MCP request that go on to the API; none by default."""
+    output_schemas: bool = True
+    """Whether tools promise what the API's description promises; an answer that breaks it is a failure then."""
+    scheme: str = "api"
+    """The scheme of the resources' URIs."""
+
+
+def offer(server: Server, document: Document, client: WebClient, options: ImportOptions) -> None:
+    """Add everything a web API offers to a server."""
+    if not callable(getattr(client, "request", None)):
+        raise SetupError("from_openapi needs a client that makes the requests: httpx.AsyncClient(base_url=…), for one")
+    schemas, names = Schemas(document), Names(options.names)
+    for method, path, said in document.operations():
+        operation = read_operation(document, schemas, method, path, said)
+        kind = kind_of(operation, options.rules)
+        if kind == "none":
+            continue
+        caller = Caller(operation, client, frozenset(name.lower() for name in options.forward_headers))
+        name = names.name(operation)
+        if kind == "resource":
+            _offer_resource(server, name, caller, options.scheme)
+        else:
+            _offer_tool(server, name, caller, options)
+
+
+class Caller:
+    """Calls one operation."""
+
+    def __init__(self, operation: Operation, client: WebClient, forwarded: frozenset[str]) -> None:
+        self.operation = operation
+        self._client = client
+        self._forwarded = forwarded
+
+    async def call(self, arguments: Mapping[str, Any], context: Context) -> Response:
+        """Make the request; raises ToolError when there is no answer."""
+        operation = self.operation
+        outgoing = compose(operation, arguments)
+        headers = {name: value for name, value in context.headers.items() if name.lower() in self._forwarded}
+        try:
+            return await self._client.request(
+                outgoing.method, outgoing.url, headers={**headers, **outgoing.headers}, content=outgoing.content
+            )
+        except Exception as error:
+            logger.warning("%s failed", operation.place, exc_info=error)
+            # Its class says whether to try again; its text may hold an address or a key.
+            raise ToolError(f"{operation.place} was not answered: {type(error).__name__}") from error
+
+
+def _offer_tool(server: Server, name: str, caller: Caller, options: ImportOptions) -> None:
+    operation = caller.operation
+
+    async def run(ferrule_context: Context, **arguments: Any) -> CallToolResult:
+        return result_of(operation, await caller.call(arguments, ferrule_context))
+
+    said: dict[str, Any] = {
+        "name": name,
+        "description": operation.summary,
+        "schema": LateSchema(operation.input_schema),
+        "annotations": _annotations(operation.method),
+        "deprecated": operation.deprecated,
+    }
+    if options.output_schemas and operation.output_schema is not None:
+        said["output_schema"] = LateSchema(operation.output_schema)
+    if options.adjust is not None:
+        adjusted = options.adjust(operation, said)
+        if adjusted is None:
+            return
+        said = adjusted
+    server.add_tool(run, **said)
+
+
+def _annotations(method: str) -> ToolAnnotations:
+    if method in SAFE:
+        return ToolAnnotations(read_only_hint=True)
+    return ToolAnnotations(
+        read_only_hint=False, destructive_hint=method != "POST", idempotent_hint=method in REPEATABLE
+    )
+
+
+def _offer_resource(server: Server, name: str, caller: Caller, scheme: str) -> None:
+    operation = caller.operation
+    arguments = {parameter.argument: parameter for parameter in operation.parameters}
+    inside = [argument for argument, parameter in arguments.items() if parameter.place == "path"]
+    behind = [argument for argument, parameter in arguments.items() if parameter.place == "query"]
+    uri = f"{scheme}://{name}" + "".join(f"/{{{argument}}}" for argument in inside)
+    if behind:
+        uri += "{?" + ",".join(behind) + "}"
+
+    async def read(ferrule_context: Context, **values: Any) -> str | bytes:
+        given = {argument: value for argument, value in values.items() if value is not None}
+        response = await caller.call(given, ferrule_context)
+        refuse_failure(operation, response)
+        text = as_text(response.content, media_type(response))
+        return response.content if text is None else text
+
+    context = inspect.Parameter("ferrule_context", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
+    read.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what callers may fill is known only now
+        [context, *(_variable(argument, optional=argument in behind) for argument in (*inside, *behind))]
+    )
+    server.add_resource(uri, read, name=name, description=operation.summary, mime_type=_read_type(operation))
+
+
+def _variable(argument: str, *, optional: bool) -> inspect.Parameter:
+    if not argument.isidentifier():
+        raise SetupError(f"the parameter {argument!r} cannot be a variable of a resource: offer it as a tool")
+    default = None if optional else inspect.Parameter.empty
+    return inspect.Parameter(argument, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Any)
+
+
+def _read_type(operation: Operation) -> str | None:
+    return "application/json" if operation.output_schema is not None else None

@@ -1,0 +1,231 @@
+"""One operation of a web API: what it is called, what it takes and where that goes, what it gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ferrule.errors import SetupError
+from ferrule.server.openapi.document import Document
+from ferrule.server.openapi.schemas import Schemas
+
+PLACES = ("path", "query", "header", "cookie")
+USUAL_STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+UNSETTABLE = frozenset({"accept", "content-type", "authorization"})
+"""Headers OpenAPI keeps for itself: parameters of these names are to be ignored."""
+BODY = "body"
+
+
+class Parameter(Struct, frozen=True):
+    """An argument that goes into the path, the query, a header or a cookie."""
+
+    argument: str
+    name: str
+    place: str
+    style: str
+    explode: bool
+    as_json: bool = False
+
+
+class Body(Struct, frozen=True):
+    """What goes into the body, and how it is written."""
+
+    media_type: str
+    fields: Mapping[str, str] | None
+    """Its members by argument; None when the body is one argument."""
+    binary: frozenset[str] = frozenset()
+    """The arguments that are base64 here and bytes there."""
+
+
+class Operation(Struct, frozen=True):
+    """One operation of a web API."""
+
+    method: str
+    path: str
+    identity: str
+    summary: str
+    tags: frozenset[str]
+    parameters: tuple[Parameter, ...]
+    body: Body | None
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    wraps: bool
+    """Whether the output schema wraps an answer that is not an object."""
+    deprecated: bool = False
+
+    @property
+    def place(self) -> str:
+        """The operation as people write it: `GET /pets`."""
+        return f"{self.method} {self.path}"
+
+
+def read_operation(document: Document, schemas: Schemas, method: str, path: str, said: Mapping[str, Any]) -> Operation:
+    """Read all there is to know of one operation."""
+    taken = _Arguments(document, schemas, f"{method} {path}")
+    taken.read_parameters(said.get("parameters") or ())
+    body = taken.read_body(said.get("requestBody"))
+    output, wraps = _output(document, schemas, said.get("responses") or {})
+    texts = [str(said[word]).strip() for word in ("summary", "description") if said.get(word)]
+    return Operation(
+        method=method,
+        path=path,
+        identity=str(said.get("operationId") or ""),
+        summary="\n\n".join(dict.fromkeys(texts)) or f"{method} {path}",
+        tags=frozenset(map(str, said.get("tags") or ())),
+        parameters=tuple(taken.parameters),
+        body=body,
+        input_schema=taken.schema(),
+        output_schema=output,
+        wraps=wraps,
+        deprecated=bool(said.get("deprecated")),
+    )
+
+
+class _Arguments:
+    """Gathers the arguments of one operation under names that do not clash."""
+
+    def __init__(self, document: Document, schemas: Schemas, place: str) -> None:
+        self._document = document
+        self._schemas = schemas
+        self._place = place
+        self._needed: set[str] = set()
+        self._properties: dict[str, Any] = {}
+        self._required: list[str] = []
+        self.parameters: list[Parameter] = []
+
+    def schema(self) -> dict[str, Any]:
+        """Give the schema of all arguments."""
+        schema: dict[str, Any] = {"type": "object", "properties": self._properties, "additionalProperties": False}
+        if self._required:
+            schema["required"] = self._required
+        definitions = self._schemas.definitions(self._needed, "request")
+        return {**schema, "$defs": definitions} if definitions else schema
+
+    def read_parameters(self, given: Any) -> None:
+        """Take the parameters; one of the operation replaces one of its path."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for item in given:
+            said = self._document.follow(item, f"a parameter of {self._place}")
+            place, name = str(said.get("in")), str(said.get("name"))
+            if place not in PLACES:
+                raise SetupError(
+                    f"{self._place}: the parameter {name!r} is in {place!r}, which OpenAPI 3 does not have"
+                )
+            if place != "header" or name.lower() not in UNSETTABLE:
+                found[place, name] = said
+        names = [name for _, name in found]
+        for (place, name), said in found.items():
+            self._add_parameter(name if names.count(name) == 1 else f"{name}__{place}", place, name, said)
+        self._check_path({name for place, name in found if place == "path"})
+
+    def _add_parameter(self, argument: str, place: str, name: str, said: Mapping[str, Any]) -> None:
+        contents: dict[str, Any] = said.get("content") or {}
+        schema = next(iter(contents.values()))["schema"] if contents else said.get("schema")
+        written = self._schemas.part(schema or {}, "request", self._needed)
+        if said.get("description"):
+            written = {**written, "description": said["description"]}
+        self._properties[argument] = written
+        if said.get("required") or place == "path":
+            self._required.append(argument)
+        style = str(said.get("style") or USUAL_STYLES[place])
+        explode = bool(said.get("explode", style == "form"))
+        self.parameters.append(Parameter(argument, name, place, style, explode, as_json=bool(contents)))
+
+    def _check_path(self, given: set[str]) -> None:
+        wanted = set(re.findall(r"\{([^{}]+)\}", self._place))
+        if wanted - given:
+            raise SetupError(f"{self._place}: the path names {sorted(wanted - given)[0]!r}, which is no parameter")
+
+    def read_body(self, given: Any) -> Body | None:
+        """Take the body: the members of an object become arguments of their own, anything else is one."""
+        if not given:
+            return None
+        said = self._document.follow(given, f"the body of {self._place}")
+        contents = said.get("content") or {}
+        media_type = _preferred(contents)
+        if media_type is None:
+            return None
+        schema = (contents[media_type] or {}).get("schema") or {}
+        members = self._members(schema) if _is_json(media_type) or media_type in FORMS else None
+        required = bool(said.get("required"))
+        if members is None:
+            return self._add_whole(schema, media_type, required, said.get("description"))
+        properties, wanted = members
+        fields: dict[str, str] = {}
+        for name, part in properties.items():
+            argument = f"{name}__{BODY}" if name in self._properties else name
+            fields[argument] = name
+            self._properties[argument] = self._schemas.part(part, "request", self._needed)
+            if required and name in wanted:
+                self._required.append(argument)
+        return Body(media_type, fields, frozenset(a for a, n in fields.items() if self._is_binary(properties[n])))
+
+    def _add_whole(self, schema: Any, media_type: str, required: bool, description: Any) -> Body:
+        argument = BODY if BODY not in self._properties else f"{BODY}__{BODY}"
+        binary = not _is_json(media_type) and not media_type.startswith("text/") and media_type not in FORMS
+        written = {"type": "string"} if binary else self._schemas.part(schema, "request", self._needed)
+        if binary:
+            written["contentEncoding"] = "base64"
+        self._properties[argument] = {**written, "description": description} if description else written
+        if required:
+            self._required.append(argument)
+        return Body(media_type, None, frozenset({argument} if binary else ()))
+
+    def _members(self, schema: Any) -> tuple[dict[str, Any], set[str]] | None:
+        """Give the properties of an object and which are required; None for anything that is not plainly one."""
+        said = self._schemas.resolved(schema)
+        if said.get("anyOf") or said.get("oneOf") or said.get("nullable") or said.get("additionalProperties"):
+            return None
+        properties, required = dict(said.get("properties") or {}), set(said.get("required") or ())
+        for part in said.get("allOf") or ():
+            members = self._members(part)
+            if members is None:
+                return None
+            properties |= members[0]
+            required |= members[1]
+        shown = {n: p for n, p in properties.items() if not (isinstance(p, Mapping) and p.get("readOnly"))}
+        return (shown, required) if shown else None
+
+    def _is_binary(self, schema: Any) -> bool:
+        said = self._schemas.resolved(schema)
+        return said.get("format") == "binary" or said.get("contentMediaType") == "application/octet-stream"
+
+
+def _preferred(contents: Mapping[str, Any]) -> str | None:
+    """Choose how to write a body that may be written in several ways."""
+    ranked = sorted(contents, key=lambda kind: (not _is_json(kind), kind not in FORMS, not kind.startswith("text/")))
+    return ranked[0] if ranked else None
+
+
+def _is_json(media_type: str) -> bool:
+    kind = media_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
+
+
+def _output(document: Document, schemas: Schemas, responses: Mapping[str, Any]) -> tuple[dict[str, Any] | None, bool]:
+    """Give the schema of a good answer, and whether it had to be wrapped to be an object."""
+    # A document written in YAML may have its statuses as numbers.
+    answers = {str(status): said for status, said in responses.items()}
+    for status in sorted(answers):
+        if not (status.startswith("2") or status == "default"):
+            continue
+        answer = document.follow(answers[status], f"the answer {status}")
+        contents = answer.get("content") or {}
+        kind = next((kind for kind in contents if _is_json(kind)), None)
+        schema = (contents[kind] or {}).get("schema") if kind is not None else None
+        if schema is None:
+            return None, False
+        if schemas.resolved(schema).get("type") == "object" and "$ref" not in schema:
+            return schemas.whole(schema, "answer"), False
+        if schemas.resolved(schema).get("type") == "object":
+            return {"type": "object", **schemas.whole(schema, "answer")}, False
+        needed: set[str] = set()
+        inner = schemas.part(schema, "answer", needed)
+        wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+        definitions = schemas.definitions(needed, "answer")
+        return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
+    return None, False

@@ -1,0 +1,182 @@
+"""Arguments of a tool written as a web request.
+
+Rule: an argument is data. Whatever it holds, it cannot leave its place: no other path, host, header or field.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Struct
+
+from ferrule.errors import ToolError
+from ferrule.server.openapi.operations import Body, Operation, Parameter
+
+VARIABLE = re.compile(r"\{([^{}]+)\}")
+DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
+
+
+class Outgoing(Struct, frozen=True):
+    """A request as it goes out: the path with its query, headers, and the body."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    content: bytes | None
+
+
+def compose(operation: Operation, arguments: Mapping[str, Any]) -> Outgoing:
+    """Write the arguments of one call to where they belong; raises ToolError for one that cannot go there."""
+    given = {p: arguments[p.argument] for p in operation.parameters if p.argument in arguments}
+    path = _path(operation, {p.name: (p, value) for p, value in given.items() if p.place == "path"})
+    pairs = [pair for p, value in given.items() if p.place == "query" for pair in _query(p, value)]
+    headers = {p.name: _header(p, value) for p, value in given.items() if p.place == "header"}
+    cookies = [f"{p.name}={quote(_plain(value), safe='')}" for p, value in given.items() if p.place == "cookie"]
+    if cookies:
+        headers["Cookie"] = "; ".join(cookies)
+    content, media_type = _content(operation.body, arguments)
+    if media_type:
+        headers["Content-Type"] = media_type
+    return Outgoing(operation.method, path + ("?" + "&".join(pairs) if pairs else ""), headers, content)
+
+
+def _plain(value: Any) -> str:
+    """Write one value as a web form does."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return msgspec.json.encode(value).decode()
+
+
+def _encoded(value: Any) -> str:
+    return quote(_plain(value), safe="")
+
+
+def _flat(value: Mapping[str, Any], joint: str) -> Iterable[str]:
+    return (f"{_encoded(name)}{joint}{_encoded(item)}" for name, item in value.items())
+
+
+def _path(operation: Operation, values: Mapping[str, tuple[Parameter, Any]]) -> str:
+    def fill(variable: re.Match[str]) -> str:
+        parameter, value = values[variable[1]]
+        return _segment(parameter, value)
+
+    path = VARIABLE.sub(fill, operation.path)
+    for segment in path.split("/"):
+        if segment in (".", ".."):
+            # Encoding cannot make a dot harmless: everyone between here and there may take the segment away.
+            raise ToolError(f"{operation.place}: a path may not have the segment {segment!r}; give another value")
+    if len(path.split("/")) != len(operation.path.split("/")) or any(not part for part in path.split("/")[1:-1]):
+        raise ToolError(f"{operation.place}: an argument of the path is empty; give it a value")
+    if path.endswith("/") and not operation.path.endswith("/"):
+        raise ToolError(f"{operation.place}: an argument of the path is empty; give it a value")
+    return path
+
+
+def _segment(parameter: Parameter, value: Any) -> str:
+    name = _encoded(parameter.name)
+    lead, joint = {"label": (".", "."), "matrix": (f";{name}=", f";{name}=")}.get(parameter.style, ("", ","))
+    if not parameter.explode:
+        joint = ","
+    if isinstance(value, list):
+        return lead + joint.join(map(_encoded, value))
+    if isinstance(value, Mapping):
+        return lead + ",".join(_flat(value, "=" if parameter.explode else ","))
+    return lead + _encoded(value)
+
+
+def _query(parameter: Parameter, value: Any) -> list[str]:
+    name = _encoded(parameter.name)
+    if value is None:
+        return []
+    if parameter.as_json:
+        return [f"{name}={quote(msgspec.json.encode(value).decode(), safe='')}"]
+    if isinstance(value, list):
+        if parameter.explode:
+            return [f"{name}={_encoded(item)}" for item in value]
+        return [f"{name}={DELIMITERS.get(parameter.style, ',').join(map(_encoded, value))}"]
+    if isinstance(value, Mapping):
+        if parameter.style == "deepObject":
+            return [f"{name}%5B{_encoded(member)}%5D={_encoded(item)}" for member, item in value.items()]
+        return list(_flat(value, "=")) if parameter.explode else [f"{name}={','.join(_flat(value, ','))}"]
+    return [f"{name}={_encoded(value)}"]
+
+
+def _header(parameter: Parameter, value: Any) -> str:
+    if isinstance(value, list):
+        text = ",".join(map(_plain, value))
+    elif isinstance(value, Mapping):
+        joint = "=" if parameter.explode else ","
+        text = ",".join(f"{name}{joint}{_plain(item)}" for name, item in value.items())
+    else:
+        text = _plain(value)
+    if any(not (" " <= character <= "~" or character == "\t") for character in text):
+        raise ToolError(f"the header {parameter.name} cannot carry this value: only printable ASCII can go there")
+    return text
+
+
+def _content(body: Body | None, arguments: Mapping[str, Any]) -> tuple[bytes | None, str]:
+    if body is None:
+        return None, ""
+    kind = body.media_type.partition(";")[0].strip().lower()
+    if body.fields is None:
+        return _whole(body, arguments, kind)
+    members = {name: arguments[argument] for argument, name in body.fields.items() if argument in arguments}
+    binary = {body.fields[argument] for argument in body.binary}
+    if kind == "multipart/form-data":
+        return _multipart(members, binary)
+    if kind == "application/x-www-form-urlencoded":
+        pairs = [(n, _plain(i)) for n, v in members.items() for i in (v if isinstance(v, list) else [v])]
+        return urlencode(pairs).encode(), body.media_type
+    return msgspec.json.encode(members), body.media_type
+
+
+def _whole(body: Body, arguments: Mapping[str, Any], kind: str) -> tuple[bytes | None, str]:
+    argument = next((name for name in ("body", "body__body") if name in arguments), None)
+    if argument is None:
+        return None, ""
+    value = arguments[argument]
+    if argument in body.binary:
+        return _bytes_of(argument, value), body.media_type
+    if kind.startswith("text/"):
+        return _plain(value).encode(), body.media_type
+    if kind == "application/x-www-form-urlencoded" and isinstance(value, Mapping):
+        return urlencode([(name, _plain(item)) for name, item in value.items()]).encode(), body.media_type
+    return msgspec.json.encode(value), body.media_type
+
+
+def _bytes_of(name: str, value: Any) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise ToolError(f"{name} must be base64") from None
+
+
+def _multipart(members: Mapping[str, Any], binary: set[str]) -> tuple[bytes, str]:
+    boundary = secrets.token_hex(16)
+    parts: list[bytes] = []
+    for name, value in members.items():
+        for item in value if isinstance(value, list) else [value]:
+            parts.append(_form_part(boundary, name, item, name in binary))
+    return b"".join([*parts, f"--{boundary}--\r\n".encode()]), f"multipart/form-data; boundary={boundary}"
+
+
+def _form_part(boundary: str, name: str, value: Any, is_file: bool) -> bytes:
+    field = name.replace("\\", "\\\\").replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"'
+    if is_file:
+        head += f'; filename="{field}"\r\nContent-Type: application/octet-stream'
+        return head.encode() + b"\r\n\r\n" + _bytes_of(name, value) + b"\r\n"
+    if isinstance(value, Mapping | list):
+        head += "\r\nContent-Type: application/json"
+    return head.encode() + b"\r\n\r\n" + _plain(value).encode() + b"\r\n"

@@ -1,0 +1,54 @@
+"""Which operations become tools, which resources, and which stay out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ferrule.errors import SetupError
+from ferrule.server.openapi.operations import Operation
+
+Kind = Literal["tool", "resource", "none"]
+
+
+class OpenApiRule(Struct, frozen=True):
+    """What becomes of the operations it fits; the first rule that fits decides, and without one all are tools."""
+
+    kind: Kind
+    methods: Collection[str] = ()
+    pattern: str = ""
+    """Searched for in the path, as a regular expression."""
+    tags: Collection[str] = ()
+    """One of these must be among the operation's."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("tool", "resource", "none"):
+            raise SetupError(f"an OpenApiRule makes a tool, a resource or none, not {self.kind!r}")
+        try:
+            re.compile(self.pattern)
+        except re.error as reason:
+            raise SetupError(
+                f"the pattern {self.pattern!r} of an OpenApiRule is no regular expression: {reason}"
+            ) from None
+
+    def fits(self, operation: Operation) -> bool:
+        """Tell whether an operation is meant."""
+        methods = {method.upper() for method in self.methods}
+        return (
+            (not methods or operation.method in methods)
+            and re.search(self.pattern, operation.path) is not None
+            and (not self.tags or not operation.tags.isdisjoint(self.tags))
+        )
+
+
+def kind_of(operation: Operation, rules: Sequence[OpenApiRule]) -> Kind:
+    """Tell what becomes of an operation."""
+    rule = next((rule for rule in rules if rule.fits(operation)), None)
+    if rule is None:
+        return "tool"
+    if rule.kind == "resource" and operation.method != "GET":
+        raise SetupError(f"{operation.place} cannot be a resource: only what is read with GET can")
+    return rule.kind

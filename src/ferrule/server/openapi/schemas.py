@@ -1,0 +1,146 @@
+"""The schemas of an OpenAPI document as JSON Schema 2020-12, each with just the definitions it needs.
+
+Rule: a reference stays a reference. Nothing is unrolled, so that schemas that contain themselves end like all others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ferrule.server.openapi.document import Document
+
+Side = Literal["request", "answer"]
+
+COMPONENT = "#/components/schemas/"
+DROPPED = frozenset({"discriminator", "xml", "externalDocs", "example", "nullable", "readOnly", "writeOnly"})
+"""What OpenAPI says beside JSON Schema, and no validator needs."""
+LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+SINGLE = frozenset({"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"})
+HIDDEN = {"request": "readOnly", "answer": "writeOnly"}
+
+
+class Schemas:
+    """Translates the schemas of one document; what is shared is translated once for each side."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._definitions: dict[tuple[Side, str], tuple[dict[str, Any], frozenset[str]]] = {}
+        self._names: dict[str, str] = {}
+
+    def whole(self, schema: Any, side: Side) -> dict[str, Any]:
+        """Give a schema that stands alone."""
+        needed: set[str] = set()
+        written = self._written(schema, side, needed)
+        definitions = self.definitions(needed, side)
+        return {**written, "$defs": definitions} if definitions else written
+
+    def part(self, schema: Any, side: Side, needed: set[str]) -> dict[str, Any]:
+        """Give a schema that will stand inside another, and add what it refers to."""
+        return self._written(schema, side, needed)
+
+    def definitions(self, needed: set[str], side: Side) -> dict[str, Any]:
+        """Give the definitions some references need, with those that these need in turn."""
+        found: dict[str, Any] = {}
+        waiting = sorted(needed)
+        while waiting:
+            reference = waiting.pop()
+            name = self._name(reference)
+            if name in found:
+                continue
+            found[name], further = self._definition(reference, side)
+            waiting.extend(further)
+        return dict(sorted(found.items()))
+
+    def resolved(self, schema: Any) -> dict[str, Any]:
+        """Give what a schema says, behind any references."""
+        return self._document.follow(schema, "a schema")
+
+    def _definition(self, reference: str, side: Side) -> tuple[dict[str, Any], frozenset[str]]:
+        known = self._definitions.get((side, reference))
+        if known is None:
+            needed: set[str] = set()
+            written = self._written(self._document.at(reference), side, needed)
+            known = self._definitions[side, reference] = (written, frozenset(needed))
+        return known
+
+    def _name(self, reference: str) -> str:
+        if reference not in self._names:
+            plain = reference.removeprefix(COMPONENT).removeprefix("#/")
+            name = re.sub(r"[^A-Za-z0-9_.\-]", "_", plain)
+            taken = set(self._names.values())
+            number = 2
+            while name in taken:
+                name, number = f"{name}_{number}", number + 1
+            self._names[reference] = name
+        return self._names[reference]
+
+    def _written(self, schema: Any, side: Side, needed: set[str]) -> dict[str, Any]:
+        if schema is True or schema is None:
+            return {}
+        if not isinstance(schema, Mapping):
+            return {"not": {}}
+        if "$ref" in schema:
+            return self._referring(schema, side, needed)
+        written: dict[str, Any] = {}
+        for word, value in schema.items():
+            if word in DROPPED or word.startswith("x-"):
+                continue
+            written[word] = self._value(word, value, side, needed)
+        self._hide(schema, written, side)
+        if "example" in schema and "examples" not in schema:
+            written["examples"] = [schema["example"]]
+        return _from_3_0(schema, written) if self._document.is_3_0 else written
+
+    def _referring(self, schema: Mapping[str, Any], side: Side, needed: set[str]) -> dict[str, Any]:
+        reference = schema["$ref"]
+        self._document.at(reference)
+        needed.add(reference)
+        written: dict[str, Any] = {"$ref": f"#/$defs/{self._name(reference)}"}
+        if self._document.is_3_0:
+            # In 3.0 nothing beside a reference counts, but people write this and mean it.
+            kept = {"description": schema["description"]} if "description" in schema else {}
+            return {"anyOf": [written, {"type": "null"}], **kept} if schema.get("nullable") else {**written, **kept}
+        beside = {word: value for word, value in schema.items() if word != "$ref"}
+        return {**self._written(beside, side, needed), **written}
+
+    def _value(self, word: str, value: Any, side: Side, needed: set[str]) -> Any:
+        if word in LISTS and isinstance(value, list):
+            return [self._written(item, side, needed) for item in value]
+        if word in MAPS and isinstance(value, Mapping):
+            return {name: self._written(item, side, needed) for name, item in value.items()}
+        if word in SINGLE and isinstance(value, Mapping):
+            return self._written(value, side, needed)
+        return value
+
+    def _hide(self, schema: Mapping[str, Any], written: dict[str, Any], side: Side) -> None:
+        """Leave out properties that this side never sees."""
+        properties = schema.get("properties")
+        if not isinstance(properties, Mapping):
+            return
+        mark = HIDDEN[side]
+        hidden = {name for name, said in properties.items() if isinstance(said, Mapping) and said.get(mark)}
+        if hidden:
+            written["properties"] = {n: said for n, said in written["properties"].items() if n not in hidden}
+            if "required" in written:
+                written["required"] = [name for name in written["required"] if name not in hidden]
+
+
+def _from_3_0(schema: Mapping[str, Any], written: dict[str, Any]) -> dict[str, Any]:
+    """Say in 2020-12 what the dialect of OpenAPI 3.0 says in its own way."""
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        mark = written.get(exclusive)
+        if isinstance(mark, bool):
+            del written[exclusive]
+            if mark and bound in written:
+                written[exclusive] = written.pop(bound)
+    if schema.get("nullable"):
+        if "enum" in written and None not in written["enum"]:
+            written["enum"] = [*written["enum"], None]
+        if isinstance(written.get("type"), str):
+            written["type"] = [written["type"], "null"]
+        elif "type" not in written and ("allOf" in written or "anyOf" in written or "oneOf" in written):
+            return {"anyOf": [written, {"type": "null"}]}
+    return written

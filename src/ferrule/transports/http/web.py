@@ -1,0 +1,117 @@
+"""Plain web requests and answers, for what a server offers beside MCP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+
+from ferrule.transports.http.message import Headers, HttpRequest, header_lines
+
+TEXT, JSON, BYTES = "text/plain; charset=utf-8", "application/json", "application/octet-stream"
+MEASURED = frozenset({"content-length", "transfer-encoding", "connection"})
+"""Headers that belong to whoever writes the answer."""
+
+
+class WebRequest:
+    """What the handler of a custom route receives."""
+
+    __slots__ = ("_request", "headers", "path_params")
+
+    def __init__(self, request: HttpRequest, path_params: dict[str, str]) -> None:
+        self._request = request
+        self.path_params = path_params
+        self.headers = Headers(request.headers)
+
+    @property
+    def method(self) -> str:
+        """The method: `GET`, `POST` …"""
+        return self._request.method
+
+    @property
+    def path(self) -> str:
+        """The path as it came, without the query."""
+        return self._request.path
+
+    @property
+    def query_params(self) -> dict[str, str]:
+        """The query by name; of a name that came several times, the last."""
+        return dict(parse_qsl(self._request.query, keep_blank_values=True))
+
+    @property
+    def address(self) -> str:
+        """Where the request came from."""
+        return self._request.address
+
+    async def body(self) -> bytes:
+        """Give the body."""
+        return self._request.body
+
+    async def json(self) -> Any:
+        """Give the body, read as JSON; raises ValueError when it is none."""
+        return msgspec.json.decode(self._request.body)
+
+    async def form(self) -> dict[str, str]:
+        """Give the body, read as an HTML form (`application/x-www-form-urlencoded`)."""
+        return dict(parse_qsl(self._request.body.decode("utf-8", "replace"), keep_blank_values=True))
+
+
+class WebResponse(Struct, eq=False):
+    """What the handler of a custom route may give: a body, or an async iterable of its parts, with its head."""
+
+    content: Any = None
+    status_code: int = 200
+    headers: Mapping[str, str] = {}
+    media_type: str | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether the body comes in parts."""
+        return isinstance(self.content, AsyncIterable)
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+        content = self.content
+        if content is None:
+            return b""
+        if isinstance(content, bytes | bytearray):
+            return bytes(content)
+        return content.encode() if isinstance(content, str) else msgspec.json.encode(content)
+
+    def head(self, always: Mapping[str, str]) -> bytes:
+        """Write the headers, and of those every answer has the ones not given."""
+        given = {name.lower(): value for name, value in self.headers.items() if name.lower() not in MEASURED}
+        usual = {name.lower(): value for name, value in always.items()}
+        if self.content is not None:
+            usual["content-type"] = self.media_type or self._usual_type()
+        return header_lines({**usual, **given})
+
+    def _usual_type(self) -> str:
+        if isinstance(self.content, str):
+            return TEXT
+        return BYTES if isinstance(self.content, bytes | bytearray) or self.streams else JSON
+
+
+def respond(value: Any) -> WebResponse:
+    """Make an answer of whatever a handler gave: text, bytes, anything JSON can say, nothing, or a response."""
+    if isinstance(value, WebResponse):
+        return value
+    if value is None:
+        return WebResponse(status_code=204)
+    body, raw = getattr(value, "body", None), getattr(value, "raw_headers", None)
+    if isinstance(body, bytes) and raw is not None:
+        # A response of Starlette or FastAPI, known by its parts: neither is imported here.
+        return WebResponse(body, value.status_code, _joined(raw))
+    return WebResponse(value)
+
+
+def _joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key = name.decode("latin-1").lower()
+        headers[key] = f"{headers[key]}, {value.decode('latin-1')}" if key in headers else value.decode("latin-1")
+    return headers
