@@ -11,6 +11,7 @@ import pytest
 
 from ferrule import Context, Depends, PeerError, Server, SetupError, ToolError
 from ferrule.errors import InvalidParams
+from ferrule.server.binding import bind
 from ferrule.testing import pair
 
 LOG: list[str] = []
@@ -398,6 +399,34 @@ class TestTidyingUp:
         async with pair(app, era) as client:
             with pytest.raises(PeerError, match="log in first"):
                 await client.call_tool("secret")
+
+
+class TestStreams:
+    """A handler that yields keeps what it was given until its last value."""
+
+    async def test_an_asynchronous_generator_is_tidied_up_after_its_end(self):
+        async def stream(n: int, db: str = Depends(database)):
+            for number in range(n):
+                yield f"{db}{number}"
+            LOG.append("end")
+
+        binding = bind(stream, context_type=Context)
+        assert binding.signature.is_async_generator
+        assert [value async for value in binding.invoke(b'{"n":2}')] == ["db0", "db1"]
+        assert LOG == ["open", "end", "close"]
+
+    async def test_one_that_is_left_early_is_tidied_up_too(self):
+        async def stream(db: str = Depends(database)):
+            try:
+                while True:
+                    yield db
+            finally:
+                LOG.append("left")
+
+        values = bind(stream, context_type=Context).invoke(b"{}")
+        assert await anext(values) == "db"
+        await values.aclose()
+        assert LOG == ["open", "left", "close"]
 
 
 class TestMistakes:

@@ -262,6 +262,22 @@ class TestRules:
             child.enable("other")
             assert await said(bob) == ["o_read", "o_other"]
 
+    async def test_the_rules_of_a_mounted_server_are_asked_in_its_own_words(self, era, wire):
+        child, host = Server("child"), Server("host")
+        asked = []
+
+        @child.visible
+        def rule(ctx, component):
+            asked.append((ctx.server.name, component.name))
+            return True
+
+        child.add_tool("t", lambda: None, visible=lambda ctx: ctx.server is child)
+        host.mount(child, "c")
+        host.visible(lambda ctx, component: ctx.server is host and component.name == "c_t")
+        async with wire(host, era) as peer:
+            assert await said(peer) == ["c_t"]
+        assert set(asked) == {("child", "t")}
+
 
 class TestOneSession:
     """A session may see something of its own."""

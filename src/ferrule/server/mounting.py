@@ -88,8 +88,13 @@ class Mount:
         """Take over all the child offers, and follow its changes if it is mounted for good."""
         for branch in self._branches:
             branch.check_all()
-        for branch in self._branches:
-            branch.take_all()
+        try:
+            for branch in self._branches:
+                branch.take_all()
+        except BaseException:
+            for branch in self._branches:
+                branch.leave()
+            raise
         self.child.mounted_in.append(self)
         if live:
             for branch in self._branches:
@@ -186,8 +191,9 @@ class Branch:
 
     def added(self, key: str, entry: Any) -> None:
         """Take over one entry."""
-        renamed = self._taken[key] = self._rename(key)
+        renamed = self._rename(key)
         self._target.add(renamed, self._adopt(self._mount.adopted(entry, key), renamed))
+        self._taken[key] = renamed
 
     def removed(self, key: str) -> None:
         """Let go of one entry."""

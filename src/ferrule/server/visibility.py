@@ -19,6 +19,7 @@ from ferrule.schema.completion import PromptReference
 from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
 from ferrule.server.catalogue import Catalogue
 from ferrule.server.context import Context
+from ferrule.server.mounting import MountedContext
 from ferrule.server.offering import Offered
 
 if TYPE_CHECKING:
@@ -190,15 +191,17 @@ class Visibility:
             return False
         if not self.judges:
             return True
-        context: Context[Any] = Context(call, self._server)
-        if entry.visible is not None and not entry.visible(context):
+        if entry.visible is not None and not entry.visible(self._context(call, entry.server)):
             return False
-        judges = [(self, key), *((mount.child.visibility, name) for mount, name in entry.way)]
+        judges = [(self._server, key), *((mount.child, name) for mount, name in entry.way)]
         return all(
-            rule(context, Component(catalogue.kind, name, entry.tags, catalogue.listed(entry)))
-            for judge, name in judges
-            for rule in judge.rules
+            rule(self._context(call, server), Component(catalogue.kind, name, entry.tags, catalogue.listed(entry)))
+            for server, name in judges
+            for rule in server.visibility.rules
         )
+
+    def _context(self, call: Call, server: Server) -> Context[Any]:
+        return Context(call, server) if server is self._server else MountedContext(self._server, call, server)
 
     def page(self, catalogue: Catalogue[Any], call: Call) -> Raw:
         """Give a page of what a caller sees; the common one where he sees what everybody sees."""
