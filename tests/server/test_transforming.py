@@ -86,6 +86,7 @@ class TestShape:
             assert tool.input_schema["properties"]["limit"]["maximum"] == 50
             assert (await client.call_tool("search", {"q": "a"})).data == "a 5 k -"
             assert (await client.call_tool("search", {"q": "a", "limit": 7})).data == "a 7 k -"
+            assert "limit" in await told(client, "search", {"q": "a", "limit": 51}), "what is added is kept to"
 
     async def test_a_preset_may_be_made_for_each_call(self, era):
         app, counter = Server("s"), itertools.count(1)
@@ -215,6 +216,7 @@ class TestMistakes:
             ({"q": Arg(preset=object())}, r"its preset cannot be written as JSON"),
             ({"limit": Arg(hide=True, name="n")}, r"is hidden, so it needs no name"),
             ({"limit": Arg(preset=1, default=2)}, r"is hidden, so it needs no name and no default"),
+            ({"limit": Arg(schema={"type": 5})}, r"schema"),
         ],
     )
     def test_a_change_that_makes_no_sense(self, arguments, reason):

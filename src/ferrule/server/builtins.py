@@ -35,6 +35,7 @@ from ferrule.schema.notices import (
 )
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
+from ferrule.server.guards import Guards
 from ferrule.server.subscriptions import Listener
 from ferrule.wire.messages import Notification
 
@@ -75,7 +76,7 @@ class Builtins:
             "resources/unsubscribe": self.unsubscribe,
             "logging/setLevel": self.set_level,
         }
-        return server.visibility.guarded_instant(instant) if server.visibility.in_use else instant
+        return Guards(server).instant(instant) if server.visibility.in_use else instant
 
     def handlers(self, *, looked_into: bool = False) -> dict[str, Handler]:
         """What runs somebody's code, or waits; results that somebody looks into are not written ahead."""
@@ -88,7 +89,7 @@ class Builtins:
             "subscriptions/listen": self.listen,
         }
         if server.visibility.in_use:
-            handlers = server.visibility.guarded(handlers, looked_into=looked_into)
+            handlers = Guards(server).handlers(handlers, looked_into=looked_into)
         declared = server.settings.capabilities
         if declared is None:
             return handlers

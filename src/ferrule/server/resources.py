@@ -132,6 +132,11 @@ class Resources:
         )
 
     @property
+    def catalogues(self) -> tuple[Catalogue[RegisteredResource], Catalogue[RegisteredResource]]:
+        """The resources, and the templates."""
+        return self.catalogue, self.templates
+
+    @property
     def offered(self) -> bool:
         """Whether there is anything to read."""
         return bool(self.catalogue.registered or self.templates.registered)

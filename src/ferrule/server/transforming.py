@@ -21,7 +21,7 @@ from ferrule.server.detours import settle
 from ferrule.server.offering import Recipe, Visible
 from ferrule.server.schemas import encode_hook
 from ferrule.server.tools import RegisteredTool, ToolOptions
-from ferrule.validation.checking import Violation, missing, unknown
+from ferrule.validation.checking import Violation, given_schema, missing, unknown
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -141,6 +141,9 @@ class Reshape:
         schema = source.tool.input_schema
         self._closed = schema.get("additionalProperties") is False
         self.schema = self._described(schema, arguments)
+        narrowed = any(change.schema for change in arguments.values())
+        # The source knows nothing of keywords that were added here.
+        self._checker = given_schema(self.schema, f"tool {self._tool!r}: schema")[1] if narrowed else None
 
     def __call__(self, raw: Raw | bytes) -> Raw:
         """Write arguments as the source takes them; InvalidArguments for names that are not this tool's."""
@@ -151,6 +154,8 @@ class Reshape:
             raise InvalidArguments(
                 [*(missing(name, given) for name in lacking), *(unknown(name, given[name]) for name in strange)]
             )
+        if self._checker is not None and not self._checker.accepts(given):
+            raise InvalidArguments(self._checker.violations(given, len(bytes(raw))))
         inner = {**self._defaults, **{self._originals.get(name, name): value for name, value in given.items()}}
         inner.update({name: make() for name, make in self._presets.items()})
         return Raw(_write(inner))

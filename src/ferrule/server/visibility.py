@@ -10,12 +10,10 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct
 
-from ferrule.errors import InvalidParams, Refusal, SetupError
+from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
-from ferrule.runtime.dispatch import Handler, Instant
-from ferrule.schema.completion import PromptReference
 from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
 from ferrule.server.catalogue import Catalogue
 from ferrule.server.context import Context
@@ -23,7 +21,6 @@ from ferrule.server.mounting import MountedContext
 from ferrule.server.offering import Offered
 
 if TYPE_CHECKING:
-    from ferrule.server.resources import Found
     from ferrule.server.server import Server
 
 Rule = Callable[[Context[Any], "Component"], bool]
@@ -209,85 +206,3 @@ class Visibility:
             return catalogue.page(call)
         seen = [entry for key, entry in catalogue.registered.items() if self.sees(call, catalogue, key, entry)]
         return catalogue.page_of(seen, call)
-
-    # -- in the way of calls
-
-    def guarded(self, handlers: dict[str, Handler], *, looked_into: bool) -> dict[str, Handler]:
-        """Give handlers that know only what their caller sees."""
-        tools, prompts, resources = self._server.tools, self._server.prompts, self._server.resources
-        run_tool = tools.call_whole if looked_into else tools.call
-
-        async def call_tool(call: Call) -> Any:
-            entry = self._find(tools.catalogue, call.params.name, call)
-            if entry is None:
-                raise tools.missing(call.params.name)
-            return await run_tool(call, entry)
-
-        async def get_prompt(call: Call) -> Any:
-            entry = self._find(prompts.catalogue, call.params.name, call)
-            if entry is None:
-                raise prompts.missing(call.params.name)
-            return await prompts.fill(call, entry)
-
-        async def read_resource(call: Call) -> Any:
-            return await resources.read(call, self._found(call.params.uri, call))
-
-        async def complete(call: Call) -> Any:
-            self._check_reference(call)
-            return await handlers["completion/complete"](call)
-
-        async def listen(call: Call) -> Any:
-            wanted = call.params.notifications
-            uris = [uri for uri in wanted.resource_subscriptions or () if not self._hides(uri, call)]
-            heard = structs.replace(wanted, resource_subscriptions=uris or None)
-            call.params = structs.replace(call.params, notifications=heard)
-            return await handlers["subscriptions/listen"](call)
-
-        guards: dict[str, Handler] = {
-            "tools/call": call_tool,
-            "prompts/get": get_prompt,
-            "resources/read": read_resource,
-            "completion/complete": complete,
-            "subscriptions/listen": listen,
-        }
-        return {**handlers, **guards}
-
-    def guarded_instant(self, instant: dict[str, Instant]) -> dict[str, Instant]:
-        """Give the instant answers that know only what their caller sees."""
-
-        def subscribe(call: Call) -> Any:
-            self._found(call.params.uri, call)
-            return instant["resources/subscribe"](call)
-
-        return {**instant, "resources/subscribe": subscribe}
-
-    def _find(self, catalogue: Catalogue[Any], key: str, call: Call) -> Any:
-        entry = catalogue.registered.get(key)
-        return entry if entry is not None and self.sees(call, catalogue, key, entry) else None
-
-    def _found(self, uri: str, call: Call) -> Found:
-        resources = self._server.resources
-        kinds = {catalogue.kind: catalogue for catalogue in (resources.catalogue, resources.templates)}
-        return resources.find(uri, lambda kind, entry: self.sees(call, kinds[kind], entry.uri, entry))
-
-    def _hides(self, uri: str, call: Call) -> bool:
-        """Tell whether there is something at a URI that the caller does not see."""
-        try:
-            self._server.resources.find(uri, lambda kind, entry: True)
-        except Refusal:
-            return False
-        try:
-            self._found(uri, call)
-        except Refusal:
-            return True
-        return False
-
-    def _check_reference(self, call: Call) -> None:
-        """Refuse to complete for what the caller does not see."""
-        ref, resources = call.params.ref, self._server.resources
-        if isinstance(ref, PromptReference):
-            if self._find(self._server.prompts.catalogue, ref.name, call) is None:
-                raise InvalidParams(f"Unknown prompt: {ref.name}", {"ref": {"type": "ref/prompt", "name": ref.name}})
-        elif not any(self._find(catalogue, ref.uri, call) for catalogue in (resources.templates, resources.catalogue)):
-            reference = {"type": "ref/resource", "uri": ref.uri}
-            raise InvalidParams(f"Unknown resource template: {ref.uri}", {"ref": reference})
