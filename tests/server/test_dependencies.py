@@ -288,8 +288,9 @@ class TestTidyingUp:
         async with pair(app, era) as client:
             with pytest.raises(ToolError, match="did not finish"):
                 await client.call_tool("slow")
-            await asyncio.sleep(0)
-            assert LOG == ["open", "close"]
+            while "close" not in LOG:
+                await asyncio.sleep(0.001)
+        assert LOG == ["open", "close"]
 
     async def test_after_a_cancel(self, wire):
         app, closed = Server("s"), asyncio.Event()

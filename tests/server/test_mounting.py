@@ -164,7 +164,7 @@ class TestContext:
         assert set(progress) == {1}
 
     async def test_dependencies_and_time_limits_work_as_at_home(self, era):
-        child = Server("child", tool_timeout=0.05)
+        child = Server("child")
 
         def who(ctx: Context):
             return ctx.server.name
@@ -173,7 +173,7 @@ class TestContext:
         async def name(whose: str = Depends(who)) -> str:
             return whose
 
-        @child.tool
+        @child.tool(timeout=0.05)
         async def slow() -> str:
             await asyncio.sleep(60)
             return ""

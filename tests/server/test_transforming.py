@@ -138,20 +138,24 @@ class TestSources:
             return ctx.server.name
 
         @app.tool(timeout=0.05)
-        async def slow(seconds: float, ctx: Context, whose: str = Depends(limit)) -> str:
+        async def slow(seconds: float) -> str:
             await asyncio.sleep(seconds)
-            return f"{whose} {ctx.request_id is not None}"
+            return ""
+
+        @app.tool
+        async def mark(mark: str, ctx: Context, whose: str = Depends(limit)) -> str:
+            return f"{whose} {ctx.request_id is not None}{mark}"
 
         @app.tool
         def ask(question: str, ctx: Context) -> str:
             return ctx.sync.ask(question, str)
 
         app.add_tool(transformed(app.get_tool("slow"), name="sleepy", arguments={"seconds": Arg(preset=60)}))
-        app.add_tool(transformed(app.get_tool("slow"), name="quick", arguments={"seconds": Arg(preset=0)}))
+        app.add_tool(transformed(app.get_tool("mark"), name="quick", arguments={"mark": Arg(preset="!")}))
         app.add_tool(transformed(app.get_tool("ask"), name="name", arguments={"question": Arg(preset="Name?")}))
         async with pair(app, era, elicitation=lambda params: {"value": params.message}) as client:
             assert "did not finish" in await told(client, "sleepy", {})
-            assert (await client.call_tool("quick")).data == "s True"
+            assert (await client.call_tool("quick")).data == "s True!"
             assert (await client.call_tool("name")).data == "Name?"
 
     async def test_a_mounted_tool_with_the_layers_of_its_server(self, era):

@@ -64,9 +64,7 @@ class Guards:
         if isinstance(ref, PromptReference):
             if self._find(self._prompts.catalogue, ref.name, call) is None:
                 raise InvalidParams(f"Unknown prompt: {ref.name}", {"ref": {"type": "ref/prompt", "name": ref.name}})
-        elif not any(
-            self._find(each, ref.uri, call) for each in (self._resources.templates, self._resources.catalogue)
-        ):
+        elif not any(self._find(catalogue, ref.uri, call) for catalogue in self._resources.catalogues):
             reference = {"type": "ref/resource", "uri": ref.uri}
             raise InvalidParams(f"Unknown resource template: {ref.uri}", {"ref": reference})
         return await complete(call)
