@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ferrule.server.context import Context
     from ferrule.server.depends import Depends
     from ferrule.server.extensions import Extension
+    from ferrule.server.media import Audio, File, Image
     from ferrule.server.middleware.caching import Caching
     from ferrule.server.middleware.concurrency import Concurrency
     from ferrule.server.middleware.error_mapping import ErrorMapping
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
     from ferrule.server.middleware.rate_limit import RateLimit
     from ferrule.server.middleware.timing import Timing
     from ferrule.server.openapi.rules import OpenApiRule
+    from ferrule.server.questions import Ask
     from ferrule.server.refusals import Refused
+    from ferrule.server.results import ToolResult
     from ferrule.server.server import Server
+    from ferrule.server.streaming import Progress
     from ferrule.server.transforming import Arg, transformed
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.web import WebRequest, WebResponse
@@ -62,9 +66,15 @@ HOMES = {
     "Timing": "ferrule.server.middleware.timing",
     "Arg": "ferrule.server.transforming",
     "transformed": "ferrule.server.transforming",
+    "Audio": "ferrule.server.media",
+    "File": "ferrule.server.media",
+    "Image": "ferrule.server.media",
+    "Progress": "ferrule.server.streaming",
     "Extension": "ferrule.server.extensions",
+    "Ask": "ferrule.server.questions",
     "OpenApiRule": "ferrule.server.openapi.rules",
     "Refused": "ferrule.server.refusals",
+    "ToolResult": "ferrule.server.results",
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.stdio",
@@ -89,6 +99,8 @@ HOMES = {
 
 __all__ = [
     "Arg",
+    "Ask",
+    "Audio",
     "Caching",
     "CallFailed",
     "CapabilityNotSupported",
@@ -101,13 +113,16 @@ __all__ = [
     "ErrorMapping",
     "Extension",
     "FerruleError",
+    "File",
     "Http",
     "HttpFailed",
+    "Image",
     "Logging",
     "Middleware",
     "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",
+    "Progress",
     "RateLimit",
     "Refusal",
     "Refused",
@@ -119,6 +134,7 @@ __all__ = [
     "TimedOut",
     "Timing",
     "ToolError",
+    "ToolResult",
     "Unix",
     "WebRequest",
     "WebResponse",

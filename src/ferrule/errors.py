@@ -3,12 +3,13 @@
 FerruleError
 ├─ Refusal                      WE refuse THEIR request; the only errors that reach the wire, each with a code
 │  ├─ ParseError  InvalidRequest  MethodNotFound  InvalidParams  Internal
-│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy (RateLimited)  Forbidden
+│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy (ToolBusy  RateLimited)  Forbidden
+│  ├─ ToolFailed  ToolTimedOut  ResultTooLarge      where a tool's failure is an error with a number, not a result
 │  ├─ HeaderMismatch  MissingCapability  UnsupportedVersion
 │  └─ ResourceNotFound  ToolNotFound  PromptNotFound  InvalidUri  UrlElicitationRequired
 ├─ PeerError                    THEY refused OURS: code, message, data, as received
 ├─ CallFailed                   a call of ours got no answer
-│  ├─ TimedOut (ConnectionTimedOut)  Cancelled  LinkLost  OutcomeUnknown  TooManyRounds  InvalidAnswer
+│  ├─ TimedOut (ConnectionTimedOut)  Cancelled  LinkLost  OutcomeUnknown  TooManyRounds  InvalidAnswer (ContentMismatch)
 │  └─ NotConnected  AlreadyInitialized  CapabilityNotSupported  Declined
 ├─ CarrierError                 could not connect, listen or start the child process
 │  ├─ ConnectFailed  ChildFailed  InitializeFailed (VersionMismatch  InitializeTimedOut)
@@ -121,6 +122,31 @@ class RateLimited(Busy):
             return
         super().__init__(f"Rate limit exceeded: try again in {retry_after:.3g} s")
         self.data = {"retryAfter": round(retry_after, 3)}
+
+
+class ToolBusy(Busy):
+    """As many calls of this tool run as may, and as many wait."""
+
+    def __init__(self, what: str, running: int, waiting: int) -> None:
+        super().__init__(f"Busy: {what or 'this'} has {running} calls running and {waiting} waiting; try again later")
+
+
+class ToolFailed(Refusal):
+    """A tool failed, told as an error: a result tells it wherever the specification decides."""
+
+    text = "Tool execution failed"
+
+
+class ToolTimedOut(Refusal):
+    """A tool did not finish in time, told as an error."""
+
+    text = "Tool execution timed out"
+
+
+class ResultTooLarge(Refusal):
+    """A tool's result is larger than it may be, told as an error."""
+
+    text = "Result too large"
 
 
 class Forbidden(Refusal):
@@ -246,6 +272,10 @@ class TooManyRounds(CallFailed):
 
 class InvalidAnswer(CallFailed):
     """The peer's answer is not one its method can have."""
+
+
+class ContentMismatch(InvalidAnswer):
+    """What was read is not what its digest, its size or its entry says, so it was not used."""
 
 
 class NotConnected(CallFailed):

@@ -12,11 +12,12 @@ import pytest
 import ferrule
 
 PUBLIC = {
-    *("Client", "SyncClient", "Server", "Context", "Extension"),
+    *("Client", "SyncClient", "Server", "Ask", "Context", "Extension"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
     *("Depends", "Middleware", "Arg", "transformed"),
     *("Caching", "Concurrency", "ErrorMapping", "Logging", "RateLimit", "Timing"),
+    *("WebSocket", "Audio", "File", "Image", "Progress", "ToolResult"),
     "OpenApiRule",
     *("WebRequest", "WebResponse", "WebSocket"),
     "__version__",

@@ -103,6 +103,19 @@ async def echo_schema(client: Client) -> None:
     await client.call_tool("json_schema_echo", {"schema": schemas["json_schema_2020_12_tool"]})
 
 
+async def list_skills(client: Client) -> None:
+    """List the skills and no more."""
+    await client.list_skills()
+
+
+async def use_skills(client: Client) -> None:
+    """Load every skill and read all of its files."""
+    for skill in await client.list_skills():
+        loaded = await client.load_skill(skill)
+        for file in skill.resources:
+            await loaded.read(file.uri)
+
+
 DEEDS: dict[str, Deed] = {
     "initialize": list_tools,
     "tools_call": add_numbers,
@@ -112,6 +125,8 @@ DEEDS: dict[str, Deed] = {
     "sep-2322-client-request-state": go_through_rounds,
     "json-schema-ref-no-deref": list_tools,
     "json-schema-2020-12-preservation": echo_schema,
+    "sep-2640-client-no-prefetch": list_skills,
+    **dict.fromkeys((f"sep-2640-client-verify-{what}" for what in ("digest", "size", "frontmatter")), use_skills),
 }
 """What to do where it is more, or less, than to use the first tool."""
 

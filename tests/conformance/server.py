@@ -10,6 +10,7 @@ import asyncio
 import base64
 import io
 import wave
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -408,6 +409,11 @@ async def test_input_required_result_prompt(ctx: Context) -> str:
 def suggest(value: str) -> list[str]:
     """Complete what was typed."""
     return [word for word in ("testing", "tested", "paris") if word.startswith(value)]
+
+
+# -- skills
+
+app.skills(Path(__file__).parent / "skills")
 
 
 if __name__ == "__main__":

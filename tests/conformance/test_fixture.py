@@ -138,7 +138,15 @@ def test_the_lists_are_complete_and_described(era: Any):
     assert schemas["give_back"]["properties"]["region"]["x-mcp-header"] == "Region"
     assert schemas["json_schema_2020_12_tool"]["$defs"]["address"]["$anchor"] == "addressDef"
     uris = [resource.uri for resource in using(era, lambda client: client.list_resources())]
-    assert uris == ["test://static-text", "test://static-binary", "test://watched-resource"]
+    assert uris[:3] == ["test://static-text", "test://static-binary", "test://watched-resource"]
+
+
+@each_era
+def test_the_skills_are_listed_and_load(era: Any):
+    async def load(client: Any) -> dict[str, int]:
+        return {skill.name: len((await client.load_skill(skill)).instructions) for skill in await client.list_skills()}
+
+    assert using(era, load).keys() == {"refunds", "pdf-processing"}
 
 
 @each_era

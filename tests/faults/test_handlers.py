@@ -58,6 +58,7 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
     "basegroup": lambda: BaseExceptionGroup("several", [OwnBase(SECRET), SystemExit(1)]),
     "cancel": asyncio.CancelledError,
 }
+FAILING = ["fail", "fail_sync", "fail_stream", "fail_stream_sync"]
 ORDINARY = ["exc", "recursion", "memory", "group", "stopasync", "stopiter"]
 UNUSUAL = ["systemexit", "keyboard", "genexit", "base", "basegroup", "cancel"]
 UNWRITABLE: dict[str, Callable[[], Any]] = {
@@ -127,6 +128,20 @@ def fixture(**options: Any) -> Server:
         raise FAILURES[kind]()
 
     @app.tool
+    async def fail_stream(kind: str):
+        yield 1
+        if kind == "recursion":
+            recurse()
+        raise FAILURES[kind]()
+
+    @app.tool
+    def fail_stream_sync(kind: str):
+        yield 1
+        if kind == "recursion":
+            recurse()
+        raise FAILURES[kind]()
+
+    @app.tool
     async def give(kind: str):
         return {**UNWRITABLE, **WRITABLE}[kind]()
 
@@ -142,10 +157,34 @@ def fixture(**options: Any) -> Server:
 
     @app.tool
     async def stats() -> dict[str, int]:
-        return counts
+        return {**counts, "threads": app.threads.busy}
 
     offer_tampering(app)
+    offer_generators(app)
     return app
+
+
+def offer_generators(app: Server) -> None:
+    """Add the tools that yield for ever."""
+
+    @app.tool
+    async def numbers():
+        for number in itertools.count(1):
+            yield number
+
+    @app.tool
+    def numbers_sync():
+        yield from itertools.count(1)
+
+    @app.tool
+    async def words():
+        while True:
+            yield "x" * 100_000
+
+    @app.tool
+    def words_sync():
+        while True:
+            yield "x" * 100_000
 
 
 def offer_tampering(app: Server) -> None:
@@ -159,6 +198,11 @@ def offer_tampering(app: Server) -> None:
     @app.tool
     def start_loop() -> str:
         return asyncio.run(asyncio.sleep(0, "another loop"))
+
+    @app.tool
+    def fork() -> int:
+        child = os.fork()
+        return os.waitpid(child, 0)[1] if child else -1
 
     @app.tool
     def forget() -> str:
@@ -240,7 +284,7 @@ async def worst_ping(client: Client, running: list[asyncio.Future[Any]]) -> floa
 # What a handler raises
 
 
-@pytest.mark.parametrize("tool", ["fail", "fail_sync"])
+@pytest.mark.parametrize("tool", FAILING)
 @pytest.mark.parametrize("kind", ORDINARY)
 def test_hnd_01_an_ordinary_exception_fails_its_call_only(era, tool, kind):
     async def scenario():
@@ -258,7 +302,7 @@ def test_hnd_01_an_ordinary_exception_fails_its_call_only(era, tool, kind):
     patiently(lambda: run(scenario()), PROMPT)
 
 
-@pytest.mark.parametrize("tool", ["fail", "fail_sync"])
+@pytest.mark.parametrize("tool", FAILING)
 @pytest.mark.parametrize("kind", UNUSUAL)
 def test_hnd_02_a_base_exception_fails_its_call_only(era, tool, kind):
     async def scenario():
@@ -276,7 +320,7 @@ def test_hnd_02_a_base_exception_fails_its_call_only(era, tool, kind):
 def test_hnd_01_hnd_02_a_process_survives_everything_a_handler_raises(era):
     async def scenario():
         async with process(mode=era) as client:
-            for kind, tool in itertools.product(FAILURES, ("fail", "fail_sync")):
+            for kind, tool in itertools.product(FAILURES, FAILING):
                 assert (await outcome(client.call_tool(tool, {"kind": kind}))).startswith("error")
             assert (await client.call_tool("echo", {"text": "alive"})).text == "alive"
 
@@ -437,22 +481,34 @@ def test_hnd_09_endless_progress_ends_with_its_call(era, where):
     run(scenario())
 
 
-def test_hnd_09_a_generator_without_end_is_not_run(era):
+@pytest.mark.parametrize("where", ["memory", "stdio"])
+@pytest.mark.parametrize("tool", ["numbers", "numbers_sync"])
+def test_hnd_09_a_generator_without_end_ends_with_its_call(era, where, tool):
     app = fixture()
 
-    @app.tool
-    def numbers():
-        yield from itertools.count()
-
-    @app.tool
-    async def async_numbers():
-        for number in itertools.count():
-            yield number
-
     async def scenario():
-        async with pair(app, era) as client:
-            for name in ("numbers", "async_numbers"):
-                assert (await outcome(client.call_tool(name, timeout=5))).startswith("error")
+        reach = pair(app, era) if where == "memory" else process(mode=era)
+        async with reach as client:
+            heard = []
+            endless = asyncio.ensure_future(client.call_tool(tool, on_progress=lambda *told: heard.append(told)))
+            while not heard:
+                await asyncio.sleep(0.01)
+            assert await client.ping(timeout=30) < 2
+            endless.cancel()
+            while (await client.call_tool("stats")).data["threads"]:
+                await asyncio.sleep(0.01)
+            assert (await client.call_tool("echo", {"text": "on"})).text == "on"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("tool", ["words", "words_sync"])
+def test_hnd_09_a_generator_of_endless_text_is_refused_at_the_limit(era, tool):
+    async def scenario():
+        async with pair(fixture(), era) as client:
+            told = await outcome(client.call_tool(tool, timeout=30))
+            assert told.startswith(f"error: The tool {tool} failed: the result has at least")
+            assert (await client.call_tool("echo", {"text": "on"})).text == "on"
 
     run(scenario())
 
@@ -641,7 +697,7 @@ def test_hnd_08_a_cancel_reaches_its_own_handler_at_once_and_is_never_answered(e
             seconds = time.perf_counter() - started
             assert (await other).text == "slept"
             await client.notify("notifications/cancelled", {"requestId": identity})
-            assert (await client.call_tool("stats")).data == {"started": 2, "finished": 1, "cancelled": 1}
+            assert (await client.call_tool("stats")).data == {"started": 2, "finished": 1, "cancelled": 1, "threads": 0}
             return seconds
 
     patiently(lambda: run(scenario()), PROMPT)
@@ -721,6 +777,17 @@ def test_hnd_12_a_handler_that_tampers_with_the_process_leaves_the_protocol_aliv
                 assert (await client.call_tool("echo", {"text": text})).text == text
             assert (await client.call_tool("echo_sync", {"text": "threads too"})).text == "threads too"
             assert len(await client.list_tools()) > 5
+
+    run(scenario())
+
+
+def test_hnd_12_a_child_that_comes_back_from_a_fork_ends_there(era):
+    """The child neither answers in its parent's name nor lives on with its parent's descriptors."""
+
+    async def scenario():
+        async with process(mode=era) as client:
+            assert (await client.call_tool("fork")).data == 0
+            assert (await client.call_tool("echo_sync", {"text": "on"})).text == "on"
 
     run(scenario())
 

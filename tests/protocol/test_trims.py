@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -92,32 +93,61 @@ class TestTools:
         (tool,) = sent(version, ListToolsResult(tools=[self.TOOL]))["tools"]
         assert tool["inputSchema"] == self.TOOL.input_schema
 
-    SCHEMAS = ({"type": "array"}, {"type": "string"}, {"anyOf": [{"type": "object"}]}, {})
+    MOVED = (
+        ({"type": "array"}, {"type": "array"}),
+        ({"type": ["string", "null"]}, {"type": ["string", "null"]}),
+        (
+            {"$defs": {"n": {"type": "integer"}}, "type": "array", "items": {"$ref": "#/$defs/n"}},
+            {"type": "array", "items": {"$ref": "#/$defs/n"}},
+        ),
+    )
 
-    @pytest.mark.parametrize("schema", SCHEMAS)
-    def test_an_output_schema_without_an_object_at_its_root_shows_from_2026_on(self, schema: Any) -> None:
-        """TOOL-5: before, there is none."""
+    @pytest.mark.parametrize(("schema", "inner"), MOVED)
+    def test_an_output_schema_without_an_object_at_its_root_is_put_under_result(self, schema: Any, inner: Any) -> None:
+        """TOOL-5: from 2026 on it stands as it is; before output schemas there is none."""
+        tool = Tool(name="t", input_schema=OBJECT, output_schema=schema)
+        listed = {version: sent(version, ListToolsResult(tools=[tool]))["tools"][0] for version in VERSIONS}
+        assert listed[R5]["outputSchema"] == schema
+        for version in (R3, R4):
+            shown = dict(listed[version]["outputSchema"])
+            assert shown.pop("$defs", None) == schema.get("$defs")
+            assert shown == {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+        assert not {"outputSchema"} & (listed[R1].keys() | listed[R2].keys())
+
+    UNMOVABLE = (
+        {"anyOf": [{"type": "object"}]},
+        {},
+        {"type": ["object", "null"]},
+        {"type": "array", "items": {"$ref": "#"}},
+        {"type": "array", "$id": "urn:x"},
+    )
+
+    @pytest.mark.parametrize("schema", UNMOVABLE)
+    def test_an_output_schema_that_cannot_be_put_there_shows_from_2026_on(self, schema: Any) -> None:
+        """TOOL-5: its values may be objects already, or it points to its own root."""
         tool = Tool(name="t", input_schema=OBJECT, output_schema=schema)
         listed = {version: sent(version, ListToolsResult(tools=[tool]))["tools"][0] for version in VERSIONS}
         assert [version for version in VERSIONS if "outputSchema" in listed[version]] == [R5]
 
     RESULTS = (
-        ({"a": 1}, (R3, R4, R5)),
-        (Raw(b' {"a":1}'), (R3, R4, R5)),
-        ({}, (R3, R4, R5)),
-        ([1], (R5,)),
-        (Raw(b"[1]"), (R5,)),
-        ("text", (R5,)),
-        (0, (R5,)),
-        (False, (R5,)),
+        ({"a": 1}, {"a": 1}),
+        (Raw(b' {"a":1}'), {"a": 1}),
+        ({}, {}),
+        ([1], {"result": [1]}),
+        (Raw(b"[1]"), {"result": [1]}),
+        ("text", {"result": "text"}),
+        (0, {"result": 0}),
+        (False, {"result": False}),
     )
 
-    @pytest.mark.parametrize(("value", "revisions"), RESULTS)
-    def test_structured_content_goes_where_it_can(self, value: Any, revisions: tuple[str, ...]) -> None:
-        """spec:TOOL-10: objects from R3 on, any value in R5; the text stays everywhere."""
+    @pytest.mark.parametrize(("value", "rooted"), RESULTS)
+    def test_structured_content_is_an_object_where_it_must_be(self, value: Any, rooted: Any) -> None:
+        """spec:TOOL-10: objects in R3 and R4, any value in R5, none before; the text stays everywhere."""
         result = CallToolResult(content=[TextContent("t")], structured_content=value, is_error=True)
         written = {version: sent(version, result) for version in VERSIONS}
-        assert tuple(version for version in VERSIONS if "structuredContent" in written[version]) == revisions
+        assert [written[version].get("structuredContent") for version in (R1, R2)] == [None, None]
+        assert [written[version]["structuredContent"] for version in (R3, R4)] == [rooted, rooted]
+        assert written[R5]["structuredContent"] == (json.loads(bytes(value)) if isinstance(value, Raw) else value)
         for version in VERSIONS:
             assert written[version]["content"] == [{"type": "text", "text": "t"}]
             assert written[version]["isError"] is True

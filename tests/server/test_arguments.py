@@ -600,3 +600,81 @@ def test_a_pydantic_model_is_a_parameter_like_any_other() -> None:
     error = refusal(book, b'{"seat":{"row":0},"others":[{"row":1,"day":"soon"}]}')
     assert listed(error) == {("/seat", "required"), ("/seat/row", "minimum"), ("/others/0/day", "format")}
     assert "http" not in str(error)
+
+
+ACCEPTED = [
+    (int, 2.0, 2),
+    (int, "5", 5),
+    (float, 5, 5.0),
+    (float, "1.5", 1.5),
+    (bool, "true", True),
+    (str | None, None, None),
+    (decimal.Decimal, 1.5, decimal.Decimal("1.5")),
+    (decimal.Decimal, "1.5", decimal.Decimal("1.5")),
+    (list[int], "[1, 2]", [1, 2]),
+    (Point, '{"x": 1}', Point(1)),
+    (tuple[int, ...], [1], (1,)),
+    (set[int], [1, 1], {1}),
+]
+REFUSED = [
+    (int, 2.5),
+    (int, True),
+    (int, "5.5"),
+    (int, ""),
+    (bool, 1),
+    (bool, "yes"),
+    (str, 5),
+    (str, None),
+    (float, "NaN"),
+    (datetime.date, 5),
+    (datetime.datetime, "2026-07-28"),
+    (datetime.timedelta, 5),
+    (bytes, "not base64"),
+    (list[int], 5),
+    (list[int], {"0": 1}),
+    (Literal["a"], "A"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "sent", "got"), ACCEPTED, ids=str)
+def test_what_means_the_same_in_json_is_accepted(annotation: Any, sent: Any, got: Any) -> None:
+    """The table of coercions in the guide to types, left half."""
+    value = read(annotation, sent)
+    assert value == got
+    assert type(value) is type(got)
+
+
+@pytest.mark.parametrize(("annotation", "sent"), REFUSED, ids=str)
+def test_what_would_have_to_be_guessed_is_refused(annotation: Any, sent: Any) -> None:
+    """The same table, right half."""
+    with pytest.raises(InvalidArguments) as caught:
+        read(annotation, sent)
+    assert caught.value.violations[0].path.startswith("/")
+
+
+def test_a_set_that_is_sent_what_it_cannot_hold_refuses_it() -> None:
+    for annotation in (set, frozenset[Any]):
+        with pytest.raises(InvalidArguments, match="holds an array or object, which a set cannot"):
+            read(annotation, [[1]])
+
+
+def test_an_argument_goes_by_its_alias() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    named = pydantic.Field(alias="class", ge=1)
+
+    def handler(class_: int = named, other: int = 2) -> tuple[int, int]:
+        return class_, other
+
+    binding = bind(handler)
+    assert binding.invoke(b'{"class":3}') == (3, 2)
+    assert binding.parameters == ("class", "other")
+    assert binding.input_schema["required"] == ["class"]
+    error = refusal(handler, b'{"class_":3}')
+    assert listed(error) == {("", "required"), ("/class_", "additionalProperties")}
+    assert listed(refusal(handler, b'{"class":0}')) == {("/class", "minimum")}
+
+
+@pytest.mark.parametrize("annotation", [str | datetime.date, str | bytes, str | list[int], pathlib.Path | int], ids=str)
+@pytest.mark.parametrize("text", ["[1]", "5", "null"])
+def test_a_text_is_left_alone_where_any_of_the_choices_takes_it(annotation: Any, text: str) -> None:
+    assert str(read(annotation, text)) == text

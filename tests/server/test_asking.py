@@ -6,7 +6,9 @@ import enum
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
+import attrs
 import msgspec
+import pydantic
 import pytest
 
 from ferrule import CallFailed, CapabilityNotSupported, Context, Declined, PeerError, Server, ToolError
@@ -46,6 +48,17 @@ class Order(msgspec.Struct):
 class Trip(TypedDict, total=False):
     when: datetime.date
     price: float
+
+
+@attrs.define
+class Meal:
+    dish: Literal["soup", "salad"]
+    spicy: bool = False
+
+
+class Guest(pydantic.BaseModel):
+    name: str
+    age: int = pydantic.Field(ge=0)
 
 
 @dataclass
@@ -180,6 +193,8 @@ class TestForms:
             (Seat, {"row": 3, "letter": "B", "note": "window"}, Seat(3, "B", "window")),
             (Order, {"size": "small", "extras": ["milk"], "gift": True}, Order(Size.SMALL, ["milk"], True)),
             (Trip, {"price": 9.5}, {"price": 9.5}),
+            (Meal, {"dish": "soup"}, Meal("soup")),
+            (Guest, {"name": "Ada", "age": 36}, Guest(name="Ada", age=36)),
             ({"type": "object", "properties": {"a": {"type": "integer"}}}, {"a": 5}, {"a": 5}),
         ],
         ids=str,
@@ -203,6 +218,8 @@ class TestForms:
             (Seat, {"row": 31}),
             (Seat, {}),
             (Size, {"value": "huge"}),
+            (Meal, {"dish": "stone"}),
+            (Guest, {"name": "Ada", "age": -1}),
             ({"type": "object", "properties": {"a": {"type": "integer", "minimum": 5}}}, {"a": 4}),
         ],
         ids=str,

@@ -250,8 +250,7 @@ def test_a_coroutine_function_gives_its_coroutine() -> None:
     ("annotation", "shown"),
     [
         (complex, "complex"),
-        (Point | Other, "Point | .*Other"),
-        (pathlib.Path | str, "Path | str"),
+        (Point | complex, "Point | complex"),
         (Callable[[int], int], "Callable"),
         (dict[str, list[Context]], "Context"),
         (Annotated[str, msgspec.Meta(ge=1)], "Can only set `ge`"),

@@ -416,6 +416,31 @@ class TestStreams:
         assert [value async for value in binding.invoke(b'{"n":2}')] == ["db0", "db1"]
         assert LOG == ["open", "end", "close"]
 
+    @pytest.mark.parametrize("inline", [True, False])
+    async def test_generators_of_both_kinds_as_tools(self, era, inline):
+        def plain():
+            LOG.append("open")
+            yield "p"
+            LOG.append("close")
+
+        app = Server("s")
+
+        @app.tool(inline=inline)
+        def numbers(n: int, word: str = Depends(plain)):
+            for number in range(n):
+                yield f"{word}{number} "
+            LOG.append("end")
+
+        @app.tool
+        async def words(db: str = Depends(database), word: str = Depends(plain)):
+            yield f"{db}{word}"
+
+        async with pair(app, era) as client:
+            assert (await client.call_tool("numbers", {"n": 2})).text == "p0 p1 "
+            assert LOG == ["open", "end", "close"]
+            assert (await client.call_tool("words")).text == "dbp"
+        assert LOG[3:] == ["open", "open", "close", "close"]
+
     async def test_one_that_is_left_early_is_tidied_up_too(self):
         async def stream(db: str = Depends(database)):
             try:
@@ -461,12 +486,12 @@ class TestMistakes:
         with pytest.raises(SetupError, match="without calling it"):
             Depends(settings())
 
-    def test_a_plain_generator_as_handler(self):
+    def test_a_plain_generator_with_an_asynchronous_provider(self):
         app = Server("s")
         with pytest.raises(SetupError, match="must be an `async def`"):
 
             @app.tool
-            def stream(a=Depends(settings)):
+            def stream(a=Depends(database)):
                 yield a
 
     def test_a_kept_resource_whose_provider_looks_at_the_caller(self):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ferrule.errors import SetupError
-from ferrule.server.signatures import NOTHING, Signature, read_signature, split_docstring
+from ferrule.server.signatures import NOTHING, Signature, read_signature
 
 if TYPE_CHECKING:
     from somewhere_else import NotThere  # type: ignore[import-not-found]
@@ -223,82 +223,26 @@ def test_a_description_comes_from_the_annotation_before_the_docstring() -> None:
     assert texts == ["a text", "a meta", "optional", "from here"]
 
 
-GOOGLE = """Search the archive.
-
-    It looks everywhere.
-
-    Args:
-        query (str, optional): What to look for:
-            any words.
-        limit: How many.
-        *rest: The rest.
-
-    Returns:
-        The hits.
-
-    Examples:
-        search("x")
-    """
-NUMPY = """Search the archive.
-
-    It looks everywhere.
-
-    Parameters
-    ----------
-    query : str, optional
-        What to look for:
-        any words.
-    limit : int
-        How many.
-
-    Returns
-    -------
-    list
-        The hits.
-    """
-SPHINX = """Search the archive.
-
-    It looks everywhere.
-
-    :param str query: What to look for:
-        any words.
-    :param limit: How many.
-    :type limit: int
-    :returns: The hits.
-    :raises ValueError: never
-    """
-
-
-@pytest.mark.parametrize("docstring", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
-def test_every_docstring_style_gives_prose_and_parameter_texts(docstring: str) -> None:
-    prose, texts = split_docstring(docstring)
-    assert prose is not None
-    assert prose.startswith("Search the archive.\n\nIt looks everywhere.")
-    assert "limit" not in prose
-    assert "The hits" not in prose
-    assert (texts["query"], texts["limit"]) == ("What to look for: any words.", "How many.")
-
-
-def test_what_is_no_known_section_stays_in_the_prose() -> None:
-    prose, texts = split_docstring("Note: this is odd.\n\nExample:\n    f(1)\n\nUse at 10:30.")
-    assert prose == "Note: this is odd.\n\nExample:\n    f(1)\n\nUse at 10:30."
-    assert texts == {}
-    assert split_docstring(None) == (None, {})
-    assert split_docstring("\n    Args:\n        a: only this\n    ") == (None, {"a": "only this"})
-
-
-def test_two_numpy_parameters_may_share_a_text() -> None:
-    assert split_docstring("Parameters\n----------\nx, y : int\n    A place.")[1] == {"x": "A place.", "y": "A place."}
-
-
-def test_pydantic_fields_are_refused_rather_than_ignored() -> None:
+def test_what_a_pydantic_field_says_of_a_parameter_is_read() -> None:
     pydantic = pytest.importorskip("pydantic")
-    field = pydantic.Field(ge=1)
+    default, named, made = pydantic.Field(5, ge=1), pydantic.Field(alias="theB"), pydantic.Field(default_factory=list)
+    text = pydantic.Field(description="a text")
 
-    def in_annotation(a: int) -> None: ...
-    def as_default(a: int = field) -> None: ...
+    def handler(a: int = default, b: int = named, c: list[int] = made, d: Annotated[int, text] = 7) -> None: ...
 
-    in_annotation.__annotations__["a"] = Annotated[int, field]
-    for fn in (in_annotation, as_default):
-        with pytest.raises(SetupError, match=r"parameter 'a' uses pydantic\.Field"):
-            read(fn)
+    handler.__annotations__["d"] = Annotated[int, text]
+    a, b, c, d = read(handler).parameters
+    assert (a.key, a.default, a.required) == ("a", 5, False)
+    assert (b.key, b.name, b.required) == ("theB", "b", True)
+    assert (c.required, c.made_default(), c.made_default() is c.made_default()) == (False, [], False)
+    assert (d.default, d.description) == (7, "a text")
+
+
+def test_a_default_inside_annotated_counts_unless_there_is_a_plain_one() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    field = pydantic.Field(default=3)
+
+    def handler(a: Any, b: Any = 4) -> None: ...
+
+    handler.__annotations__.update(a=Annotated[int, field], b=Annotated[int, field])
+    assert [parameter.default for parameter in read(handler).parameters] == [3, 4]

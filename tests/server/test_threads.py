@@ -119,7 +119,7 @@ async def test_a_turn_given_to_whoever_gives_up_at_that_moment_goes_to_the_next(
     await gate.wait_inside(1)
     line = [asyncio.ensure_future(bulkhead.run(lambda: "next")) for _ in range(2)]
     await asyncio.sleep(0)
-    bulkhead._leave()
+    bulkhead.places.leave()
     line[0].cancel()
     gate.open.set()
     assert await asyncio.wait_for(line[1], 2) == "next"

@@ -18,7 +18,7 @@ from ferrule.schema.content import TextContent as Text
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
 from ferrule.schema.model import Annotations, Icon
 from ferrule.schema.tools import CallToolResult, ToolAnnotations
-from ferrule.server.refusals import REFUSALS, Refused
+from ferrule.server.refusals import Refused
 from ferrule.testing import pair
 
 OLDER = [version for version in REVISIONS if version != "2025-11-25"]
@@ -320,30 +320,6 @@ class TestFailures:
             with pytest.raises(ToolError, match="Internal error") as caught:
                 await client.call_tool("proxy")
         assert "secret" not in str(caught.value)
-
-    @pytest.mark.parametrize("code", [1001, 1003])
-    async def test_a_tool_may_refuse_with_a_refusal_code(self, era, wire, code):
-        """ERRC-19, seed:TOOL-21"""
-        app = Server("refuser")
-
-        @app.tool
-        async def refuse():
-            raise Refused(code, data={"retry": 5})
-
-        async with wire(app, era) as peer:
-            result = (await peer.call("refuse"))["result"]
-        assert result["isError"]
-        assert result["content"][0]["text"] == f"Refused ({code}): {REFUSALS[code]}"
-        told = result["_meta"]["ferrule/refusal"]
-        assert told == {"code": code, "reason": REFUSALS[code], "data": {"retry": 5}}
-
-    def test_refusal_codes_are_known_with_their_meaning(self):
-        """ERRC-19"""
-        assert min(REFUSALS) == 1001
-        assert max(REFUSALS) == 1089
-        assert all(REFUSALS.values())
-        with pytest.raises(SetupError, match="999 is not a refusal code"):
-            Refused(999)
 
     async def test_an_unknown_tool_is_named_with_a_hint(self, era):
         """spec:TOOL-14, TOOL-08, ERRC-09, ERRC-25"""

@@ -14,12 +14,14 @@ from ferrule.validation.checking import (
     Checker,
     InvalidArguments,
     InvalidOutput,
+    Unfit,
     Violation,
     depth_of,
     excerpt,
     given_schema,
     own_schema,
     pointer,
+    refusals,
     refused_by_type,
 )
 
@@ -288,3 +290,18 @@ def test_places_and_depths() -> None:
     assert pointer(["a/b", 0, "~"]) == "/a~1b/0/~0"
     values: list[Any] = [1, {}, [[]], {"a": [1, {"b": 2}]}]
     assert [depth_of(value) for value in values] == [0, 1, 2, 3]
+
+
+def test_what_a_type_lists_for_itself_is_placed_below_where_it_stands() -> None:
+    class Part:
+        """A class that msgspec leaves to the hook."""
+
+    def hook(type_: type, value: Any) -> Any:
+        raise Unfit([Violation("/x", 1, "minimum", "too small"), Violation("", 2, "required", "lacks")])
+
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert({"parts": [{"x": 1}]}, dict[str, list[Part]], dec_hook=hook)
+    assert [found.path for found in refusals(caught.value, {"parts": [{"x": 1}]}, ["p"])] == ["/p"]
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert([{"x": 1}], list[Part], dec_hook=hook)
+    assert [found.path for found in refusals(caught.value, [{"x": 1}], ["p"])] == ["/p/0/x", "/p/0"]

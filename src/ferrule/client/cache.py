@@ -14,7 +14,10 @@ _canonical = msgspec.json.Encoder(order="deterministic").encode
 DROPPED_BY = {
     TOOLS_CHANGED: ("tools/list",),
     PROMPTS_CHANGED: ("prompts/list",),
-    RESOURCES_CHANGED: ("resources/list", "resources/templates/list"),
+    RESOURCES_CHANGED: (
+        *("resources/list", "resources/templates/list", "resources/directory/read"),
+        *("skills/list", "skills/get"),
+    ),
 }
 
 

@@ -16,11 +16,12 @@ from ferrule.client.answering import Answering, Callback, root
 from ferrule.client.batch import Batch
 from ferrule.client.cache import Cache
 from ferrule.client.conversation import Asking, Conversation, Progress
-from ferrule.client.fetching import Fetching, given
+from ferrule.client.fetching import given
 from ferrule.client.notices import Deliver, Notices
 from ferrule.client.opening import Opening
 from ferrule.client.phases import Phases
 from ferrule.client.settings import ClientOptions, ClientSettings, require_level
+from ferrule.client.skills import Skilled
 from ferrule.client.subscription import Changes, Listening, covers
 from ferrule.client.targets import transport_for
 from ferrule.errors import (
@@ -38,7 +39,7 @@ from ferrule.schema.methods import METHODS
 from ferrule.schema.model import Implementation
 from ferrule.schema.notices import RESOURCE_UPDATED, ROOTS_CHANGED
 from ferrule.schema.prompts import GetPromptResult, Prompt
-from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTemplate
+from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.roots import Root
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tools import CallToolResult, Tool
@@ -63,7 +64,7 @@ FINAL = (None, COMPLETE)
 _read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
 
 
-class Client(Fetching):
+class Client(Skilled):
     """Reaches one server and uses what it offers."""
 
     def __init__(
@@ -285,10 +286,6 @@ class Client(Fetching):
     def iter_resource_templates(self, *, timeout: float | None = None) -> AsyncIterator[ResourceTemplate]:
         """Give the templates one after another, page by page."""
         return self._pages("resources/templates/list", "resource_templates", timeout)
-
-    async def read_resource(self, uri: str, *, timeout: float | None = None) -> ReadResourceResult:
-        """Read a resource."""
-        return await self._fetch("resources/read", {"uri": str(uri)}, timeout)  # type: ignore[no-any-return]
 
     def subscribe(self, uri: str) -> Changes:
         """Hear of a resource's changes: `async with client.subscribe(uri) as changes: async for uri in changes: …`."""

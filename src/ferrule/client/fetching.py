@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -63,11 +63,13 @@ class Fetching(Hearing):
                 raise
         return [item async for item in each()]
 
-    async def _pages(self, method: str, member: str, timeout: float | None) -> AsyncIterator[Any]:
+    async def _pages(
+        self, method: str, member: str, timeout: float | None, asked: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[Any]:
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(MAX_PAGES):
-            params = {} if cursor is None else {"cursor": cursor}
+            params = {**(asked or {}), **({} if cursor is None else {"cursor": cursor})}
             try:
                 page = await self._fetch(method, params, timeout)
             except PeerError:
@@ -84,7 +86,7 @@ class Fetching(Hearing):
         raise InvalidAnswer(f"{method}: more than {MAX_PAGES} pages")
 
     def _read(self, method: str, raw: Raw) -> Any:
-        row = METHODS[method]
+        row = self._row(method)
         try:
             result = row.decode_result(raw)
         except (msgspec.DecodeError, RecursionError) as reason:
@@ -93,6 +95,9 @@ class Fetching(Hearing):
             result = _read_without_hints(row, raw)
         self._require_complete(method, result.result_type)
         return result
+
+    def _row(self, method: str) -> Method:
+        return METHODS[method]
 
     def _require_complete(self, method: str, kind: str | None) -> None:
         """A kind of result nobody here has declared is no answer; the handshake era has no kinds."""

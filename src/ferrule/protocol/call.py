@@ -91,6 +91,8 @@ class Call(Struct, eq=False):
     progressed: float | None = None
     pace: Any = None
     """What limits how often this call may tell of progress, where its link does not."""
+    expired: bool = False
+    """Whether its time is up: it was answered so, and nobody waits for its handler any more."""
 
     @property
     def method(self) -> str:

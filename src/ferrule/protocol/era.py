@@ -50,6 +50,9 @@ class Era(Protocol):
     def code(self, refusal: Refusal) -> int:
         """Give a refusal its number."""
 
+    def data(self, refusal: Refusal) -> Any:
+        """Give what a refusal tells besides its number and its message."""
+
 
 STANDARD_CODES = frozenset({-32700, -32600, -32601, -32602, -32603})
 RESERVED_CODES = range(-32768, -31999)

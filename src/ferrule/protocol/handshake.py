@@ -25,6 +25,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call, Peer, Revision
 from ferrule.protocol.capabilities import require_client
 from ferrule.protocol.era import STANDARD_CODES, sendable
+from ferrule.protocol.erlmcp import ERLMCP
 from ferrule.protocol.needs import Answers, Need, Question
 from ferrule.protocol.session import Phase, Session
 from ferrule.protocol.trims import (
@@ -69,22 +70,10 @@ LATER_EXTENSIONS = frozenset({"io.modelcontextprotocol/tasks"})
 
 ALWAYS_ALLOWED = frozenset({"initialize", "ping"})
 
-SEED_CODES: dict[str, int] = {
-    "ResourceNotFound": -32001,
-    "ToolNotFound": -32002,
-    "PromptNotFound": -32003,
-    "CapabilityOff": -32004,
-    "NotInitialized": -32005,
-    "InvalidUri": -32022,
-    "RateLimited": -32010,
-    "OfferRefused": -32062,
-}
-"""The numbers of the `erlmcp` error profile, where they differ from the specification's."""
-
 KNOWN_CODES = (
     STANDARD_CODES
-    | frozenset({-32000, -32002, -32012, -32020, -32021, -32022, -32031, -32032, -32042})
-    | frozenset(SEED_CODES.values())
+    | frozenset({-32000, -32002, -32012, -32020, -32021, -32022, -32042})
+    | frozenset(numbers.code for numbers in ERLMCP.values())
 )
 
 
@@ -195,7 +184,7 @@ class Handshake:
         self, versions: tuple[str, ...] = tuple(REVISIONS), *, seed_codes: bool = False, strict: bool = False
     ) -> None:
         self.versions = tuple(version for version in REVISIONS if version in versions)
-        self._codes = SEED_CODES if seed_codes else {}
+        self._numbers = ERLMCP if seed_codes else {}
         self._strict = strict or seed_codes
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
@@ -269,9 +258,19 @@ class Handshake:
 
     def code(self, refusal: Refusal) -> int:
         """The specification's numbers, or those of the `erlmcp` profile."""
-        if isinstance(refusal, OfferRefused) and self.versions and not self._codes:
+        if isinstance(refusal, OfferRefused) and self.versions and not self._numbers:
             return InvalidParams.code
-        return sendable(self._codes.get(type(refusal).__name__, refusal.own_code), KNOWN_CODES)
+        known = self._numbers.get(type(refusal).__name__)
+        # A number that was given by hand is meant; only the class's own is another in the profile.
+        seeded = known is not None and refusal.own_code == refusal.code
+        return sendable(known.code if known and seeded else refusal.own_code, KNOWN_CODES)
+
+    def data(self, refusal: Refusal) -> Any:
+        """What a refusal tells besides; in the `erlmcp` profile with the number of its reason."""
+        known = self._numbers.get(type(refusal).__name__)
+        if known is None or not (refusal.data is None or isinstance(refusal.data, dict)):
+            return refusal.data
+        return {**(refusal.data or {}), "refusal": known.refusal}
 
 
 STRANGER = Peer(OLDEST, ClientCapabilities())

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from ferrule.errors import CapabilityOff, FerruleError, InvalidParams, InvalidRequest, MethodNotFound, Refusal
 from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply, Withdrawn
-from ferrule.protocol.era import Eras
+from ferrule.protocol.era import Era, Eras
 from ferrule.schema.methods import Method
 from ferrule.schema.model import ClientCapabilities, EmptyResult, Meta, MetaOnly, read_meta
 from ferrule.schema.notices import CANCELLED, OLD_NAMES, CancelledParams
@@ -286,7 +286,7 @@ class Session:
         """Make the reply to a request that was not admitted."""
         era = self.eras.stateless if self.modern else self.eras.handshake
         name = self.nameless_id if identity is UNSET else identity
-        return refused(name, refusal, era.code(refusal))
+        return refused(name, refusal, era)
 
     # -- we ask
 
@@ -355,10 +355,10 @@ def reply(call: Call, outcome: Any) -> Success | Failure:
     """Make the reply of a call's outcome."""
     if isinstance(outcome, Refusal):
         outcome = call.peer.revision.trim(outcome)
-        return refused(call.id, outcome, call.era.code(outcome))
+        return refused(call.id, outcome, call.era)
     return Success(call.id, outcome)
 
 
-def refused(identity: Id | UnsetType | None, refusal: Refusal, code: int) -> Failure:
+def refused(identity: Id | UnsetType | None, refusal: Refusal, era: Era) -> Failure:
     """Make the reply that refuses a request."""
-    return Failure(identity, ErrorObject(code, refusal.message, refusal.data))
+    return Failure(identity, ErrorObject(era.code(refusal), refusal.message, era.data(refusal)))

@@ -217,6 +217,10 @@ class Stateless:
         """This revision gives some refusals other numbers."""
         return sendable(SEED_ONLY_CODES.get(refusal.own_code, refusal.own_code), KNOWN_CODES)
 
+    def data(self, refusal: Refusal) -> Any:
+        """What a refusal tells besides."""
+        return refusal.data
+
 
 def _binding(call: Call) -> bytes:
     return request_binding(call.origin.principal, call.method, bytes(call.raw))

@@ -46,11 +46,34 @@ def empty(_: None) -> EmptyResult:
 
 
 def object_rooted(tool: Tool) -> Tool:
-    """Where an output schema must be an object at its root, a tool that has another shows none."""
+    """Where an output schema must be an object at its root, another is put under `result`, or not shown."""
     schema = tool.output_schema
     if schema is None or schema.get("type") == "object":
         return tool
-    return structs.replace(tool, output_schema=None)
+    return structs.replace(tool, output_schema=_under_result(schema))
+
+
+def _under_result(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """Put a schema one level down; None where its values may be objects already, or where it points to its own root."""
+    kinds = schema.get("type")
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if not isinstance(kinds, list) or "object" in kinds or not _movable(schema):
+        return None
+    inner = {key: value for key, value in schema.items() if key not in ("$defs", "$schema")}
+    moved: dict[str, Any] = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    moved.update({key: value for key, value in schema.items() if key in ("$defs", "$schema")})
+    return moved
+
+
+def _movable(part: Any) -> bool:
+    if isinstance(part, list):
+        return all(_movable(item) for item in part)
+    if not isinstance(part, dict):
+        return True
+    target = part.get("$ref", "#/$defs/")
+    if "$id" in part or (isinstance(target, str) and not target.startswith("#/$defs/")):
+        return False
+    return all(_movable(item) for item in part.values())
 
 
 def written_ahead(result: PlainResult) -> Raw:
@@ -58,12 +81,13 @@ def written_ahead(result: PlainResult) -> Raw:
 
 
 def object_content(result: CallToolResult) -> CallToolResult:
+    """Where structured content must be an object, another value is put under `result`."""
     value = result.structured_content
     if value is None or isinstance(value, dict):
         return result
     if isinstance(value, Raw) and bytes(value).lstrip()[:1] == b"{":
         return result
-    return structs.replace(result, structured_content=None)
+    return structs.replace(result, structured_content={"result": value})
 
 
 no_icons = without("icons")

@@ -198,7 +198,7 @@ class Link(Asking):
                 call.channel.send(reply)
             except EncodeError as error:
                 failure = unencodable(call, error)
-                call.channel.send(refused(call.id, failure, call.era.code(failure)))
+                call.channel.send(refused(call.id, failure, call.era))
             if self._standing and call.row.standing:
                 self._standing -= 1
         call.task = None
@@ -306,6 +306,7 @@ class Link(Asking):
         for call in list(self.session.running.values()):
             task = call.task
             self._finish(call, Internal("The server stopped before this call was done"))
+            call.expired = True
             if task is not None:
                 self.scope.cancel(task)
 

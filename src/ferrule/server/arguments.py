@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,22 +9,24 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from ferrule.server.schemas import decode_hook
 from ferrule.server.signatures import Parameter, Signature
+from ferrule.server.types.known import convert, decode_hook
 from ferrule.validation.checking import (
     Checker,
     InvalidArguments,
+    Unfit,
     Violation,
     excerpt,
     missing,
     own_schema,
-    refused_by_type,
+    refusals,
     unknown,
 )
 
 RawJson = bytes | msgspec.Raw
 Values = tuple[Any, ...]
 Read = Callable[[RawJson], Values]
+Refused = dict[str, msgspec.ValidationError | RecursionError]
 
 _SHARED_DEFAULTS = (int, float, str, bytes, bool, types.NoneType)
 
@@ -47,30 +48,33 @@ class TypedReader:
         def read(raw: RawJson) -> Values:
             try:
                 return astuple(decode(raw))
-            except (ValueError, RecursionError):
+            except (ValueError, TypeError, RecursionError):
                 return recover(raw)
 
         return read
 
     def _recover(self, raw: RawJson) -> Values:
         arguments = parsed_arguments(raw)
-        known = {parameter.name for parameter in self._parameters}
+        known = {parameter.key for parameter in self._parameters}
         values, lacking, refused = _convert_each(self._parameters, arguments)
         shape = lacking + [unknown(name, value) for name, value in arguments.items() if name not in known]
         if not shape and not refused:
             return values
         raise InvalidArguments([*shape, *self._explained(arguments, refused, len(bytes(raw)))])
 
-    def _explained(self, arguments: dict[str, Any], refused: dict[str, Violation], size: int) -> list[Violation]:
+    def _explained(self, arguments: dict[str, Any], refused: Refused, size: int) -> list[Violation]:
         """Say all the schema has to say about what the types refused, and their own word where it is silent."""
         if not refused:
             return []
         if not self._is_compiled:
             self._checker, self._is_compiled = own_schema(self.schema), True
         listed = self._checker.listed(arguments, size) if self._checker is not None else None
-        found = [violation for violation in listed or () if violation.parameter in refused]
-        told = {violation.parameter for violation in found}
-        return found + [violation for name, violation in refused.items() if name not in told]
+        # pydantic says for itself all that is wrong, and knows better than a schema what it takes.
+        doubtful = {name for name, reason in refused.items() if not _says_all(reason)}
+        found = [violation for violation in listed or () if violation.parameter in doubtful]
+        told = [violation.path for violation in found]
+        own = _in_own_words(refused, arguments)
+        return found + [violation for violation in own if not any(_is_about(violation.path, path) for path in told)]
 
 
 class SchemaReader:
@@ -82,9 +86,9 @@ class SchemaReader:
         self._parameters = signature.parameters
         self._takes_rest = signature.takes_rest
         self._struct = _struct(signature, closed=False)
-        names = [parameter.name for parameter in signature.parameters]
-        self._takes_whole = len(names) == 1 and not self._takes_rest and names[0] not in schema.get("properties", {})
-        self._taken = {*names, *signature.hidden, signature.context_parameter}
+        keys = [parameter.key for parameter in signature.parameters]
+        self._takes_whole = len(keys) == 1 and not self._takes_rest and keys[0] not in schema.get("properties", {})
+        self._taken = {*keys, *signature.hidden, signature.context_parameter}
 
     def reading(self) -> Read:
         """Give the function that reads; a handler with `**kwargs` gets their dict as the last value."""
@@ -95,7 +99,7 @@ class SchemaReader:
         if not self._checker.accepts(arguments):
             arguments = self._repaired(arguments, len(bytes(raw)))
         if self._takes_whole:
-            arguments = {self._parameters[0].name: arguments}
+            arguments = {self._parameters[0].key: arguments}
         values = self._converted(arguments)
         if self._takes_rest:
             return (*values, {name: value for name, value in arguments.items() if name not in self._taken})
@@ -103,11 +107,11 @@ class SchemaReader:
 
     def _converted(self, arguments: dict[str, Any]) -> Values:
         try:
-            return astuple(msgspec.convert(arguments, self._struct, dec_hook=decode_hook, str_keys=True))
-        except (ValueError, RecursionError):
+            return astuple(convert(arguments, self._struct))
+        except (ValueError, TypeError, RecursionError):
             values, lacking, refused = _convert_each(self._parameters, arguments)
         if lacking or refused:
-            raise InvalidArguments([*lacking, *refused.values()])
+            raise InvalidArguments([*lacking, *_in_own_words(refused, arguments)])
         return values
 
     def _repaired(self, arguments: dict[str, Any], size: int) -> dict[str, Any]:
@@ -133,19 +137,12 @@ def _struct(signature: Signature, *, closed: bool) -> type[msgspec.Struct]:
         if isinstance(parameter.default, _SHARED_DEFAULTS):
             field = msgspec.field(default=parameter.default)
         elif not parameter.required:
-            field = msgspec.field(default_factory=_default_factory(parameter.default))
-        fields.append((f"p{number}", parameter.annotation, field))
-        names[f"p{number}"] = parameter.name
+            field = msgspec.field(default_factory=parameter.made_default)
+        fields.append((f"p{number}", parameter.type, field))
+        names[f"p{number}"] = parameter.key
     return msgspec.defstruct(
         "Arguments", fields, kw_only=True, rename=names, forbid_unknown_fields=closed, gc=False, module=__name__
     )
-
-
-def _default_factory(default: Any) -> Callable[[], Any]:
-    """Copy a container, so that no call sees what another one put into it."""
-    if isinstance(default, list | dict | set | bytearray):
-        return lambda: copy.deepcopy(default)
-    return lambda: default
 
 
 def parsed_arguments(raw: RawJson) -> dict[str, Any]:
@@ -162,39 +159,69 @@ def parsed_arguments(raw: RawJson) -> dict[str, Any]:
 
 def _convert_each(
     parameters: tuple[Parameter, ...], arguments: dict[str, Any]
-) -> tuple[Values, list[Violation], dict[str, Violation]]:
-    """Convert each argument on its own: the values, what is missing, and what each type refuses."""
+) -> tuple[Values, list[Violation], Refused]:
+    """Convert each argument on its own: the values, what is missing, and why each type refuses what it does."""
     values: list[Any] = []
     lacking: list[Violation] = []
-    refused: dict[str, Violation] = {}
+    refused: Refused = {}
     for parameter in parameters:
-        name = parameter.name
+        name = parameter.key
         if name in arguments:
             try:
-                values.append(_convert(arguments[name], parameter.annotation))
-            except msgspec.ValidationError as error:
-                refused[name] = refused_by_type(error, arguments[name], [name])
-            except RecursionError:
-                refused[name] = Violation(f"/{name}", "…", "depth", "is nested too deeply")
+                values.append(_convert(arguments[name], parameter.type))
+            except (msgspec.ValidationError, RecursionError) as error:
+                refused[name] = error
         elif parameter.required:
             lacking.append(missing(name, arguments))
         else:
-            values.append(_default_factory(parameter.default)())
+            values.append(parameter.made_default())
     return tuple(values), lacking, refused
 
 
-def _convert(value: Any, annotation: Any) -> Any:
+def _says_all(reason: Exception) -> bool:
+    """Tell whether the type of the whole argument listed all; where a part did so, other parts were not read."""
+    cause = reason.__cause__
+    return isinstance(cause, Unfit) and cause.is_complete and " - at `" not in str(reason)
+
+
+def _is_about(path: str, other: str) -> bool:
+    """Tell whether one place is the other, or inside it."""
+    return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
+
+
+def _in_own_words(refused: Refused, arguments: dict[str, Any]) -> list[Violation]:
+    """Say what the types have against the arguments they refused."""
+    found: list[Violation] = []
+    for name, reason in refused.items():
+        if isinstance(reason, msgspec.ValidationError):
+            found += refusals(reason, arguments[name], [name])
+        else:
+            found.append(Violation(f"/{name}", "…", "depth", "is nested too deeply"))
+    return found
+
+
+def _convert(value: Any, type_: Any) -> Any:
     """Convert a value as it is, else with 2 for 2.0, else with a text parsed as the JSON it holds."""
     try:
-        return msgspec.convert(value, annotation, dec_hook=decode_hook, str_keys=True)
+        return _fitted(value, type_)
     except msgspec.ValidationError as error:
         refusal = error
     for candidate in _repairs(value):
         try:
-            return msgspec.convert(candidate, annotation, dec_hook=decode_hook, str_keys=True)
+            return _fitted(candidate, type_)
         except msgspec.ValidationError:
             continue
     raise refusal
+
+
+def _fitted(value: Any, type_: Any) -> Any:
+    try:
+        return convert(value, type_)
+    except TypeError as error:
+        # A set of anything may be sent lists or objects, which no set can hold.
+        if "unhashable" not in str(error):
+            raise
+        raise msgspec.ValidationError("holds an array or object, which a set cannot") from None
 
 
 def _repairs(value: Any) -> Iterator[Any]:

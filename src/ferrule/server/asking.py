@@ -15,7 +15,10 @@ from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.elicitation import ElicitResult
 from ferrule.schema.model import Model
 from ferrule.schema.sampling import SamplingMessage
+from ferrule.server.inlining import inlined
 from ferrule.server.schemas import schema_of
+from ferrule.server.types.known import convert
+from ferrule.server.types.readable import readable
 from ferrule.validation.checking import given_schema
 
 _read_answer = msgspec.json.Decoder(ElicitResult).decode
@@ -106,7 +109,7 @@ def _form(schema: Any) -> dict[str, Any]:
         return {"type": "object", "properties": {}}
     if isinstance(schema, Mapping):
         return _checked(dict(schema))
-    form = _inlined(_single(schema) if is_primitive(schema) else schema_of(schema))
+    form = inlined(_single(schema) if is_primitive(schema) else schema_of(schema))
     form["properties"] = {name: _with_text_choices(rules) for name, rules in form.get("properties", {}).items()}
     return _checked(form)
 
@@ -127,7 +130,7 @@ def _with_text_choices(rules: Any) -> Any:
 
 def is_primitive(schema: Any) -> bool:
     """Tell whether a type is one value, not a form of several."""
-    return _inlined(schema_of(schema)).get("type") != "object"
+    return inlined(schema_of(schema)).get("type") != "object"
 
 
 def _single(schema: Any) -> dict[str, Any]:
@@ -139,22 +142,6 @@ def _single(schema: Any) -> dict[str, Any]:
         "required": [SINGLE_FIELD],
         "$defs": definitions,
     }
-
-
-def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put definitions where they are used: a form is flat."""
-    definitions = schema.pop("$defs", {})
-
-    def resolve(rules: Any) -> Any:
-        if isinstance(rules, dict):
-            if "$ref" in rules:
-                target = definitions.get(rules["$ref"].rpartition("/")[2], {})
-                return resolve({**target, **{k: v for k, v in rules.items() if k != "$ref"}})
-            return {k: resolve(v) for k, v in rules.items()}
-        return [resolve(item) for item in rules] if isinstance(rules, list) else rules
-
-    resolved: dict[str, Any] = resolve(schema)
-    return resolved
 
 
 def _checked(schema: dict[str, Any]) -> dict[str, Any]:
@@ -212,9 +199,8 @@ def read_elicitation(raw: Raw, schema: Any) -> Elicitation:
     if isinstance(schema, Mapping):
         return Elicitation(answer.action, _fitting(content, schema))
     try:
-        if is_primitive(schema):
-            return Elicitation(answer.action, msgspec.convert(content.get(SINGLE_FIELD), schema, strict=False))
-        return Elicitation(answer.action, msgspec.convert(content, schema, strict=False))
+        given = content.get(SINGLE_FIELD) if is_primitive(schema) else content
+        return Elicitation(answer.action, convert(given, readable(schema), strict=False))
     except msgspec.ValidationError as reason:
         raise InvalidParams(f"The answer to the elicitation does not fit its form: {reason}") from None
 

@@ -13,14 +13,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Never, NoReturn, Protocol, get_args, get_origin
 
 import msgspec
+from msgspec import structs
 
 from ferrule.server.arguments import RawJson, Read, SchemaReader, TypedReader
-from ferrule.server.dependencies import Plain, injected
-from ferrule.server.schemas import arguments_schema, decode_hook, encode_hook, schema_of, wrapped_schema
-from ferrule.server.signatures import NOTHING, Signature, read_signature
+from ferrule.server.dependencies import InThread, injected
+from ferrule.server.schemas import arguments_schema, schema_of, unsupported, wrapped_schema
+from ferrule.server.signatures import NOTHING, Parameter, Signature, read_signature
+from ferrule.server.types.known import convert, encode_hook, plain, written_otherwise
+from ferrule.server.types.readable import mentions, readable
 from ferrule.validation.checking import Checker, InvalidArguments, InvalidOutput, Violation, given_schema, own_schema
 
-__all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "schema_of"]
+__all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "names", "schema_of"]
 
 _UNDESCRIBED = (NOTHING, Any, object, None, types.NoneType, Never, NoReturn)
 
@@ -60,6 +63,11 @@ class Binding:
         return self.signature.is_async
 
     @property
+    def streams(self) -> bool:
+        """Whether `invoke` gives a generator."""
+        return self.signature.is_generator or self.signature.is_async_generator
+
+    @property
     def context_parameter(self) -> str | None:
         """The name of the parameter that takes the context."""
         return self.signature.context_parameter
@@ -67,7 +75,7 @@ class Binding:
     @property
     def parameters(self) -> tuple[str, ...]:
         """The names of the parameters a caller may fill."""
-        return tuple(parameter.name for parameter in self.signature.parameters)
+        return tuple(parameter.key for parameter in self.signature.parameters)
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -78,6 +86,11 @@ class Binding:
     def returns(self) -> Any:
         """The return annotation."""
         return self.signature.returns
+
+    @property
+    def to_plain(self) -> Callable[[Any], Any] | None:
+        """What its values go through before they are written, if anything."""
+        return plain if self._output.is_otherwise else None
 
     @property
     def checks_output(self) -> bool:
@@ -98,11 +111,11 @@ def bind(
     hidden: frozenset[str] = frozenset(),
     content_types: tuple[type, ...] = (),
     name: str | None = None,
-    plain: Plain | None = None,
+    in_thread: InThread | None = None,
 ) -> Binding:
     """Compile a function for calls with raw JSON; `SetupError` when it cannot be called so.
 
-    `plain` runs the plain functions among a coroutine's providers.
+    `in_thread` makes what runs the plain functions among a coroutine's providers.
     """
     signature = read_signature(
         fn,
@@ -113,7 +126,8 @@ def bind(
         name=name,
     )
     if signature.dependencies:
-        signature = injected(signature, context_type, plain)
+        signature = injected(signature, context_type, in_thread)
+    signature = structs.replace(signature, parameters=tuple(_read(one, signature) for one in signature.parameters))
     described = arguments_schema(signature)
     reader: TypedReader | SchemaReader
     if schema is None:
@@ -122,6 +136,14 @@ def bind(
         reader = SchemaReader(signature, *given_schema(schema, f"{signature.name}(): schema"))
     output = _Output(signature, output_schema, content_types)
     return Binding(signature, reader.schema, _invoke(signature, reader.reading()), output)
+
+
+def _read(parameter: Parameter, signature: Signature) -> Parameter:
+    """Find how JSON is read into a parameter."""
+    try:
+        return structs.replace(parameter, type=readable(parameter.annotation))
+    except (TypeError, NameError) as error:
+        raise unsupported(signature.name, parameter, error) from error
 
 
 def _invoke(signature: Signature, read: Read) -> Invoke:
@@ -178,24 +200,29 @@ class _Output:
         self.wraps = False
         self._name = signature.name
         self._content_types = content_types
+        self._declared: Any = Any
         self._type: Any = Any
+        self.is_otherwise = False
         self._checker: Checker | None = None
         if given is not None:
-            self.schema, self._checker = given_schema(given, f"{signature.name}(): output schema")
+            place = f"{signature.name}(): output schema"
+            self.schema, self._checker = given_schema(given, place, of_object=False)
         elif _is_described(signature, content_types):
-            self._describe(_awaited(signature.returns))
+            self._describe(_given_by(signature))
 
     def _describe(self, type_: Any) -> None:
         try:
-            self.schema, self.wraps = wrapped_schema(type_)
-        except TypeError:
+            made = readable(type_)
+            self.schema, self.wraps = wrapped_schema(made)
+            self.is_otherwise = mentions(type_, written_otherwise)
+        except (TypeError, NameError):
             # A type without a JSON form still has a text form, so it is offered as an unstructured result.
             return
-        self._type = type_
+        self._declared, self._type = type_, made
 
     def check(self, value: Any) -> None:
         """Raise `InvalidOutput` when a value does not fit."""
-        if type(value) is self._type and (type(value) is not float or math.isfinite(value)):
+        if type(value) is self._declared and (type(value) is not float or math.isfinite(value)):
             return
         if self.schema is None or isinstance(value, self._content_types):
             return
@@ -211,34 +238,40 @@ class _Output:
 
     def _written(self, value: Any) -> Any:
         try:
-            return msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook)
+            written = plain(value) if self.is_otherwise else value
+            return msgspec.to_builtins(written, str_keys=True, enc_hook=encode_hook)
         except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
             violation = Violation("", type(value).__name__, "json", f"cannot be written as JSON: {error}")
             raise InvalidOutput(self._name, [violation]) from error
 
     def _reads_back(self, builtins: Any) -> bool:
         try:
-            msgspec.convert(builtins, self._type, dec_hook=decode_hook, str_keys=True)
+            convert(builtins, self._type)
         except (msgspec.ValidationError, RecursionError):
             return False
         return not (isinstance(builtins, float) and not math.isfinite(builtins))
 
 
-def _awaited(annotation: Any) -> Any:
-    """What a coroutine written out in an annotation gives."""
+def _given_by(signature: Signature) -> Any:
+    """What a call gives in the end: what a coroutine is awaited for, and what a generator returns."""
+    annotation = signature.returns
+    if signature.is_async_generator:
+        return NOTHING
+    if signature.is_generator:
+        returned = get_args(annotation)[2:] if get_origin(annotation) is collections.abc.Generator else ()
+        return returned[0] if returned else NOTHING
     if get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
         return get_args(annotation)[-1]
     return annotation
 
 
 def _is_described(signature: Signature, content_types: tuple[type, ...]) -> bool:
-    if signature.is_generator or signature.is_async_generator:
-        return False
-    annotation = _awaited(signature.returns)
-    return annotation not in _UNDESCRIBED and not _mentions(annotation, content_types)
+    annotation = _given_by(signature)
+    return annotation not in _UNDESCRIBED and not names(annotation, content_types)
 
 
-def _mentions(annotation: Any, wanted: tuple[type, ...]) -> bool:
+def names(annotation: Any, wanted: tuple[type, ...]) -> bool:
+    """Tell whether an annotation names one of some types, anywhere in it."""
     if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, wanted):
         return True
-    return any(_mentions(part, wanted) for part in get_args(annotation))
+    return any(names(part, wanted) for part in get_args(annotation))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ferrule.errors import CapabilityOff, InvalidParams, SetupError
 from ferrule.protocol.call import Call
@@ -47,6 +47,13 @@ class Follower(Protocol):
         """Learn that some were switched on or off."""
 
 
+class View(Struct, frozen=True):
+    """How some clients see a list: by a name, and what is shown of each entry, None for nothing."""
+
+    name: str
+    shown: Callable[[Any], Any]
+
+
 class Catalogue(Generic[Entry]):
     """Entries by key, and the pages that list them."""
 
@@ -70,7 +77,9 @@ class Catalogue(Generic[Entry]):
         self._registered: dict[str, Entry] = {}
         self._entries: dict[str, Entry] = {}
         """Those of the registered that are switched on."""
-        self._pages: dict[tuple[str, str | None], Raw] = {}
+        self._pages: dict[tuple[str, str | None, str], Raw] = {}
+        self.view: Callable[[Call], View | None] | None = None
+        """Chooses how a caller sees the list, where not all see the same."""
         self.get = self._entries.get
 
     def __len__(self) -> int:
@@ -156,22 +165,28 @@ class Catalogue(Generic[Entry]):
 
     def page(self, call: Call) -> Raw:
         """Give one page in the form the caller's revision has."""
-        key = (call.peer.revision.version, call.params.cursor)
+        view = None if self.view is None else self.view(call)
+        key = (call.peer.revision.version, call.params.cursor, "" if view is None else view.name)
         page = self._pages.get(key)
         if page is None:
-            page = self._pages[key] = self.page_of(self._entries.values(), call)
+            page = self._pages[key] = self._page(self._entries.values(), call, view)
         return page
 
     def page_of(self, entries: Iterable[Entry], call: Call) -> Raw:
         """Make one page of some of the entries."""
-        return Raw(_write(call.era.seal(call, self._make(list(entries), call.params.cursor))))
+        return self._page(entries, call, None if self.view is None else self.view(call))
 
-    def _make(self, entries: list[Entry], cursor: str | None) -> PagedResult:
-        start = self._position(cursor, len(entries))
-        listed = [self.listed(entry) for entry in entries[start : start + self.page_size]]
-        end = start + len(listed)
-        result = self._result(listed)
-        if end < len(entries):
+    def _page(self, entries: Iterable[Entry], call: Call, view: View | None) -> Raw:
+        return Raw(_write(call.era.seal(call, self._make(entries, call.params.cursor, view))))
+
+    def _make(self, entries: Iterable[Entry], cursor: str | None, view: View | None) -> PagedResult:
+        listed = [self.listed(entry) for entry in entries]
+        if view is not None:
+            listed = [shown for each in listed if (shown := view.shown(each)) is not None]
+        start = self._position(cursor, len(listed))
+        end = start + self.page_size
+        result = self._result(listed[start:end])
+        if end < len(listed):
             result.next_cursor = _cursor(end)
         return result
 

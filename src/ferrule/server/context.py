@@ -103,8 +103,18 @@ class Context(Generic[State]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client has withdrawn the request; a handler in a thread looks here."""
-        return self._call.cancelled
+        """Whether nobody wants the answer any more: cancelled, or out of time; a handler in a thread looks here."""
+        return self._call.cancelled or self._call.expired
+
+    def raise_if_cancelled(self) -> None:
+        """End a handler in a thread whose answer nobody wants any more, by raising `Cancelled`."""
+        if self.cancelled:
+            raise Cancelled("the call has ended")
+
+    @property
+    def hears_progress(self) -> bool:
+        """Whether the client asked to be told of progress."""
+        return self._call.meta is not None and self._call.meta.progress_token is not None
 
     @property
     def lifespan(self) -> State:
@@ -228,14 +238,17 @@ class Context(Generic[State]):
 
     async def ask_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
         """Ask several things at once, each under its key; gives the values by key."""
-        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
-        values = {}
-        for (key, (_, schema)), raw in zip(questions.items(), await self._learn(asked), strict=True):
-            answer = read_elicitation(raw, schema)
+        answers = await self.elicit_all(questions)
+        for answer in answers.values():
             if answer.action != "accept":
                 raise Declined(answer.action)
-            values[key] = answer.data
-        return values
+        return {key: answer.data for key, answer in answers.items()}
+
+    async def elicit_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Elicitation]:
+        """Ask several things at once, each under its key; gives what the user did with each."""
+        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
+        learned = zip(questions.items(), await self._learn(asked), strict=True)
+        return {key: read_elicitation(raw, schema) for (key, (_, schema)), raw in learned}
 
     async def sample(
         self, messages: Any, *, max_tokens: int = 1000, key: str = "", **options: Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct, structs
@@ -20,6 +20,9 @@ from ferrule.server.signatures import Signature, probe, read_provider
 
 Plain = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a plain function somewhere and gives what it gives."""
+
+InThread = Callable[[], Plain]
+"""Makes what runs the plain functions of one handler in threads."""
 
 UNNAMED_CONTEXT = "context of the providers"
 """The parameter by which a handler without a context gets one for its providers; no caller can spell it."""
@@ -114,22 +117,25 @@ class Plan:
             yield {name: values[number] for name, number in self.sources.items()}
 
 
-def injected(signature: Signature, context_type: type | None, plain: Plain | None) -> Signature:
+def injected(signature: Signature, context_type: type | None, in_thread: InThread | None) -> Signature:
     """Give a handler that finds its dependencies by itself: to a caller it looks as if it had none.
 
-    `plain` runs a plain function in a thread; without it, everything runs in the event loop.
+    `in_thread` makes what runs plain functions in threads; without it, everything runs in the event loop.
     """
     plan = Plan(signature.name, signature.dependencies, context_type)
-    if signature.is_generator:
-        raise SetupError(f"{signature.name}(): a generator with Depends(...) must be an `async def`")
+    if signature.is_generator and plan.is_async:
+        raise SetupError(f"{signature.name}(): a generator with an asynchronous provider must be an `async def`")
+    plain = _here if in_thread is None else in_thread()
     names_context = signature.context_parameter is None and plan.wants_context
     taken = UNNAMED_CONTEXT if names_context else signature.context_parameter
     place = _placing(signature, UNNAMED_CONTEXT if names_context else None)
     runs_in_loop = signature.is_async or signature.is_async_generator or plan.is_async
     if signature.is_async_generator:
-        fn = _streaming(place, plan, taken, plain or _here)
+        fn = _streaming(place, plan, taken, plain)
+    elif signature.is_generator:
+        fn = _streaming_directly(place, plan, taken)
     elif runs_in_loop:
-        fn = _waiting(place, plan, taken, plain or _here, is_async=signature.is_async)
+        fn = _waiting(place, plan, taken, plain, is_async=signature.is_async)
     else:
         fn = _direct(place, plan, taken)
     return structs.replace(
@@ -191,6 +197,14 @@ def _streaming(place: Any, plan: Plan, taken: str | None, plain: Plain) -> Calla
         ):
             async for value in values:
                 yield value
+
+    return call
+
+
+def _streaming_directly(place: Any, plan: Plan, taken: str | None) -> Callable[..., Any]:
+    def call(**given: Any) -> Generator[Any, Any, Any]:
+        with plan.provided(given.get(taken or "")) as provided:
+            return (yield from place(given, provided))
 
     return call
 

@@ -56,7 +56,9 @@ def settle(entry: RegisteredTool, runner: Runner) -> None:
         entry.detour = composed(entry.detour or partial(run, entry), layers)
     if entry.way:
         inner = copy.copy(entry)
+        inner.direct = inner.plain and inner.detour is None
         entry.detour = through(entry, "tools/call", lambda call: runner.call_whole(call, inner)) or entry.detour
+    entry.direct = entry.plain and entry.detour is None
 
 
 def settle_adopted(entry: RegisteredTool, name: str, host: Server) -> None:
@@ -66,7 +68,9 @@ def settle_adopted(entry: RegisteredTool, name: str, host: Server) -> None:
         entry.source = copy.copy(entry.source)
         if entry.source.context is not None:
             entry.source.context = partial(MountedContext, host)
+        entry.source.finish_for(host)
         settle(entry.source, host.tools)
+    entry.finish_for(host)
     settle(entry, host.tools)
 
 

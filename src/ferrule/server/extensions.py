@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -116,6 +117,10 @@ class Extension:
     def joined(self, server: Server) -> None:
         """Do what is to be done when a server takes this extension in; a subclass may offer resources here."""
 
+    def lifespan(self, server: Server) -> AbstractAsyncContextManager[Any] | None:
+        """Give what is to be entered while the server is in use, if there is anything."""
+        return None
+
     def settings_of(self, context: Context) -> dict[str, Any] | None:
         """Give the settings with which the caller declares this extension too, None when it does not."""
         return context.peer.extension(self.name)
@@ -129,6 +134,9 @@ class Extensions:
         self._declared = dict(declared)
         self._joined: dict[str, Extension] = {}
         self.notes: dict[str, NoteHandler] = {}
+
+    def __iter__(self) -> Iterator[Extension]:
+        return iter(self._joined.values())
 
     def __contains__(self, name: str) -> bool:
         return name in self._joined

@@ -13,6 +13,7 @@ from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
 from ferrule.schema.completion import PromptReference
 from ferrule.server.catalogue import Catalogue
+from ferrule.server.kept_results import PREFIX as KEPT
 
 if TYPE_CHECKING:
     from ferrule.server.resources import Found
@@ -56,7 +57,9 @@ class Guards:
         return await self._prompts.fill(call, entry)
 
     async def _read_resource(self, call: Call) -> Any:
-        return await self._resources.read(call, self._found(call.params.uri, call))
+        uri = call.params.uri
+        # What was kept for a caller is found by him alone, and is in no list.
+        return await self._resources.read(call, None if uri.startswith(KEPT) else self._found(uri, call))
 
     async def _complete(self, complete: Handler, call: Call) -> Any:
         """Complete nothing for what the caller does not see."""

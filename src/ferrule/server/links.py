@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -43,6 +43,8 @@ class LinkState(Struct, eq=False):
     init_timer: asyncio.TimerHandle | None = None
     switches: Switches | None = None
     """What this session sees otherwise than others."""
+    owner: object | None = None
+    """Whose the results are that are kept for this link."""
 
 
 class Links:
@@ -154,6 +156,17 @@ class Links:
             self._subscriptions.changed(kind, self._principal(call, kind))
         elif kind in state.listener.kinds and self.of(call).session.peer_ready:
             state.listener.tell(Notice(kind, {}))
+
+    def owner(self, call: Call) -> Hashable:
+        """Tell whose a kept result is: the principal's, else the session's; without either, whoever knows its URI."""
+        if call.origin.principal is not None:
+            return call.origin.principal
+        state = self._states.get(self.of(call))
+        if state is None or not self.has_session(call):
+            return None
+        if state.owner is None:
+            state.owner = object()
+        return state.owner
 
     def wants_log(self, call: Call, rank: int) -> bool:
         """Tell whether the caller wants a log message of this rank."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from ferrule.errors import InvalidParams, PromptNotFound, Refusal, UrlElicitationRequired
+from ferrule.errors import InvalidParams, PromptNotFound, Refusal, SetupError, UrlElicitationRequired
 from ferrule.protocol.call import Call
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
@@ -18,8 +18,11 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.finishing import read_media
+from ferrule.server.media import Media, holds_media
 from ferrule.server.mounting import through
 from ferrule.server.offering import Offered, Visible
+from ferrule.server.questions import with_questions
 from ferrule.server.results import prompt_of
 from ferrule.server.threads import Bulkhead
 
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from ferrule.server.server import Server
 
 _write = msgspec.json.Encoder().encode
+
+
+Read = Callable[[Any], Awaitable[Any]]
 
 
 class PromptOptions(Struct, frozen=True, kw_only=True):
@@ -60,8 +66,8 @@ class RegisteredPrompt(Offered):
         self.bulkhead = bulkhead
         self.required = [argument.name for argument in prompt.arguments or () if argument.required]
 
-    async def fill(self, arguments: Mapping[str, str], context: Context | None) -> GetPromptResult:
-        """Run the handler and make messages of what it gives."""
+    async def fill(self, arguments: Mapping[str, str], context: Context | None, read: Read) -> GetPromptResult:
+        """Run the handler and make messages of what it gives; `read` reads the pictures and files among it."""
         missing = [name for name in self.required if name not in arguments]
         if missing:
             raise InvalidParams(
@@ -74,6 +80,8 @@ class RegisteredPrompt(Offered):
             value = self.binding.invoke(raw, context)
             if self.binding.is_async:
                 value = await value
+        if holds_media(value):
+            value = await read(value)
         return prompt_of(value, self.prompt.description)
 
 
@@ -94,14 +102,16 @@ class Prompts:
     def add(self, fn: Callable[..., Any], options: PromptOptions) -> RegisteredPrompt:
         """Offer a function as a prompt."""
         schema = options.schema or _free_form(options.arguments)
-        bulkhead = None if options.inline else Bulkhead(self._server.threads, options.max_threads)
+        content_types = (*CONTENT_TYPES, PromptMessage, GetPromptResult, Media)
         binding = bind(
-            fn,
+            with_questions(fn, content_types),
             context_type=Context,
             schema=schema,
-            content_types=(*CONTENT_TYPES, PromptMessage, GetPromptResult),
-            plain=bulkhead.run if bulkhead else None,
+            content_types=content_types,
+            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
         )
+        if binding.streams:
+            raise SetupError(f"the prompt {binding.name}() is a generator, and only tools may be; return a list")
         arguments = list(options.arguments) if options.arguments is not None else _arguments(binding)
         prompt = Prompt(
             name=options.name or binding.name,
@@ -111,7 +121,9 @@ class Prompts:
             icons=options.icons,
             meta=dict(options.meta) if options.meta else None,
         )
-        entry = RegisteredPrompt(self._server, prompt, binding, options, None if binding.is_async else bulkhead)
+        threaded = not binding.is_async and not options.inline
+        bulkhead = Bulkhead(self._server.threads, options.max_threads) if threaded else None
+        entry = RegisteredPrompt(self._server, prompt, binding, options, bulkhead)
         self._server.visibility.notice(entry)
         self.catalogue.add(prompt.name, entry)
         return entry
@@ -133,7 +145,7 @@ class Prompts:
             return await entry.detour(call)  # type: ignore[no-any-return]  # a prompt's way gives its result
         context = None if entry.context is None else entry.context(call, entry.server)
         try:
-            return await entry.fill(call.params.arguments, context)
+            return await entry.fill(call.params.arguments, context, lambda value: read_media(self._server, call, value))
         except InvalidArguments as error:
             raise InvalidParams(f"Invalid arguments for the prompt {call.params.name!r}: {error}") from None
         except UrlElicitationRequired as refusal:

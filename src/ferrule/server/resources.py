@@ -26,8 +26,12 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, bind
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.kept_results import PREFIX as KEPT
+from ferrule.server.kept_results import read_kept
+from ferrule.server.media import Media
 from ferrule.server.mounting import through
 from ferrule.server.offering import Offered, Visible
+from ferrule.server.questions import with_questions
 from ferrule.server.results import contents_of
 from ferrule.server.threads import Bulkhead
 from ferrule.server.uri_template import UriTemplate
@@ -57,12 +61,26 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     ttl: float | None = None
     tags: Collection[str] = ()
     visible: Visible | None = None
+    contents_meta: Mapping[str, Any] | None = None
+    """The metadata of what is read, where it gives none of its own."""
 
 
 class RegisteredResource(Offered):
     """A resource or a template, ready to be read."""
 
-    __slots__ = ("binding", "bulkhead", "listed", "mime_type", "own_template", "takes_uri", "template", "ttl", "uri")
+    __slots__ = (
+        "_threads",
+        "binding",
+        "bulkhead",
+        "contents_meta",
+        "listed",
+        "mime_type",
+        "own_template",
+        "takes_uri",
+        "template",
+        "ttl",
+        "uri",
+    )
 
     def __init__(
         self, server: Server, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None
@@ -70,12 +88,14 @@ class RegisteredResource(Offered):
         wants_context = binding.context_parameter is not None
         super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.uri = uri
+        self._threads = server.threads
         self.template = self.own_template = UriTemplate(uri)
         """How its URIs look here, and in the server it is from."""
         self.binding = binding
         self.bulkhead = bulkhead
         self.mime_type = options.mime_type
         self.ttl = options.ttl
+        self.contents_meta = options.contents_meta
         self.takes_uri = "uri" in binding.parameters and "uri" not in self.template.variables
         self.listed = _listed(self.template, uri, binding, options)
 
@@ -90,7 +110,13 @@ class RegisteredResource(Offered):
             value = self.binding.invoke(raw, context)
             if self.binding.is_async:
                 value = await value
+        if isinstance(value, Media):
+            media = value
+            value = await self._threads.run(lambda: media.contents(uri, self.mime_type))
         result = contents_of(value, uri, self.mime_type)
+        if self.contents_meta is not None:
+            meta = dict(self.contents_meta)
+            result.contents = [structs.replace(part, meta={**meta, **(part.meta or {})}) for part in result.contents]
         for mount, _ in reversed(self.way):
             result = mount.placed_in(result)
         return result
@@ -145,14 +171,20 @@ class Resources:
         """Offer a function as a resource, or as a template when its URI has variables."""
         if not SCHEME.match(uri):
             raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
-        bulkhead = None if options.inline else Bulkhead(self._server.threads, options.max_threads)
         binding = bind(
-            fn,
+            with_questions(fn),
             context_type=Context,
-            content_types=(ResourceContents, ReadResourceResult),
-            plain=bulkhead.run if bulkhead else None,
+            content_types=(ResourceContents, ReadResourceResult, Media),
+            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
         )
-        entry = RegisteredResource(self._server, uri, binding, options, None if binding.is_async else bulkhead)
+        if binding.streams:
+            raise SetupError(
+                f"the resource {uri!r}: {binding.name}() is a generator, and only tools may be; return a list"
+            )
+        bulkhead = None
+        if not binding.is_async and not options.inline:
+            bulkhead = Bulkhead(self._server.threads, options.max_threads)
+        entry = RegisteredResource(self._server, uri, binding, options, bulkhead)
         _check_parameters(entry)
         if options.ttl is not None and binding.context_parameter is not None:
             raise SetupError(
@@ -181,7 +213,7 @@ class Resources:
 
     def remove(self, uri: str) -> None:
         """Offer a resource or template no longer."""
-        (self.templates if uri in self.templates else self.catalogue).remove(uri)
+        (self.templates if uri in self.templates.registered else self.catalogue).remove(uri)
         self._reads.clear()
 
     async def read(self, call: Call, found: Found | None = None) -> ReadResourceResult:
@@ -196,6 +228,8 @@ class Resources:
 
     async def read_uri(self, uri: str, call: Call, found: Found | None = None) -> ReadResourceResult:
         """Read by URI for a call: an exact resource first, then the templates in order of registration."""
+        if uri.startswith(KEPT):
+            return await self._read_kept(uri, call)
         entry, variables = found or self.find(uri)
 
         async def fresh() -> ReadResourceResult:
@@ -207,12 +241,20 @@ class Resources:
 
     async def read_within(self, uri: str, call: Callable[[], Call]) -> ReadResourceResult:
         """Read for a handler of this process, which passes no middleware; the call is asked for when it is needed."""
+        if uri.startswith(KEPT):
+            return await self._read_kept(uri, call())
         entry, variables = self.find(uri)
 
         async def fresh() -> ReadResourceResult:
             return await self._fresh(uri, entry, variables, None if entry.context is None else call())
 
         return await fresh() if entry.ttl is None else await self._kept(uri, entry.ttl, fresh)
+
+    async def _read_kept(self, uri: str, call: Call) -> ReadResourceResult:
+        """Read a result that was too large for its answer."""
+        kept = self._server.kept_results.find(self._server.links.owner(call), uri)
+        result: ReadResourceResult = await self._server.threads.run(lambda: read_kept(uri, kept))
+        return result
 
     async def _fresh(
         self, uri: str, entry: RegisteredResource, variables: Mapping[str, Any], call: Call | None

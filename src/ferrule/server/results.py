@@ -18,7 +18,7 @@ from ferrule.schema.model import Role
 from ferrule.schema.prompts import GetPromptResult, PromptMessage
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult, PlainResult
-from ferrule.server.schemas import encode_hook
+from ferrule.server.types.known import encode_hook
 
 logger = logging.getLogger("ferrule.results")
 
@@ -32,6 +32,55 @@ LONG = 64 * 1024
 
 class UnwritableResult(FerruleError):
     """A handler returned something that JSON cannot say."""
+
+
+class Oversized(UnwritableResult):
+    """A result is larger than it may be."""
+
+    def __init__(self, size: int, limit: int, *, at_least: bool = False) -> None:
+        more = "at least " if at_least else ""
+        super().__init__(f"the result has {more}{size:,} bytes and may have at most {limit:,}: ask for less")
+
+
+class ToolResult:
+    """A whole result of a tool: content for the model, data for programs, and what is said about both.
+
+    `content` is anything a tool may return; without it, the text is the data as JSON.
+    """
+
+    __slots__ = ("content", "is_error", "meta", "structured")
+
+    def __init__(
+        self,
+        content: Any = None,
+        structured: Any = None,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        is_error: bool = False,
+        structured_content: Any = None,
+    ) -> None:
+        self.content = content
+        self.structured = structured if structured_content is None else structured_content
+        self.meta = meta
+        self.is_error = is_error
+
+    def made(self, wraps: bool) -> CallToolResult:
+        """Make the result that is sent; `wraps` where the tool's data is not an object by itself."""
+        data: Any = None
+        if self.structured is not None:
+            written = Raw(json_of(self.structured))
+            data = {"result": written} if wraps and not _is_wrapped(self.structured) else written
+        content = self.structured if self.content is None else self.content
+        return CallToolResult(
+            content=[] if content is None else blocks(content),
+            structured_content=data,
+            is_error=True if self.is_error else None,
+            meta=dict(self.meta) if self.meta else None,
+        )
+
+
+def _is_wrapped(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.keys() == {"result"}
 
 
 def json_of(value: Any) -> bytes:
@@ -158,10 +207,18 @@ def writer_for(wrap: Wrap) -> Callable[[Any], CallToolResult | PlainResult]:
     return writers.get(wrap, wrap)
 
 
-def wrapper_for(returns: Any, output_schema: Mapping[str, Any] | None, wraps: bool) -> Wrap:
-    """Choose, once, how a tool's values are wrapped."""
+def wrapper_for(
+    returns: Any,
+    output_schema: Mapping[str, Any] | None,
+    wraps: bool,
+    to_plain: Callable[[Any], Any] | None = None,
+) -> Wrap:
+    """Choose, once, how a tool's values are wrapped, and what they go through before that."""
     if output_schema is None:
         return unstructured
+    if to_plain is not None:
+        wrap = wrapped if wraps else structured
+        return lambda value: wrap(to_plain(value))
     if not wraps:
         return structured
     if returns is str:

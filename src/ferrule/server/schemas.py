@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import enum
 import inspect
 import re
-import sys
-from collections.abc import Callable, Iterable
-from pathlib import PurePath
-from typing import Any, get_args, get_origin
+from collections.abc import Callable
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as mi
 
 from ferrule.errors import SetupError
 from ferrule.server.signatures import Parameter, Signature
-
-Schema = dict[str, Any]
+from ferrule.server.types.constraints import description_of
+from ferrule.server.types.form import Form, Mode, Schema, choices, shown
+from ferrule.server.types.known import encode_hook, known_class
+from ferrule.server.types.readable import readable
+from ferrule.server.types.records import record_fields
 
 _PLAIN: dict[type[mi.Type], Schema] = {
     mi.AnyType: {},
@@ -48,31 +51,31 @@ def schema_of(type_: Any) -> Schema:
     """Describe a type; a class is described at the root, with what it refers to under `$defs`."""
     writer = _Writer()
     try:
-        return _rooted(writer.describe(type_), writer.definitions)
-    except TypeError as error:
+        return _rooted(writer.describe(readable(type_)), writer.definitions)
+    except (TypeError, NameError) as error:
         raise SetupError(f"{type_!r} has no JSON Schema: {error}") from error
 
 
 def arguments_schema(signature: Signature) -> Schema:
-    """Describe a handler's parameters as one closed object."""
+    """Describe a handler's parameters, which are `readable`, as one closed object."""
     writer = _Writer()
     properties: Schema = {}
     for parameter in signature.parameters:
         try:
-            msgspec.json.Decoder(parameter.annotation)
-            properties[parameter.name] = _property(parameter, writer)
-        except TypeError as error:
-            raise _unsupported(signature.name, parameter, error) from error
+            msgspec.json.Decoder(parameter.type)
+            properties[parameter.key] = _property(parameter, writer)
+        except (TypeError, NameError) as error:
+            raise unsupported(signature.name, parameter, error) from error
     schema: Schema = {"type": "object", "properties": properties}
-    if required := [parameter.name for parameter in signature.parameters if parameter.required]:
+    if required := [parameter.key for parameter in signature.parameters if parameter.required]:
         schema["required"] = required
     schema["additionalProperties"] = False
     return _with_definitions(schema, writer.definitions)
 
 
 def wrapped_schema(type_: Any) -> tuple[Schema, bool]:
-    """Describe a result as an object, and say whether it had to be put under `result` for that."""
-    writer = _Writer()
+    """Describe a `readable` result as an object, and say whether it had to be put under `result` for that."""
+    writer = _Writer("serialization")
     inner = writer.describe(type_)
     rooted = _rooted(inner, writer.definitions)
     if rooted.get("type") == "object":
@@ -81,62 +84,22 @@ def wrapped_schema(type_: Any) -> tuple[Schema, bool]:
     return _with_definitions(wrapped, writer.definitions), True
 
 
-def decode_hook(type_: type, value: Any) -> Any:
-    """Make a value of a type msgspec does not know: a path or a pydantic model."""
-    if issubclass(type_, PurePath):
-        if not isinstance(value, str):
-            raise ValueError("Expected a path as `str`")
-        return type_(value)
-    if _is_pydantic_model(type_):
-        return _pydantic_value(type_, value)
-    raise NotImplementedError(f"{type_!r} cannot be read from JSON")
-
-
-def encode_hook(value: Any) -> Any:
-    """Write a value of a type msgspec does not know: a path, a pydantic model, a kind of text or number."""
-    if isinstance(value, PurePath):
-        return str(value)
-    for plain in (str, int, float):
-        if isinstance(value, plain):
-            return plain(value)
-    if _is_pydantic_model(type(value)):
-        return value.model_dump(mode="json")
-    raise NotImplementedError(f"values of type {type(value).__name__} cannot be written as JSON")
-
-
-def _is_pydantic_model(type_: Any) -> bool:
-    # Only a program that has imported pydantic can hold one of its models.
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and isinstance(type_, type) and issubclass(type_, pydantic.BaseModel)
-
-
-def _pydantic_value(model: Any, value: Any) -> Any:
-    try:
-        # The JSON reading, because strict models take dates and the like as text only there.
-        return model.model_validate_json(msgspec.json.encode(value))
-    except ValueError as error:
-        problems: list[dict[str, Any]] = error.errors() if hasattr(error, "errors") else []
-        lines = [f"{'/'.join(map(str, problem['loc']))}: {problem['msg']}".removeprefix(": ") for problem in problems]
-        raise ValueError("; ".join(lines) or str(error)) from None
-
-
-def _unsupported(function: str, parameter: Parameter, error: TypeError) -> SetupError:
-    shown = re.sub(r"\b(typing|builtins)\.", "", str(parameter.annotation))
-    if isinstance(parameter.annotation, type):
-        shown = parameter.annotation.__qualname__
+def unsupported(function: str, parameter: Parameter, error: Exception) -> SetupError:
+    """Say which parameter cannot be read from JSON, why, and what can."""
     return SetupError(
-        f"{function}(): parameter {parameter.name!r} has the type {shown}, which cannot be read from JSON ({error});"
-        " use a builtin type, a dataclass, TypedDict, msgspec.Struct or tagged msgspec.Struct union,"
+        f"{function}(): parameter {parameter.name!r} has the type {shown(parameter.annotation)},"
+        f" which cannot be read from JSON ({error});"
+        " use a builtin type, a dataclass, TypedDict, msgspec.Struct, attrs class or pydantic model,"
         " annotate it as Any, or give schema={...}"
     )
 
 
 def _property(parameter: Parameter, writer: _Writer) -> Schema:
-    schema = writer.describe(parameter.annotation)
+    schema = writer.describe(parameter.type)
     if parameter.description is not None:
         schema["description"] = parameter.description
     if not parameter.required:
-        schema |= _default(parameter.default)
+        schema |= _default(parameter.made_default())
     return schema
 
 
@@ -175,14 +138,6 @@ def _rules(node: Any, names: dict[str, str]) -> Schema:
     return {keyword: value for keyword, value in found.items() if value is not None}
 
 
-def _choices(values: Iterable[Any]) -> Schema:
-    choices = list(values)
-    for type_, name in ((str, "string"), (int, "integer")):
-        if all(type(choice) is type_ for choice in choices):
-            return {"type": name, "enum": choices}
-    return {"enum": choices}
-
-
 def _label(class_: Any) -> str:
     """A name for `$defs`, with a generic's arguments in it."""
     parts = [getattr(get_origin(class_) or class_, "__name__", str(class_)), *map(_label, get_args(class_))]
@@ -198,24 +153,42 @@ def _class_text(class_: Any) -> Schema:
     return {"description": inspect.cleandoc(text)}
 
 
+def _field_texts(class_: Any) -> dict[str, str]:
+    """The texts that stand beside the types of a class's fields."""
+    hints = {field.key: field.type for field in record_fields(class_) or () if get_origin(field.type) is Annotated}
+    texts = {key: description_of(get_args(hint)[1:]) for key, hint in hints.items()}
+    return {key: text for key, text in texts.items() if text is not None}
+
+
 class _Writer:
     """Describes types that share one set of definitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: Mode = "validation") -> None:
+        self.mode = mode
         self.definitions: dict[str, Schema] = {}
         self._names: dict[Any, str] = {}
 
     def describe(self, type_: Any) -> Schema:
-        return self._node(mi.type_info(type_))
+        """Describe a `readable` type."""
+        return self.node(mi.type_info(type_))
 
-    def _node(self, node: Any) -> Schema:
+    def define(self, type_: Any, make: Callable[[], Schema]) -> Schema:
+        """Describe a type once, and refer to it: its members may do so too."""
+        name = self._names.get(type_)
+        if name is None:
+            name = self._names[type_] = self._free_name(type_)
+            self.definitions[name] = {}
+            self.definitions[name] = make()
+        return {"$ref": f"#/$defs/{name}"}
+
+    def node(self, node: Any) -> Schema:
         plain = _PLAIN.get(type(node))
         if plain is not None:
-            return dict(plain)
+            return copy.deepcopy(plain)
         return _WRITERS[type(node)](self, node)
 
     def metadata(self, node: mi.Metadata) -> Schema:
-        return {**self._node(node.type), **(node.extra_json_schema or {})}
+        return {**self.node(node.type), **(node.extra_json_schema or {})}
 
     def number(self, node: mi.IntType | mi.FloatType) -> Schema:
         kind = "integer" if isinstance(node, mi.IntType) else "number"
@@ -225,40 +198,40 @@ class _Writer:
         return {"type": "string", **_rules(node, _TEXT_RULES)}
 
     def literal(self, node: mi.LiteralType) -> Schema:
-        return _choices(node.values)
+        return choices(node.values)
 
     def enum(self, node: mi.EnumType) -> Schema:
-        return {**_choices(member.value for member in node.cls), **_class_text(node.cls)}
+        if issubclass(node.cls, enum.Flag):
+            every = sum(member.value for member in node.cls)
+            return {"type": "integer", "minimum": 0, "maximum": every, **_class_text(node.cls)}
+        return {**choices(member.value for member in node.cls), **_class_text(node.cls)}
 
     def union(self, node: mi.UnionType) -> Schema:
-        choices = [self._node(member) for member in node.types]
-        return {} if {} in choices else {"anyOf": choices}
+        members = [self.node(member) for member in node.types]
+        # A member that is itself a choice adds its own: a choice of choices is one choice.
+        listed = [one for member in members for one in (member["anyOf"] if member.keys() == {"anyOf"} else [member])]
+        return {} if {} in listed else {"anyOf": listed}
 
     def list(self, node: mi.ListType | mi.VarTupleType) -> Schema:
-        return {"type": "array", "items": self._node(node.item_type), **_rules(node, _LIST_RULES)}
+        return {"type": "array", "items": self.node(node.item_type), **_rules(node, _LIST_RULES)}
 
     def set(self, node: mi.SetType | mi.FrozenSetType) -> Schema:
-        return {"type": "array", "items": self._node(node.item_type), "uniqueItems": True, **_rules(node, _LIST_RULES)}
+        return {"type": "array", "items": self.node(node.item_type), "uniqueItems": True, **_rules(node, _LIST_RULES)}
 
     def tuple(self, node: mi.TupleType) -> Schema:
-        return _fixed_array([self._node(item) for item in node.item_types], len(node.item_types), closed=True)
+        return _fixed_array([self.node(item) for item in node.item_types], len(node.item_types), closed=True)
 
     def map(self, node: mi.DictType) -> Schema:
-        schema: Schema = {"type": "object", "additionalProperties": self._node(node.value_type)}
-        key = self._node(node.key_type)
+        schema: Schema = {"type": "object", "additionalProperties": self.node(node.value_type)}
+        key = self.node(node.key_type)
         if key.get("type") == "string" and len(key) > 1:
             schema["propertyNames"] = key
         return {**schema, **_rules(node, _MAP_RULES)}
 
     def record(self, node: mi.StructType | mi.DataclassType | mi.TypedDictType | mi.NamedTupleType) -> Schema:
-        name = self._names.get(node.cls)
-        if name is None:
-            name = self._names[node.cls] = self._free_name(node.cls)
-            # Claimed before its members are described, because they may refer to it.
-            self.definitions[name] = {}
-            is_array = isinstance(node, mi.NamedTupleType) or getattr(node, "array_like", False)
-            self.definitions[name] = self._array_record(node) if is_array else self._object_record(node)
-        return {"$ref": f"#/$defs/{name}"}
+        is_array = isinstance(node, mi.NamedTupleType) or getattr(node, "array_like", False)
+        make = self._array_record if is_array else self._object_record
+        return self.define(node.cls, lambda: make(node))
 
     def _free_name(self, class_: Any) -> str:
         name = _label(class_)
@@ -270,7 +243,7 @@ class _Writer:
         return name
 
     def _member(self, field: mi.Field) -> Schema:
-        schema = self._node(field.type)
+        schema = self.node(field.type)
         if field.default is not msgspec.NODEFAULT and field.default is not msgspec.UNSET:
             schema |= _default(field.default)
         elif field.default_factory in (list, dict, set):
@@ -279,10 +252,12 @@ class _Writer:
 
     def _object_record(self, node: Any) -> Schema:
         properties = {field.encode_name: self._member(field) for field in node.fields}
+        for key, text in _field_texts(node.cls).items():
+            properties[key].setdefault("description", text)
         schema: Schema = {"type": "object", **_class_text(node.cls), "properties": properties}
         required = [field.encode_name for field in node.fields if field.required]
         if getattr(node, "tag_field", None) is not None:
-            schema["properties"] = {node.tag_field: _choices([node.tag]), **properties}
+            schema["properties"] = {node.tag_field: choices([node.tag]), **properties}
             required.insert(0, node.tag_field)
         if required:
             schema["required"] = required
@@ -292,22 +267,16 @@ class _Writer:
 
     def _array_record(self, node: Any) -> Schema:
         tag = getattr(node, "tag_field", None) is not None
-        items = [*([_choices([node.tag])] if tag else []), *map(self._member, node.fields)]
+        items = [*([choices([node.tag])] if tag else []), *map(self._member, node.fields)]
         required = tag + sum(field.required for field in node.fields)
         closed = isinstance(node, mi.NamedTupleType) or node.forbid_unknown_fields
         return {**_class_text(node.cls), **_fixed_array(items, required, closed=closed)}
 
     def custom(self, node: mi.CustomType) -> Schema:
-        if isinstance(node.cls, type) and issubclass(node.cls, PurePath):
-            return {"type": "string", "format": "path"}
-        if not _is_pydantic_model(node.cls):
+        known = node.cls if isinstance(node.cls, Form) else known_class(node.cls)
+        if known is None:
             raise TypeError(f"{getattr(node.cls, '__name__', node.cls)} is not a type JSON has a form for")
-        model: Any = node.cls
-        schema: Schema = model.model_json_schema()
-        for name, definition in schema.pop("$defs", {}).items():
-            if self.definitions.setdefault(name, definition) != definition:
-                raise TypeError(f"two different types are called {name}: rename one")
-        return schema
+        return known.describe(self)
 
 
 def _fixed_array(items: list[Schema], required: int, *, closed: bool) -> Schema:

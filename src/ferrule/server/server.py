@@ -33,7 +33,9 @@ from ferrule.schema.tools import Tool
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
 from ferrule.server.composing import Composing
-from ferrule.server.extensions import Extension, Extensions, answerer
+from ferrule.server.extending import Extending
+from ferrule.server.extensions import Extensions, answerer
+from ferrule.server.kept_results import KeptResults
 from ferrule.server.layers import AnyLayer
 from ferrule.server.lifespans import Lifespan
 from ferrule.server.links import Links
@@ -57,7 +59,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
-class Server(LocalCalls, Telling, Composing, CustomRoutes, Serving):
+class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -80,13 +82,12 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Serving):
         self.version = version
         self.instructions = instructions
         self.implementation = _implementation(name, version, settings)
-        self.threads = Threads()
+        self.threads = Threads(settings.max_threads)
+        self.kept_results = KeptResults(settings.result_ttl, settings.max_kept_bytes)
         self._capabilities: ServerCapabilities | None = None
         Composing.__init__(self)
         self.visibility = Visibility(self, settings.include_tags, settings.exclude_tags)
-        self.tools = Tools(
-            self, page_size=settings.page_size, timeout=settings.tool_timeout, on_change=self.notify_tools_changed
-        )
+        self.tools = Tools(self, page_size=settings.page_size, on_change=self.notify_tools_changed)
         self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
@@ -189,17 +190,14 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Serving):
         self._own_handlers[row.name] = handler
         self.recompose()
 
-    def extend(self, extension: Extension) -> Extension:
-        """Speak an extension of the protocol: declare it, and answer its methods."""
-        self.extensions.join(extension)
-        return extension
-
     def add_tool(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Any) -> Tool:
         """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
         if isinstance(fn, Recipe):
             return fn.offer(self, _options(ToolOptions, options, "tool")).tool  # type: ignore[no-any-return]
+        if options.get("ui") is not None:
+            self.apps()
         return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
 
     def remove_tool(self, name: str) -> None:
@@ -251,10 +249,14 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Serving):
         return ServerCapabilities(
             tools=changes if tools else None,
             prompts=changes if prompts else None,
-            resources=ResourcesCapability(subscribe=True, list_changed=True) if self.resources.offered else None,
+            resources=ResourcesCapability(subscribe=True, list_changed=True) if self._reads() else None,
             completions={} if self.completions.offered else None,
             logging={} if self._may_log() else None,
         )
+
+    def _reads(self) -> bool:
+        """Tell whether there is anything to read: resources, or results that are answered with a link."""
+        return self.resources.offered or any(entry.links for entry in self.tools.catalogue.registered.values())
 
     def _may_log(self) -> bool:
         bindings = [

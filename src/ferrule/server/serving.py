@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
 from ferrule.server.changes import Changes
+from ferrule.server.extensions import Extension, Extensions
 from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
@@ -47,6 +48,7 @@ class Serving:
     changes: Changes
     links: Links
     mounts: list[Mount]
+    extensions: Extensions
 
     def __init__(self, lifespan: Lifespan | Sequence[Lifespan] | None) -> None:
         self.lifespan_value: Any = None
@@ -75,9 +77,13 @@ class Serving:
                 raise
 
     async def _enter_lifespan(self) -> None:
-        """Begin our own lifespans, then those of the mounted servers; what had begun ends if one cannot."""
+        """Begin our lifespans, the extensions', then those of mounted servers; what had begun ends if one cannot."""
         async with contextlib.AsyncExitStack() as stack:
             self.lifespan_value = await entered(self._lifespans, self._whole(), stack)
+            for extension in self.extensions:
+                own = extension.lifespan(self._whole())
+                if own is not None:
+                    await stack.enter_async_context(own)
             for mount in self.mounts:
                 await mount.child.enter()
                 stack.push_async_callback(mount.child.leave)
@@ -99,8 +105,9 @@ class Serving:
 
     @property
     def begins_something(self) -> bool:
-        """Whether this server or one mounted in it has a lifespan."""
-        return bool(self._lifespans) or any(mount.child.begins_something for mount in self.mounts)
+        """Whether this server, one of its extensions or one mounted in it has a lifespan."""
+        own = any(type(extension).lifespan is not Extension.lifespan for extension in self.extensions)
+        return bool(self._lifespans) or own or any(mount.child.begins_something for mount in self.mounts)
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""

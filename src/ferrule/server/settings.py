@@ -44,11 +44,25 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     progress_rate: float = 1000.0
     shutdown_grace: float = 5.0
     strict_version: bool = False
+    inline_refs: bool = False
+    """Whether the schemas of tools are written without references."""
     extensions: Mapping[str, Any] | None = None
     include_tags: Collection[str] | None = None
     """Offer only what has one of these tags."""
     exclude_tags: Collection[str] | None = None
     """Offer nothing that has one of these tags."""
+    max_threads: int = 256
+    """How many worker threads there may be for plain functions."""
+    result_limit: int | None = None
+    """How many bytes a tool's result may have; None for what fits into a message."""
+    result_policy: str = "refuse"
+    """What becomes of a larger one: `refuse`, `truncate` or `spill`, which keeps it for the caller to read."""
+    result_ttl: float = 600.0
+    """For how long a kept result can be read."""
+    max_kept_bytes: int = 64 * 1024 * 1024
+    """How much of all kept results together."""
+    bad_arguments: str = "auto"
+    """How bad arguments of a tool are told: as the revision says, always in a `result`, or always as an `error`."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -83,8 +97,17 @@ LEAST = {
     "request_state_lifetime": 0,
     "progress_rate": 1,
     "shutdown_grace": 0,
+    "max_threads": 1,
+    "result_limit": 1,
+    "result_ttl": 0,
+    "max_kept_bytes": 0,
 }
-CHOICES = {"error_profile": ("spec", "erlmcp"), "cache_scope": ("private", "public")}
+CHOICES = {
+    "error_profile": ("spec", "erlmcp"),
+    "cache_scope": ("private", "public"),
+    "result_policy": ("refuse", "truncate", "spill"),
+    "bad_arguments": ("auto", "result", "error"),
+}
 
 
 class ServerOptions(TypedDict, total=False):
@@ -117,6 +140,13 @@ class ServerOptions(TypedDict, total=False):
     progress_rate: float
     shutdown_grace: float
     strict_version: bool
+    inline_refs: bool
     extensions: Mapping[str, Any] | None
     include_tags: Collection[str] | None
     exclude_tags: Collection[str] | None
+    max_threads: int
+    result_limit: int | None
+    result_policy: str
+    result_ttl: float
+    max_kept_bytes: int
+    bad_arguments: str

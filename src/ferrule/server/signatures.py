@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
-import re
-import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
 from ferrule.errors import SetupError
 from ferrule.server.depends import Dependency, dependency_of
+from ferrule.server.docstrings import split_docstring
+from ferrule.server.types.constraints import description_of
+from ferrule.server.types.pydantic_types import is_field
 
 NOTHING: Final = inspect.Parameter.empty
-
-_ARGUMENT_SECTIONS = {"args", "arguments", "parameters", "params", "keyword args", "keyword arguments"}
-_OTHER_SECTIONS = {"returns", "return", "yields", "yield", "raises", "raise", "other parameters", "warns", "receives"}
-_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?\s*:\s*(.*)")
-_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
-_SPHINX_FIELD = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
-_SPHINX_PARAMETER = {"param", "parameter", "arg", "argument", "key", "keyword"}
-_SPHINX_OTHER = {"type", "return", "returns", "rtype", "raise", "raises", "except", "exception", "yield", "yields"}
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -34,11 +28,30 @@ class Parameter(msgspec.Struct, frozen=True):
     annotation: Any
     default: Any = NOTHING
     description: str | None = None
+    alias: str | None = None
+    """What a caller calls it, if not by its name."""
+    factory: Callable[[], Any] | None = None
+    """What makes its default."""
+    type: Any = Any
+    """The annotation as JSON is read into it."""
+
+    @property
+    def key(self) -> str:
+        """The name a caller sends it under."""
+        return self.alias or self.name
 
     @property
     def required(self) -> bool:
         """Whether a call without it is refused."""
-        return self.default is NOTHING
+        return self.default is NOTHING and self.factory is None
+
+    def made_default(self) -> Any:
+        """Give the default, a container fresh each time so that no call sees what another one put into it."""
+        if self.factory is not None:
+            return self.factory()
+        if isinstance(self.default, list | dict | set | bytearray):
+            return copy.deepcopy(self.default)
+        return self.default
 
 
 class Signature(msgspec.Struct, frozen=True):
@@ -89,9 +102,10 @@ def read_signature(
     shown = [raw for raw in fillable if raw.name not in hidden]
     annotations = {raw.name: _resolve(raw.annotation, namespace, f"{name}(): parameter {raw.name!r}") for raw in shown}
     wishes = {raw.name: wish for raw in shown if (wish := dependency_of(raw.default, annotations[raw.name]))}
-    context = _context_among({name: a for name, a in annotations.items() if name not in wishes}, context_type, name)
-    kind = probe(fn)
-    taken = {context, *wishes}
+    context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
+    kind, taken = probe(fn), {context, *wishes}
+    parameters = tuple(_parameter(raw, annotations[raw.name], texts, name) for raw in shown if raw.name not in taken)
+    _refuse_equal_keys(parameters, name)
     return Signature(
         fn=fn,
         name=name,
@@ -100,7 +114,7 @@ def read_signature(
         is_generator=inspect.isgeneratorfunction(kind),
         is_async_generator=inspect.isasyncgenfunction(kind),
         context_parameter=context,
-        parameters=tuple(_parameter(raw, annotations[raw.name], texts, name) for raw in shown if raw.name not in taken),
+        parameters=parameters,
         positional=tuple(raw.name for raw in fillable if raw.kind is not raw.KEYWORD_ONLY),
         hidden={raw.name: raw.default for raw in fillable if raw.name in hidden},
         takes_rest=any(raw.kind is raw.VAR_KEYWORD for raw in offered),
@@ -159,29 +173,53 @@ def _fillable(offered: Sequence[inspect.Parameter], name: str, open_ended: bool)
 
 
 def _parameter(raw: inspect.Parameter, annotation: Any, texts: dict[str, str], name: str) -> Parameter:
+    place = f"{name}(): parameter {raw.name!r}"
+    if type(raw.default).__module__ in {"dataclasses", "msgspec._core"} and type(raw.default).__name__ == "Field":
+        raise SetupError(f"{place} has a field() of a class as its default: write the default itself")
     if annotation is NOTHING:
         annotation = Any
-    for found in (raw.default, *getattr(annotation, "__metadata__", ())):
-        if type(found).__module__.startswith("pydantic."):
-            raise SetupError(
-                f"{name}(): parameter {raw.name!r} uses pydantic.Field, which is not read here:"
-                " write Annotated[type, msgspec.Meta(ge=..., description=...)] and a plain default"
-            )
+    default, field = raw.default, _field_among(annotation)
+    if is_field(raw.default):
+        default, field = NOTHING, raw.default
+        annotation = Annotated[annotation, field]
+    alias, factory = None, None
+    if field is not None:
+        alias, factory = _alias(field, place), field.default_factory
+        if default is NOTHING and factory is None and not field.is_required():
+            default = field.default
     description = _annotated_text(annotation) or texts.get(raw.name)
-    if raw.default is None and annotation is not Any:
+    if default is None and annotation is not Any:
         annotation = Union[annotation, None]  # noqa: UP007  `|` refuses some typing objects
-    return Parameter(raw.name, annotation, raw.default, description)
+    return Parameter(raw.name, annotation, default, description, alias, factory if default is NOTHING else None)
+
+
+def _field_among(annotation: Any) -> Any:
+    """What `pydantic.Field` said inside `Annotated`."""
+    return next((item for item in getattr(annotation, "__metadata__", ()) if is_field(item)), None)
+
+
+def _alias(field: Any, place: str) -> str | None:
+    alias = field.validation_alias if field.validation_alias is not None else field.alias
+    if alias is not None and not isinstance(alias, str):
+        raise SetupError(f"{place} has several aliases: an argument has one name, so write alias='...'")
+    return alias
 
 
 def _annotated_text(annotation: Any) -> str | None:
-    """The description inside `Annotated`: a text, a `msgspec.Meta` or a `typing_extensions.Doc`."""
+    """The description inside `Annotated`: a text, a `msgspec.Meta`, a `pydantic.Field` or a `Doc`."""
     if get_origin(annotation) in (Union, types.UnionType):
         return next(filter(None, map(_annotated_text, get_args(annotation))), None)
-    for item in getattr(annotation, "__metadata__", ()):
-        text = item if isinstance(item, str) else getattr(item, "description", getattr(item, "documentation", None))
-        if isinstance(text, str):
-            return text
-    return None
+    return description_of(getattr(annotation, "__metadata__", ()))
+
+
+def _refuse_equal_keys(parameters: Sequence[Parameter], name: str) -> None:
+    keys: dict[str, str] = {}
+    for parameter in parameters:
+        if (other := keys.setdefault(parameter.key, parameter.name)) != parameter.name:
+            raise SetupError(
+                f"{name}(): parameters {other!r} and {parameter.name!r} are both sent as {parameter.key!r}:"
+                " change one alias"
+            )
 
 
 def _context_among(annotations: dict[str, Any], context_type: type | None, name: str) -> str | None:
@@ -273,75 +311,3 @@ def _docstring_of(fn: Any) -> str | None:
     if inspect.isroutine(fn) or inspect.isclass(fn):
         return inspect.getdoc(fn)
     return type(fn).__call__.__doc__ or type(fn).__doc__
-
-
-def split_docstring(docstring: str | None) -> tuple[str | None, dict[str, str]]:
-    """Split a docstring of Google, NumPy or Sphinx style into its prose and its parameters' texts."""
-    prose: list[str] = []
-    texts: dict[str, str] = {}
-    for kind, lines in _sections(inspect.cleandoc(docstring or "").splitlines()):
-        if kind == "prose":
-            prose += lines
-        elif kind == "google":
-            texts |= _entries(lines, _GOOGLE_ENTRY)
-        elif kind == "numpy":
-            texts |= _entries(lines, _NUMPY_ENTRY)
-        elif kind == "sphinx":
-            texts |= _sphinx_entry(lines)
-    text = re.sub(r"\n{3,}", "\n\n", "\n".join(prose)).strip()
-    return text or None, texts
-
-
-def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    index = 0
-    while index < len(lines):
-        kind = _section_at(lines, index)
-        if kind == "prose":
-            end = index + 1
-        elif "numpy" in kind:
-            end = next((i for i in range(index + 2, len(lines)) if _is_underlined(lines, i)), len(lines))
-        else:
-            end = next((i for i in range(index + 1, len(lines)) if re.match(r"\S", lines[i])), len(lines))
-        yield kind, lines[index:end] if kind in {"prose", "sphinx"} else lines[index + 1 + ("numpy" in kind) : end]
-        index = end
-
-
-def _section_at(lines: list[str], index: int) -> str:
-    line = lines[index]
-    if _is_underlined(lines, index):
-        title = line.strip().lower()
-        return "numpy" if title in _ARGUMENT_SECTIONS else "other numpy" if title in _OTHER_SECTIONS else "prose"
-    if (field := _SPHINX_FIELD.match(line)) is not None:
-        role = field[1]
-        return "sphinx" if role in _SPHINX_PARAMETER else "other sphinx" if role in _SPHINX_OTHER else "prose"
-    title = line.rstrip().removesuffix(":").lower()
-    followed = index + 1 < len(lines) and lines[index + 1].startswith((" ", "\t"))
-    if line.rstrip().endswith(":") and followed:
-        return "google" if title in _ARGUMENT_SECTIONS else "other google" if title in _OTHER_SECTIONS else "prose"
-    return "prose"
-
-
-def _is_underlined(lines: list[str], index: int) -> bool:
-    return index + 1 < len(lines) and bool(lines[index].strip()) and bool(re.fullmatch(r"-{3,}\s*", lines[index + 1]))
-
-
-def _entries(lines: list[str], head: re.Pattern[str]) -> dict[str, str]:
-    """The texts of a section whose entries start at its left edge and go on indented."""
-    texts: dict[str, str] = {}
-    names: list[str] = []
-    for line in textwrap.dedent("\n".join(lines)).splitlines():
-        found = None if line.startswith((" ", "\t")) else head.fullmatch(line.rstrip())
-        if found is not None:
-            names = [name.strip(" *") for name in found[1].split(",")]
-            texts |= dict.fromkeys(names, found[2] if head.groups > 1 else "")
-        else:
-            texts |= {name: f"{texts[name]} {line.strip()}".strip() for name in names}
-    return {name: text for name, text in texts.items() if text}
-
-
-def _sphinx_entry(lines: list[str]) -> dict[str, str]:
-    field = _SPHINX_FIELD.match(lines[0])
-    words = (field[2] or "").split() if field else []
-    if field is None or not words:
-        return {}
-    return {words[-1].strip("*"): " ".join([field[3], *(line.strip() for line in lines[1:])]).strip()}

@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 import threading
-from collections import deque
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
+
+from msgspec import Struct
+
+from ferrule.server.places import Places
 
 logger = logging.getLogger("ferrule.threads")
 
@@ -23,7 +28,7 @@ Work = Callable[[], Any]
 class Job:
     """One piece of work, the loop that waits for it, and the context it runs in."""
 
-    __slots__ = ("context", "ended", "future", "loop", "work")
+    __slots__ = ("context", "ended", "future", "loop", "started", "work")
 
     def __init__(self, work: Work, ended: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
         self.work = work
@@ -31,11 +36,13 @@ class Job:
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
         self.context = contextvars.copy_context()
+        self.started = 0.0
 
     def run(self) -> None:
         """Do the work, unless nobody wants it any more, and tell the loop how it ended."""
         result: Any = None
         error: BaseException | None = None
+        home = os.getpid()
         try:
             if not self.future.cancelled():
                 result = self.context.run(self.work)
@@ -43,6 +50,9 @@ class Job:
             error = RuntimeError(f"the handler raised StopIteration({stop.value!r})")
         except BaseException as raised:  # whatever a handler raises belongs to its own call
             error = raised
+        if os.getpid() != home:
+            # The handler forked, and this is the child: it must not answer in its parent's name.
+            os._exit(0)
         try:
             self.loop.call_soon_threadsafe(self._settle, result, error)
         except RuntimeError:
@@ -58,12 +68,29 @@ class Job:
             self.future.set_exception(error)
 
 
+class ThreadFigures(Struct, frozen=True, kw_only=True):
+    """How the worker threads of a server do at one moment."""
+
+    limit: int
+    """How many threads there may be."""
+    busy: int
+    idle: int
+    waiting: int
+    """How much work waits for a thread."""
+    abandoned: int
+    """How many threads do work that nobody waits for any more: cancelled, or out of time."""
+    longest: float
+    """For how many seconds the work that runs longest has run."""
+
+
 class Threads:
     """A pool that grows when all its threads are busy, up to a limit."""
 
-    def __init__(self, limit: int = 256) -> None:
+    def __init__(self, limit: int = 256, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
+        self._clock = clock
         self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._running: set[Job] = set()
         self._count = 0
         self._spare = 0
         """How many threads wait for work; below zero, how much work waits for a thread."""
@@ -74,6 +101,35 @@ class Threads:
         """How many threads there are."""
         return self._count
 
+    @property
+    def busy(self) -> int:
+        """How many threads work now."""
+        return len(self._running)
+
+    @property
+    def idle(self) -> int:
+        """How many threads wait for work."""
+        return self._count - len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """How much work waits for a thread."""
+        return max(0, -self._spare)
+
+    def figures(self) -> ThreadFigures:
+        """Tell how the threads do now, for a dashboard or a metric."""
+        with self._lock:
+            running, count, waiting = list(self._running), self._count, max(0, -self._spare)
+        now = self._clock()
+        return ThreadFigures(
+            limit=self.limit,
+            busy=len(running),
+            idle=count - len(running),
+            waiting=waiting,
+            abandoned=sum(job.future.cancelled() for job in running),
+            longest=max((now - job.started for job in running), default=0.0),
+        )
+
     def start(self, work: Work, ended: Callable[[], None]) -> asyncio.Future[Any]:
         """Run work in a thread and give its result; `ended` is called in the loop, also when nobody waits any more."""
         job = Job(work, ended, asyncio.get_running_loop())
@@ -83,6 +139,10 @@ class Threads:
             self._spare -= 1
         self._jobs.put(job)
         return job.future
+
+    async def run(self, work: Work) -> Any:
+        """Run work of our own, such as reading a file, in a thread."""
+        return await self.start(work, _nothing)
 
     def _grow(self) -> None:
         """Add a thread; when the system gives us none, those there are must do, and without any the call fails."""
@@ -99,53 +159,38 @@ class Threads:
 
     def _serve(self) -> None:
         while True:
-            self._jobs.get().run()
+            job = self._jobs.get()
+            job.started = self._clock()
+            self._running.add(job)
+            job.run()
             with self._lock:
+                self._running.discard(job)
                 self._spare += 1
+            del job  # an idle thread keeps nothing of its last handler alive
+
+
+def _nothing() -> None:
+    """Nobody counts work of our own."""
 
 
 class Bulkhead:
     """Lets only so many calls of one handler into the threads, so that it cannot take them all."""
 
-    __slots__ = ("_limit", "_running", "_threads", "_waiting")
+    __slots__ = ("_threads", "places")
 
-    def __init__(self, threads: Threads, limit: int = 32) -> None:
+    def __init__(self, threads: Threads, limit: int = 32, max_waiting: int | None = None, what: str = "") -> None:
         self._threads = threads
-        self._limit = limit
-        self._running = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.places = Places(limit, max_waiting, what)
 
     async def run(self, work: Work) -> Any:
         """Run work in a thread as soon as this handler may."""
-        if self._running >= self._limit:
-            await self._wait_for_turn()
-        else:
-            self._running += 1
+        places = self.places
+        if not places.take():
+            await places.wait()
         try:
             # A thread cannot be stopped: whoever gives up waiting for it does not give its place away.
-            future = self._threads.start(work, self._leave)
+            future = self._threads.start(work, places.leave)
         except BaseException:
-            self._leave()
+            places.leave()
             raise
         return await future
-
-    async def _wait_for_turn(self) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():
-                self._leave()
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
-            raise
-
-    def _leave(self) -> None:
-        """Hand the place to the first one waiting, or free it."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._running -= 1

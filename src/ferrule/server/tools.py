@@ -10,33 +10,42 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ferrule.errors import (
     CapabilityNotSupported,
     Declined,
     InvalidParams,
     Refusal,
+    ResultTooLarge,
     SetupError,
     ToolError,
+    ToolFailed,
     ToolNotFound,
+    ToolTimedOut,
     UrlElicitationRequired,
 )
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import internal, need_within
-from ferrule.schema.content import CONTENT_TYPES
+from ferrule.schema.apps import ToolUi, tool_ui
 from ferrule.schema.model import Icon
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
 from ferrule.server.asking import ask_to_visit
-from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind
+from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind, names
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
 from ferrule.server.detours import Reshaping, run, settle, settle_adopted
+from ferrule.server.finishing import RESULT_TYPES, TO_BE_MADE, Finishing
+from ferrule.server.inlining import inlined
 from ferrule.server.layers import AnyLayer, checked
+from ferrule.server.media import File
 from ferrule.server.offering import Offered, Visible
+from ferrule.server.oversize import WHOLE_MESSAGE, policy_of
+from ferrule.server.questions import with_questions
 from ferrule.server.refusals import Refused
-from ferrule.server.results import UnwritableResult, Wrap, failed, whole, wrapper_for, writer_for
+from ferrule.server.results import Oversized, UnwritableResult, failed, whole, wrapper_for, writer_for
+from ferrule.server.running import Crowding, run_for
 from ferrule.server.threads import Bulkhead
 from ferrule.transports.http import mirror
 
@@ -50,8 +59,6 @@ GOOD_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 MAX_DESCRIPTION = 10_000
 EXACT = (int, str, bool)
 ABANDONED_AFTER = 5.0
-SEED_FAILURE, SEED_TIMEOUT = -32031, -32032
-"""The numbers of the `erlmcp` error profile."""
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
@@ -69,6 +76,18 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     output_schema: Mapping[str, Any] | None = None
     deprecated: bool = False
     max_threads: int = 32
+    inline_refs: bool | None = None
+    """Whether its schemas are written without references; None for what the server says."""
+    ui: ToolUi | Mapping[str, Any] | str | None = None
+    """The page that shows its results, by its URI; or that and who may call it."""
+    max_concurrent: int | None = None
+    """How many calls may run at once, be they in threads or not."""
+    max_waiting: int = 4096
+    """How many more may wait for their turn; the next is refused as busy."""
+    result_limit: int | None = None
+    """How many bytes a result may have; None for what the server says."""
+    result_policy: str | None = None
+    """What becomes of a larger one: `refuse`, `truncate` or `spill`."""
     tags: Collection[str] = ()
     visible: Visible | None = None
     middleware: Sequence[AnyLayer] = ()
@@ -79,98 +98,87 @@ class RegisteredTool(Offered):
 
     __slots__ = (
         "binding",
-        "bulkhead",
+        "direct",
         "exact",
+        "finish",
         "invoke",
-        "is_async",
         "layers",
+        "links",
         "mirrored",
         "name",
+        "places",
+        "plain",
         "reshape",
         "source",
+        "start",
         "timeout",
         "tool",
-        "wrap",
+        "wrapped",
         "write",
     )
 
-    def __init__(
-        self,
-        server: Server,
-        tool: Tool,
-        binding: Binding,
-        options: ToolOptions,
-        bulkhead: Bulkhead | None,
-        timeout: float | None,
-    ) -> None:
-        wants_context = binding.context_parameter is not None
+    def __init__(self, server: Server, tool: Tool, binding: Binding, options: ToolOptions) -> None:
+        policy = policy_of(server.settings, options, binding, tool.name)
+        wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
+        crowding = Crowding(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
+        budget = WHOLE_MESSAGE if policy is None else policy.budget
+        wants_context = binding.context_parameter is not None or binding.streams
         super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
-        self.binding = binding
-        self.invoke = binding.invoke
         self.layers = [checked(layer, f"tool {tool.name!r}") for layer in options.middleware]
         self.source: RegisteredTool | None = None
         self.reshape: Reshaping | None = None
         """For a tool made of another, `source`: writes its arguments as those of the other."""
-        self.bulkhead = bulkhead
-        self.timeout = timeout
-        self.wrap: Wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output)
-        self.write = writer_for(self.wrap)
-        self.is_async = binding.is_async
-        self.show_as(tool)
+        self.name = tool.name
+        self.tool = tool if policy is None or policy.keeps_promise else structs.replace(tool, output_schema=None)
+        self.binding = binding
+        self.invoke = binding.invoke
+        self.start, self.places = run_for(binding, server.threads, crowding, budget, inline=options.inline)
+        self.timeout = options.timeout or server.settings.tool_timeout
         self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
+        self.write = writer_for(wrap)
+        finishing = Finishing(server, binding, wrap, self.exact, policy)
+        self.finish, self.wrapped = finishing.finish, finishing.wrapped
+        self.plain = binding.is_async and self.places is None and policy is None
+        self.direct = False
+        """Whether all there is to do is to await the function and wrap its value: settled when it is offered."""
+        self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (File,))
+        """Whether a result may be a link that is read as a resource."""
+        self.mirrored = _mirrored(tool)
+
+    def finish_for(self, host: Server) -> None:
+        """Keep what is too large for its answer where the client of this server finds it."""
+        finishing: Finishing = self.finish.__self__  # type: ignore[attr-defined]  # its own bound method
+        finishing = finishing.of(host)
+        self.finish, self.wrapped = finishing.finish, finishing.wrapped
 
     def show_as(self, tool: Tool) -> None:
         """Be listed so."""
-        self.name = tool.name
-        self.tool = tool
-        try:
-            self.mirrored = mirror.annotations(tool.input_schema)
-        except ValueError as reason:
-            raise SetupError(f"tool {tool.name!r}: {reason}") from None
-        for path in self.mirrored.values():
-            if SECRET.search(path[-1]):
-                where = ".".join(path)
-                logger.warning(
-                    "tool %s: %s looks like a secret, and headers are seen by many: do not mirror it", tool.name, where
-                )
+        self.name, self.tool, self.mirrored = tool.name, tool, _mirrored(tool)
 
     async def run(self, call: Call, context: Context | None) -> CallToolResult:
-        """Run the tool in its own way and wrap what it gives."""
-        arguments = call.params.arguments
-        if self.bulkhead is not None:
-            value = await self.bulkhead.run(lambda: self.invoke(arguments, context))
-        else:
-            value = self.invoke(arguments, context)
-            if self.is_async:
-                value = await value
-        return self.finished(value)
+        """Run the tool in its own way and make its result."""
+        return await self.finish(call, await self.start(call.params.arguments, context))
 
-    def finished(self, value: Any) -> CallToolResult:
-        """Check and wrap what the tool gave; a value of just the declared plain type needs no check."""
-        if isinstance(value, CallToolResult):
-            self._check_whole(value)
-        elif isinstance(value, CONTENT_TYPES):
-            self.binding.check_output(msgspec.to_builtins(value))
-        elif type(value) is not self.exact:
-            self.binding.check_output(value)
-        return self.wrap(value)
 
-    def _check_whole(self, result: CallToolResult) -> None:
-        """A result the tool made itself keeps the promise of its output schema too, unless it tells of a failure."""
-        if result.is_error or not self.binding.checks_output:
-            return
-        content = result.structured_content
-        if self.binding.wraps_output and isinstance(content, dict):
-            content = content.get("result")
-        self.binding.check_output(content)
+def _mirrored(tool: Tool) -> mirror.Annotated:
+    try:
+        mirrored = mirror.annotations(tool.input_schema)
+    except ValueError as reason:
+        raise SetupError(f"tool {tool.name!r}: {reason}") from None
+    for path in mirrored.values():
+        if SECRET.search(path[-1]):
+            where = ".".join(path)
+            logger.warning(
+                "tool %s: %s looks like a secret, and headers are seen by many: do not mirror it", tool.name, where
+            )
+    return mirrored
 
 
 class Tools:
     """The tools of one server."""
 
-    def __init__(self, server: Server, *, page_size: int, timeout: float | None, on_change: Callable[[], None]) -> None:
+    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
         self._server = server
-        self._timeout = timeout
         self.catalogue: Catalogue[RegisteredTool] = Catalogue(
             "tool",
             lambda tools: ListToolsResult(tools=tools),
@@ -189,18 +197,16 @@ class Tools:
 
     def make(self, fn: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
         """Make a function ready to be called as a tool, without offering it."""
-        bulkhead = None if options.inline else Bulkhead(self._server.threads, options.max_threads)
         binding = bind(
-            fn,
+            with_questions(fn, RESULT_TYPES),
             context_type=Context,
             schema=options.schema,
             output_schema=options.output_schema,
-            content_types=(*CONTENT_TYPES, CallToolResult),
-            plain=bulkhead.run if bulkhead else None,
+            content_types=RESULT_TYPES,
+            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
         )
-        tool = _described(binding, options)
-        in_threads = None if binding.is_async else bulkhead
-        entry = RegisteredTool(self._server, tool, binding, options, in_threads, options.timeout or self._timeout)
+        inlines = self._server.settings.inline_refs if options.inline_refs is None else options.inline_refs
+        entry = RegisteredTool(self._server, _described(binding, options, inlines=inlines), binding, options)
         settle(entry, self)
         return entry
 
@@ -229,13 +235,15 @@ class Tools:
         if entry is None:
             raise self._missing(call.params.name)
         try:
+            if entry.direct:
+                context = None if entry.context is None else entry.context(call, entry.server)
+                value = await entry.invoke(call.params.arguments, context)
+                if type(value) is entry.exact:
+                    return entry.write(value)
+                return await entry.finish(call, value) if isinstance(value, TO_BE_MADE) else entry.wrapped(value)
             if entry.detour is not None:
                 return await entry.detour(call)  # type: ignore[no-any-return]  # a tool's way gives its result
-            context = None if entry.context is None else entry.context(call, entry.server)
-            if entry.is_async:
-                value = await entry.invoke(call.params.arguments, context)
-                return entry.write(value) if type(value) is entry.exact else entry.finished(value)
-            return await entry.run(call, context)
+            return await run(entry, call)
         except ToolError as error:
             return self._told(call, error)
         except BaseException as error:
@@ -255,17 +263,24 @@ class Tools:
             if error is not None:
                 raise error
             return result  # type: ignore[no-any-return]
+        call.expired = True
         asyncio.get_running_loop().call_later(ABANDONED_AFTER, _tell_abandoned, entry.name, running)
-        return self._failed(call, f"The tool {entry.name} did not finish within {limit:g} seconds", SEED_TIMEOUT)
+        return self._failed(call, f"The tool {entry.name} did not finish within {limit:g} seconds", ToolTimedOut)
 
-    def _failed(self, call: Call, message: str, seed_code: int) -> CallToolResult:
+    def _failed(self, call: Call, message: str, refusal: type[Refusal] = ToolFailed) -> CallToolResult:
         """Tell of a failure in the result; in the `erlmcp` profile, by its number."""
         if self._by_number(call):
-            raise Refusal(message, code=seed_code)
+            raise refusal(message)
         return failed(message)
 
     def _by_number(self, call: Call) -> bool:
         return self._server.settings.error_profile == "erlmcp" and call.era is self._server.handshake
+
+    def _tells_faults_in_results(self, call: Call) -> bool:
+        wanted = self._server.settings.bad_arguments
+        if wanted != "auto":
+            return wanted == "result"
+        return call.peer.revision.faults_in_results and not self._by_number(call)
 
     def _told(self, call: Call, error: ToolError) -> CallToolResult:
         """Tell the model what the tool wants it to read."""
@@ -273,7 +288,7 @@ class Tools:
             raise Refusal(error.message, error.data, code=error.code)
         if isinstance(error.result, CallToolResult):
             return copy.copy(error.result)
-        return self._failed(call, error.message, SEED_FAILURE)
+        return self._failed(call, error.message)
 
     def _failure(self, call: Call, entry: RegisteredTool, error: BaseException) -> CallToolResult:
         """Tell the model what it can use; hide what it must not know."""
@@ -283,17 +298,18 @@ class Tools:
         if isinstance(error, UrlElicitationRequired):
             error = _asked_to_visit(call, error)
         if isinstance(error, InvalidArguments):
-            return _bad_arguments(call, entry, error, in_result=not self._by_number(call))
+            return _bad_arguments(entry, error, in_result=self._tells_faults_in_results(call))
         if isinstance(error, Declined | UnwritableResult | InvalidOutput | SetupError):
             logger.error("the tool %s failed: %s", entry.name, error)
-            return self._failed(call, f"The tool {entry.name} failed: {error}", SEED_FAILURE)
+            kind = ResultTooLarge if isinstance(error, Oversized) else ToolFailed
+            return self._failed(call, f"The tool {entry.name} failed: {error}", kind)
         if (
             isinstance(error, Refusal | CapabilityNotSupported | Need | asyncio.CancelledError)
             or need_within(error) is not None
         ):
             raise error
         masked = internal(f"the tool {entry.name}", error).message
-        return self._failed(call, f"The tool {entry.name} failed: {masked}", SEED_FAILURE)
+        return self._failed(call, f"The tool {entry.name} failed: {masked}")
 
     def _mended(self, call: Call, entry: RegisteredTool, error: BaseException) -> BaseException:
         """Let the layers say what an error means, those of the tool's own server first."""
@@ -332,15 +348,15 @@ def _tell_abandoned(name: str, running: asyncio.Task[Any]) -> None:
         logger.error("the tool %s goes on %g seconds after it was cancelled: abandoned", name, ABANDONED_AFTER)
 
 
-def _bad_arguments(call: Call, entry: RegisteredTool, error: InvalidArguments, *, in_result: bool) -> CallToolResult:
-    if in_result and call.peer.revision.faults_in_results:
+def _bad_arguments(entry: RegisteredTool, error: InvalidArguments, *, in_result: bool) -> CallToolResult:
+    if in_result:
         return failed(f"Invalid arguments for the tool {entry.name}:\n{error}")
     violations = [{"path": v.path, "value": v.value, "rule": v.rule, "message": v.message} for v in error.violations]
     told = "; ".join(str(error).splitlines())
     raise InvalidParams(f"Invalid arguments for the tool {entry.name}: {told}", {"violations": violations})
 
 
-def _described(binding: Binding, options: ToolOptions) -> Tool:
+def _described(binding: Binding, options: ToolOptions, *, inlines: bool) -> Tool:
     name = options.name or binding.name
     if not name or name == "<lambda>":
         raise SetupError("a tool needs a name: pass name=… for a lambda")
@@ -352,17 +368,24 @@ def _described(binding: Binding, options: ToolOptions) -> Tool:
     meta = dict(options.meta) if options.meta else None
     if options.deprecated:
         meta = {**(meta or {}), "deprecated": True}
+    if options.ui is not None:
+        meta = {**(meta or {}), "ui": msgspec.to_builtins(tool_ui(options.ui))}
     annotations = options.annotations
     return Tool(
         name=name,
         title=options.title,
         description=description,
-        input_schema=binding.input_schema,
-        output_schema=binding.output_schema,
+        input_schema=_published(binding.input_schema, inlines and options.schema is None, name),
+        output_schema=binding.output_schema
+        and _published(binding.output_schema, inlines and options.output_schema is None, name),
         annotations=_annotations(annotations),
         icons=options.icons,
         meta=meta,
     )
+
+
+def _published(schema: dict[str, Any], inlines: bool, name: str) -> dict[str, Any]:
+    return inlined(schema, f"the schema of the tool {name!r}") if inlines else schema
 
 
 def _annotations(given: ToolAnnotations | Mapping[str, Any] | None) -> ToolAnnotations | None:

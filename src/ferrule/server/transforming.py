@@ -19,8 +19,8 @@ from ferrule.server.arguments import parsed_arguments
 from ferrule.server.binding import InvalidArguments
 from ferrule.server.detours import settle
 from ferrule.server.offering import Recipe, Visible
-from ferrule.server.schemas import encode_hook
 from ferrule.server.tools import RegisteredTool, ToolOptions
+from ferrule.server.types.known import encode_hook
 from ferrule.validation.checking import Violation, given_schema, missing, unknown
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from ferrule.errors import FerruleError, SetupError
 from ferrule.validation.graph import SchemaGraph, descend, refuse_unbounded
@@ -41,7 +42,21 @@ _FORMATS: dict[str, Any] = {
     "uuid": uuid.UUID,
     "decimal": decimal.Decimal,
 }
-_MSGSPEC_RULES = {"Expected `": "type", "Object missing": "required", "Object contains": "additionalProperties"}
+_MSGSPEC_RULES = {
+    r"Expected `\w+` >= ": "minimum",
+    r"Expected `\w+` > ": "exclusiveMinimum",
+    r"Expected `\w+` <= ": "maximum",
+    r"Expected `\w+` < ": "exclusiveMaximum",
+    r"Expected `\w+` that's a multiple": "multipleOf",
+    r"Expected `\w+` matching": "pattern",
+    r"Expected `str` of length >=": "minLength",
+    r"Expected `str` of length <=": "maxLength",
+    r"Expected `\w+` that fits": "value",
+    r"Expected `": "type",
+    r"Object missing": "required",
+    r"Object contains": "additionalProperties",
+}
+"""How msgspec says that a rule is broken, in the words of JSON Schema."""
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -85,6 +100,15 @@ class InvalidOutput(_Invalid):
         self.name = name
 
 
+class Unfit(ValueError):
+    """A value that its type refuses, with what is wrong with it; paths begin at the value."""
+
+    def __init__(self, violations: Sequence[Violation], *, is_complete: bool = False) -> None:
+        self.violations = tuple(violations)
+        self.is_complete = is_complete
+        super().__init__("; ".join(f"{found.path}: {found.message}".removeprefix(": ") for found in violations))
+
+
 class Checker:
     """A compiled JSON Schema: whether a value is valid, and why not."""
 
@@ -125,8 +149,8 @@ class LateSchema(dict[str, Any]):
 class LateChecker(Checker):
     """Compiles its schema when the first value comes; raises what is wrong with the schema then."""
 
-    def __init__(self, schema: LateSchema, place: str) -> None:
-        self._late = (schema, place)
+    def __init__(self, schema: LateSchema, place: str, of_object: bool) -> None:
+        self._late = (schema, place, of_object)
         self._made: Checker | None = None
 
     def accepts(self, value: Any) -> bool:
@@ -139,15 +163,15 @@ class LateChecker(Checker):
 
     def _now(self) -> Checker:
         if self._made is None:
-            schema, place = self._late
-            _, self._made = given_schema(dict(schema), place)
+            schema, place, of_object = self._late
+            _, self._made = given_schema(dict(schema), place, of_object=of_object)
         return self._made
 
 
-def given_schema(schema: Mapping[str, Any], place: str) -> tuple[dict[str, Any], Checker]:
+def given_schema(schema: Mapping[str, Any], place: str, *, of_object: bool = True) -> tuple[dict[str, Any], Checker]:
     """Copy and compile a schema from outside; `SetupError` when it is invalid, unbounded or refers outside itself."""
     if isinstance(schema, LateSchema):
-        return schema, LateChecker(schema, place)
+        return schema, LateChecker(schema, place, of_object)
     import jsonschema_rs
 
     if not isinstance(schema, Mapping):
@@ -158,7 +182,7 @@ def given_schema(schema: Mapping[str, Any], place: str) -> tuple[dict[str, Any],
     name = _DIALECTS.get(dialect.removeprefix("https://").removeprefix("http://"))
     if name is None:
         raise SetupError(f"{place}: the dialect {dialect!r} is not supported; use 2020-12, 2019-09, draft-07, 06 or 04")
-    if owned.get("type") != "object":
+    if of_object and owned.get("type") != "object":
         raise SetupError(f'{place}: the root must say "type": "object"')
     graph = SchemaGraph(owned, "id" if name == "Draft4Validator" else "$id", place)
     graph.refuse_explosive()
@@ -243,8 +267,17 @@ def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[
             break
         value = inner
         steps.append(name or int(index))
-    rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if message.startswith(beginning)), "value")
+    rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if re.match(beginning, message)), "value")
     return Violation(pointer(steps), excerpt(value), rule, _short(message))
+
+
+def refusals(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> list[Violation]:
+    """List all that a type has against the `value` at `start`."""
+    place = refused_by_type(error, value, start)
+    # Under the keys of an object msgspec does not tell which one, so nothing below it can be placed.
+    if not isinstance(error.__cause__, Unfit) or "[...]" in str(error):
+        return [place]
+    return [structs.replace(found, path=place.path + found.path) for found in error.__cause__.violations]
 
 
 def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:

@@ -1,0 +1,89 @@
+"""Read the texts of parameters out of docstrings in the Google, NumPy and Sphinx styles."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+
+_ARGUMENT_SECTIONS = {"args", "arguments", "parameters", "params", "keyword args", "keyword arguments"}
+_ARGUMENT_SECTIONS |= {"other parameters"}
+_OTHER_SECTIONS = {"returns", "return", "yields", "yield", "raises", "raise", "warns", "receives"}
+_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?(?:\s*:\s*|\s+-\s+)(.*)")
+_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
+_SPHINX_FIELD = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
+_SPHINX_PARAMETER = {"param", "parameter", "arg", "argument", "key", "keyword"}
+_SPHINX_OTHER = {"type", "return", "returns", "rtype", "raise", "raises", "except", "exception", "yield", "yields"}
+
+
+def split_docstring(docstring: str | None) -> tuple[str | None, dict[str, str]]:
+    """Split a docstring of Google, NumPy or Sphinx style into its prose and its parameters' texts."""
+    prose: list[str] = []
+    texts: dict[str, str] = {}
+    for kind, lines in _sections(inspect.cleandoc(docstring or "").splitlines()):
+        if kind == "prose":
+            prose += lines
+        elif kind == "google":
+            texts |= _entries(lines, _GOOGLE_ENTRY)
+        elif kind == "numpy":
+            texts |= _entries(lines, _NUMPY_ENTRY)
+        elif kind == "sphinx":
+            texts |= _sphinx_entry(lines)
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(prose)).strip()
+    return text or None, texts
+
+
+def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
+    index = 0
+    while index < len(lines):
+        kind = _section_at(lines, index)
+        if kind == "prose":
+            end = index + 1
+        elif "numpy" in kind:
+            end = next((i for i in range(index + 2, len(lines)) if _is_underlined(lines, i)), len(lines))
+        else:
+            end = next((i for i in range(index + 1, len(lines)) if re.match(r"\S", lines[i])), len(lines))
+        yield kind, lines[index:end] if kind in {"prose", "sphinx"} else lines[index + 1 + ("numpy" in kind) : end]
+        index = end
+
+
+def _section_at(lines: list[str], index: int) -> str:
+    line = lines[index]
+    if _is_underlined(lines, index):
+        title = line.strip().lower()
+        return "numpy" if title in _ARGUMENT_SECTIONS else "other numpy" if title in _OTHER_SECTIONS else "prose"
+    if (field := _SPHINX_FIELD.match(line)) is not None:
+        role = field[1]
+        return "sphinx" if role in _SPHINX_PARAMETER else "other sphinx" if role in _SPHINX_OTHER else "prose"
+    title = line.rstrip().removesuffix(":").lower()
+    followed = index + 1 < len(lines) and lines[index + 1].startswith((" ", "\t"))
+    if line.rstrip().endswith(":") and followed:
+        return "google" if title in _ARGUMENT_SECTIONS else "other google" if title in _OTHER_SECTIONS else "prose"
+    return "prose"
+
+
+def _is_underlined(lines: list[str], index: int) -> bool:
+    return index + 1 < len(lines) and bool(lines[index].strip()) and bool(re.fullmatch(r"-{3,}\s*", lines[index + 1]))
+
+
+def _entries(lines: list[str], head: re.Pattern[str]) -> dict[str, str]:
+    """The texts of a section whose entries start at its left edge and go on indented."""
+    texts: dict[str, str] = {}
+    names: list[str] = []
+    for line in textwrap.dedent("\n".join(lines)).splitlines():
+        found = None if line.startswith((" ", "\t")) else head.fullmatch(line.rstrip())
+        if found is not None:
+            names = [name.strip(" *") for name in found[1].split(",")]
+            texts |= dict.fromkeys(names, found[2] if head.groups > 1 else "")
+        else:
+            texts |= {name: f"{texts[name]} {line.strip()}".strip() for name in names}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _sphinx_entry(lines: list[str]) -> dict[str, str]:
+    field = _SPHINX_FIELD.match(lines[0])
+    words = (field[2] or "").split() if field else []
+    if field is None or not words:
+        return {}
+    return {words[-1].strip("*"): " ".join([field[3], *(line.strip() for line in lines[1:])]).strip()}

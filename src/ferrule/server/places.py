@@ -1,0 +1,73 @@
+"""How many calls of one handler run at once: the others wait in a line that is bounded too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import TracebackType
+
+from ferrule.errors import ToolBusy
+
+
+class Places:
+    """So many places, and a line before them: `async with places: …`."""
+
+    __slots__ = ("_line", "_taken", "limit", "max_waiting", "what")
+
+    def __init__(self, limit: int, max_waiting: int | None = None, what: str = "") -> None:
+        self.limit = limit
+        self.max_waiting = max_waiting
+        """How many may wait; None for any number."""
+        self.what = what
+        self._taken = 0
+        self._line: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def taken(self) -> int:
+        """How many run now."""
+        return self._taken
+
+    @property
+    def waiting(self) -> int:
+        """How many stand in line."""
+        return len(self._line)
+
+    def take(self) -> bool:
+        """Take a place if one is free."""
+        if self._taken >= self.limit:
+            return False
+        self._taken += 1
+        return True
+
+    async def wait(self) -> None:
+        """Stand in line for a place; refused when the line is full."""
+        if self.max_waiting is not None and len(self._line) >= self.max_waiting:
+            raise ToolBusy(self.what, self.limit, self.max_waiting)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.leave()
+            elif turn in self._line:
+                self._line.remove(turn)
+            raise
+
+    def leave(self) -> None:
+        """Hand the place to the first one waiting, or free it."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._taken -= 1
+
+    async def __aenter__(self) -> None:
+        if not self.take():
+            await self.wait()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()

@@ -1,0 +1,1 @@
+"""How values of any Python type are read from JSON, written as JSON and described."""

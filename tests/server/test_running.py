@@ -1,0 +1,277 @@
+"""How tools are run: where, how many at once, and how they learn that nobody waits."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from ferrule import Context, PeerError, Server, SetupError, ToolError
+from ferrule.errors import Cancelled
+from ferrule.testing import pair
+
+
+class Gate:
+    """A tool's work that waits to be let go, awaited or in a thread, and counts who is inside."""
+
+    def __init__(self):
+        self.open = threading.Event()
+        self.inside = self.most = 0
+
+    def enter(self):
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+
+    async def awaited(self):
+        self.enter()
+        while not self.open.is_set():
+            await asyncio.sleep(0.001)
+        self.inside -= 1
+        return "done"
+
+    def threaded(self):
+        self.enter()
+        self.open.wait(10)
+        self.inside -= 1
+        return "done"
+
+    async def full(self, count):
+        while self.inside < count:
+            await asyncio.sleep(0.001)
+
+
+def crowded(kind, **options):
+    gate, app = Gate(), Server("crowded")
+    app.add_tool("work", gate.awaited if kind == "async" else gate.threaded, **options)
+    app.add_tool("echo", lambda: "on", inline=True)
+    return app, gate
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_tool_runs_no_more_often_at_once_than_it_may(era, kind):
+    app, gate = crowded(kind, max_concurrent=3)
+    async with pair(app, era) as client:
+        calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(10)]
+        await gate.full(3)
+        places = app.tools.catalogue.get("work").places
+        while places.waiting < 7:
+            await asyncio.sleep(0.001)
+        assert (await client.call_tool("echo")).text == "on"
+        gate.open.set()
+        assert [(await call).text for call in calls] == ["done"] * 10
+    assert gate.most == 3
+    assert (places.taken, places.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_over_a_full_line_a_call_is_refused_as_busy(era, wire, kind):
+    app, gate = crowded(kind, max_concurrent=1, max_waiting=1)
+    async with wire(app, era) as peer:
+        running = [peer.ask("tools/call", {"name": "work", "arguments": {}}) for _ in range(2)]
+        await gate.full(1)
+        error = (await peer.call("work"))["error"]
+        assert error["code"] == (-32000 if era == "handshake" else -32603)
+        assert "Busy: the tool work has 1 calls running and 1 waiting" in error["message"]
+        assert error["data"] == {"retryAfter": 1}
+        assert (await peer.call("echo"))["result"]["content"][0]["text"] == "on"
+        gate.open.set()
+        for identity in running:
+            assert "result" in await peer.response(identity)
+        assert "result" in await peer.call("work")
+
+
+async def test_the_busy_tool_has_its_number_in_the_erlmcp_profile(wire):
+    app = Server("crowded", error_profile="erlmcp")
+    gate = Gate()
+    app.add_tool("work", gate.awaited, max_concurrent=1, max_waiting=0)
+    async with wire(app) as peer:
+        running = peer.ask("tools/call", {"name": "work", "arguments": {}})
+        await gate.full(1)
+        error = (await peer.call("work"))["error"]
+        assert (error["code"], error["data"]) == (-32038, {"retryAfter": 1, "refusal": 1081})
+        gate.open.set()
+        await peer.response(running)
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_cancelled_call_gives_its_place_in_line_away(era, kind):
+    app, gate = crowded(kind, max_concurrent=1, max_waiting=1)
+    async with pair(app, era) as client:
+        first = asyncio.ensure_future(client.call_tool("work"))
+        await gate.full(1)
+        places = app.tools.catalogue.get("work").places
+        second = asyncio.ensure_future(client.call_tool("work"))
+        while not places.waiting:
+            await asyncio.sleep(0.001)
+        second.cancel()
+        while places.waiting:
+            await asyncio.sleep(0.001)
+        third = asyncio.ensure_future(client.call_tool("work"))
+        gate.open.set()
+        assert [(await first).text, (await third).text] == ["done", "done"]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"max_concurrent": 0}, "max_concurrent must be at least 1, not 0"),
+        ({"max_concurrent": -1}, "max_concurrent must be a number of at least 1, not -1"),
+        ({"max_concurrent": 1.5}, "max_concurrent must be a number of at least 1, not 1.5"),
+        ({"max_threads": 0}, "max_threads must be a number of at least 1, not 0"),
+        ({"max_waiting": -1}, "max_waiting must be a number of at least 0, not -1"),
+    ],
+)
+def test_limits_that_let_nobody_in_are_refused_at_once(options, why):
+    with pytest.raises(SetupError, match=f"the tool t: {why}"):
+        Server("s").add_tool("t", lambda: 1, **options)
+
+
+async def test_a_server_has_as_many_threads_as_it_is_given(era):
+    gate, app = Gate(), Server("narrow", max_threads=2)
+    for name in ("one", "two"):
+        app.add_tool(name, gate.threaded)
+    async with pair(app, era) as client:
+        calls = [asyncio.ensure_future(client.call_tool(name)) for name in ("one", "two", "one", "two")]
+        await gate.full(2)
+        while app.threads.waiting < 2:
+            await asyncio.sleep(0.001)
+        figures = app.threads.figures()
+        assert (figures.limit, figures.busy, figures.idle, figures.waiting) == (2, 2, 0, 2)
+        assert figures.longest >= 0
+        gate.open.set()
+        await asyncio.gather(*calls)
+    assert gate.most == 2
+    with pytest.raises(SetupError, match="max_threads must be a number of at least 1"):
+        Server("none", max_threads=0)
+
+
+@pytest.mark.parametrize("end", ["cancel", "time-out"])
+async def test_a_handler_in_a_thread_learns_that_nobody_waits(era, end):
+    app, begun, ended = Server("told"), threading.Event(), []
+
+    @app.tool(timeout=0.5 if end == "time-out" else None)
+    def work(ctx: Context) -> str:
+        ctx.raise_if_cancelled()
+        begun.set()
+        try:
+            while True:
+                time.sleep(0.001)
+                ctx.raise_if_cancelled()
+        except Cancelled as error:
+            ended.append((str(error), ctx.cancelled))
+            raise
+
+    async with pair(app, era) as client:
+        call = asyncio.ensure_future(client.call_tool("work"))
+        assert await asyncio.to_thread(begun.wait, 10)
+        if end == "cancel":
+            call.cancel()
+        else:
+            with pytest.raises(ToolError, match="did not finish within"):
+                await call
+        while app.threads.busy:
+            await asyncio.sleep(0.001)
+    assert ended == [("the call has ended", True)]
+
+
+async def test_an_abandoned_thread_is_counted_until_it_ends(era):
+    app, gate = crowded("thread")
+    async with pair(app, era) as client:
+        call = asyncio.ensure_future(client.call_tool("work"))
+        await gate.full(1)
+        assert app.threads.figures().abandoned == 0
+        call.cancel()
+        while not app.threads.figures().abandoned:
+            await asyncio.sleep(0.001)
+        assert app.threads.busy == 1
+        gate.open.set()
+        while app.threads.busy:
+            await asyncio.sleep(0.001)
+        assert app.threads.figures().abandoned == 0
+        assert app.threads.idle == app.threads.count
+
+
+async def test_inline_skips_the_threads(era):
+    app = Server("inline")
+    app.add_tool("where", lambda: threading.current_thread() is threading.main_thread(), inline=True)
+    async with pair(app, era) as client:
+        assert (await client.call_tool("where")).text == "true"
+    assert app.threads.count == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"max_concurrent": 2}, {"timeout": 5}, {"result_limit": 100}])
+async def test_what_is_not_used_is_not_on_the_way_of_a_call(options):
+    app = Server("direct")
+
+    @app.tool(**options)
+    async def add(a: int) -> str:
+        return "x" * a
+
+    entry = app.tools.catalogue.get("add")
+    assert entry.direct == (options == {})
+    assert (await app.call_tool("add", {"a": 2})).text == "xx"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "version", "in_result"),
+    [
+        ("auto", "2025-11-25", True),
+        ("auto", "2025-06-18", False),
+        ("result", "2025-06-18", True),
+        ("error", "2025-11-25", False),
+    ],
+)
+async def test_bad_arguments_are_told_where_the_server_wants_them(wire, wanted, version, in_result):
+    """seed:TOOL-11"""
+    app = Server("strict", bad_arguments=wanted)
+
+    @app.tool
+    async def add(a: int) -> int:
+        return a
+
+    async with wire(app, version=version) as peer:
+        answer = await peer.call("add", {"a": "x"})
+    assert ("result" in answer) == in_result
+    if not in_result:
+        assert answer["error"]["code"] == -32602
+        assert answer["error"]["data"]["violations"][0]["path"] == "/a"
+
+
+async def test_bad_arguments_as_errors_in_the_stateless_era(wire):
+    app = Server("strict", bad_arguments="error")
+    app.add_tool("add", lambda a: a, schema={"type": "object", "required": ["a"]})
+    async with wire(app, "stateless") as peer:
+        assert (await peer.call("add"))["error"]["code"] == -32602
+    with pytest.raises(SetupError, match="bad_arguments must be one of auto, result, error"):
+        Server("s", bad_arguments="maybe")
+
+
+async def test_a_refusal_of_a_full_line_is_no_failure_of_the_tool(era):
+    app, gate = crowded("async", max_concurrent=1, max_waiting=0)
+    async with pair(app, era) as client:
+        first = asyncio.ensure_future(client.call_tool("work"))
+        await gate.full(1)
+        with pytest.raises(PeerError, match="Busy"):
+            await client.call_tool("work")
+        gate.open.set()
+        await first
+
+
+async def test_a_handler_in_a_thread_learns_that_the_server_stops(era):
+    app, begun, told = Server("stopping"), threading.Event(), threading.Event()
+
+    @app.tool
+    def work(ctx: Context) -> str:
+        begun.set()
+        while not ctx.cancelled:
+            time.sleep(0.001)
+        told.set()
+        return "too late"
+
+    async with pair(app, era) as client:
+        call = asyncio.ensure_future(client.call_tool("work"))
+        assert await asyncio.to_thread(begun.wait, 10)
+        await app.drain(0.01)
+        with pytest.raises(PeerError, match="stopped before"):
+            await call
+        assert await asyncio.to_thread(told.wait, 10)
