@@ -9,7 +9,7 @@ from typing import Annotated
 
 import pytest
 
-from ferrule import Context, Depends, PeerError, Server, SetupError, ToolError
+from ferrule import Ask, Context, Depends, PeerError, Server, SetupError, ToolError
 from ferrule.errors import InvalidParams
 from ferrule.server.binding import bind
 from ferrule.testing import pair
@@ -385,6 +385,18 @@ class TestTidyingUp:
 
         async with pair(app, era, elicitation=lambda params: {"value": "ada"}) as client:
             assert (await client.call_tool("greet")).data == "Hello ada"
+
+    async def test_questions_declared_as_parameters_go_with_dependencies(self, era):
+        app = Server("s")
+
+        @app.tool
+        async def book(seat: Annotated[int, Ask("Which seat?")], city: str, db: str = Depends(database)) -> str:
+            return f"{city} {seat} {db}"
+
+        async with pair(app, era, elicitation=lambda params: {"value": 12}) as client:
+            (tool,) = await client.list_tools()
+            assert tool.input_schema["properties"].keys() == {"city"}
+            assert (await client.call_tool("book", {"city": "Rome"})).data == "Rome 12 db"
 
     async def test_a_provider_may_refuse_the_call(self, era):
         app = Server("s")

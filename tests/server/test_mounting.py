@@ -7,7 +7,7 @@ import pytest
 
 from ferrule import Context, Depends, Middleware, PeerError, Server, SetupError, ToolError
 from ferrule.errors import ToolNotFound
-from ferrule.schema.content import ResourceContents
+from ferrule.schema.content import ResourceContents, ResourceLink
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.server.mounting import Mount
 from ferrule.testing import pair
@@ -184,6 +184,23 @@ class TestContext:
             assert (await client.call_tool("c_name")).data == "child"
             with pytest.raises(ToolError, match="c_slow did not finish"):
                 await client.call_tool("c_slow")
+
+    @pytest.mark.parametrize("layered", [False, True])
+    async def test_a_large_result_is_kept_where_the_client_reads_it(self, era, layered):
+        """Also where callers see different things: what was kept for one is in no list."""
+        child, host = Server("child", middleware=[Renaming([])] if layered else []), Server("host")
+
+        @child.tool(result_limit=1000, result_policy="spill")
+        async def large() -> str:
+            return "x" * 5000
+
+        host.mount(child, "c")
+        host.visible(lambda ctx, component: True)
+        async with pair(host, era) as client:
+            result = await client.call_tool("c_large")
+            (link,) = [block for block in result.content if isinstance(block, ResourceLink)]
+            assert "x" * 5000 in (await client.read_resource(link.uri)).text
+        assert (len(host.kept_results), len(child.kept_results)) == (1, 0)
 
 
 class Renaming(Middleware):

@@ -49,7 +49,7 @@ async def test_beyond_the_line_a_call_is_refused(era):
     async with pair(gate.app, era) as client:
         calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(2)]
         await until(lambda: gate.running == 1)
-        with pytest.raises(PeerError, match="Busy: 1 calls run and 1 wait already"):
+        with pytest.raises(PeerError, match="Busy: tools/call has 1 calls running and 1 waiting"):
             await client.call_tool("quick")
         gate.open.set()
         await asyncio.gather(*calls)
@@ -81,13 +81,13 @@ async def test_who_gives_up_in_line_leaves_no_hole(wire):
         await until(lambda: gate.running == 1)
         second = peer.ask("tools/call", {"name": "work", "arguments": {}})
         third = peer.ask("tools/call", {"name": "quick", "arguments": {}})
-        await until(lambda: len(limit._lines[None].waiting) == 2)
+        await until(lambda: limit._places[None].waiting == 2)
         peer.notify("notifications/cancelled", {"requestId": second})
-        await until(lambda: len(limit._lines[None].waiting) == 1)
+        await until(lambda: limit._places[None].waiting == 1)
         gate.open.set()
         await peer.response(first)
         assert "result" in await peer.response(third)
-        assert limit._lines == {}, "an empty line is forgotten"
+        assert limit._places == {}, "an empty line is forgotten"
 
 
 async def test_who_gives_up_in_the_very_moment_passes_his_turn_on():
@@ -101,12 +101,12 @@ async def test_who_gives_up_in_the_very_moment_passes_his_turn_on():
         await gate.wait()
 
     tasks = [asyncio.ensure_future(limit.on_request(Asked, proceed)) for _ in range(3)]
-    await until(lambda: None in limit._lines and len(limit._lines[None].waiting) == 2)
+    await until(lambda: None in limit._places and limit._places[None].waiting == 2)
     gate.set()
     tasks[0].add_done_callback(lambda _: tasks[1].cancel())
     await asyncio.wait(tasks)
     assert tasks[2].exception() is None
-    assert limit._lines == {}
+    assert limit._places == {}
 
 
 def test_wrong_options_are_refused():

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Collection, Hashable
 from typing import Any
 
-from ferrule.errors import Busy, SetupError
+from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
 from ferrule.server.middleware.callers import Key, key_of
 from ferrule.server.middleware.hooks import Middleware
+from ferrule.server.places import Places
 
 
 class Concurrency(Middleware):
@@ -34,55 +33,17 @@ class Concurrency(Middleware):
         self._key = key_of(by, "Concurrency")
         self._max_waiting = max_waiting
         self._methods = frozenset(methods)
-        self._lines: dict[Hashable, Line] = {}
+        self._places: dict[Hashable, Places] = {}
 
     async def on_request(self, call: Call, proceed: Handler) -> Any:
         """Run a call as soon as it may."""
         if call.method not in self._methods:
             return await proceed(call)
         key = self._key(call)
-        line = self._lines.setdefault(key, Line())
+        places = self._places.setdefault(key, Places(self._limit, self._max_waiting, call.method))
         try:
-            await line.enter(self._limit, self._max_waiting)
-            try:
+            async with places:
                 return await proceed(call)
-            finally:
-                line.leave()
         finally:
-            if not line.running and not line.waiting:
-                self._lines.pop(key, None)
-
-
-class Line:
-    """Those who run, and those who wait to."""
-
-    def __init__(self) -> None:
-        self.running = 0
-        self.waiting: deque[asyncio.Future[None]] = deque()
-
-    async def enter(self, limit: int, max_waiting: int) -> None:
-        """Wait until one more may run."""
-        if self.running < limit:
-            self.running += 1
-            return
-        if len(self.waiting) >= max_waiting:
-            raise Busy(f"Busy: {self.running} calls run and {len(self.waiting)} wait already")
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave()  # the place was given to us in the moment we gave up
-            elif turn in self.waiting:
-                self.waiting.remove(turn)
-            raise
-
-    def leave(self) -> None:
-        """Give the place to who waits the longest."""
-        while self.waiting:
-            turn = self.waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self.running -= 1
+            if not places.taken and not places.waiting:
+                self._places.pop(key, None)
