@@ -202,6 +202,17 @@ class TestContext:
             assert "x" * 5000 in (await client.read_resource(link.uri)).text
         assert (len(host.kept_results), len(child.kept_results)) == (1, 0)
 
+    async def test_a_page_is_found_where_the_host_has_it(self, era):
+        child, host = Server("child"), Server("host")
+        child.page("ui://charts/pie", "<!DOCTYPE html><p>pie</p>")
+        child.add_tool("pie", lambda: "pie", ui="ui://charts/pie")
+        host.mount(child, "c")
+        (tool,) = host.list_tools()
+        assert tool.meta["ui"]["resourceUri"] == "ui://c/charts/pie"
+        async with pair(host, era) as client:
+            assert (await client.read_resource("ui://c/charts/pie")).text == "<!DOCTYPE html><p>pie</p>"
+            assert (await client.call_tool("c_pie")).text == "pie"
+
 
 class Renaming(Middleware):
     """Writes down under which names calls come by."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import SetupError
 from ferrule.runtime.dispatch import Dispatcher
+from ferrule.schema.apps import APPS
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.server.builtins import Builtins
 from ferrule.server.changes import Changes
@@ -95,6 +96,8 @@ class Composing:
         self._server().check_startable(other)
         mount.begin(live=live)
         self.mounts.append(mount)
+        if APPS in other.extensions:
+            self._server().apps()
         if other.visibility.judges:
             self.visibility.judge()
 

@@ -63,7 +63,7 @@ def settle(entry: RegisteredTool, runner: Runner) -> None:
 
 def settle_adopted(entry: RegisteredTool, name: str, host: Server) -> None:
     """Decide how a tool that was copied from a mounted server is run in its host, under another name."""
-    entry.name, entry.tool = name, structs.replace(entry.tool, name=name)
+    entry.name, entry.tool = name, entry.way[0][0].shown(entry.tool, name)
     if entry.source is not None:
         entry.source = copy.copy(entry.source)
         if entry.source.context is not None:

@@ -19,6 +19,7 @@ from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, composed
 from ferrule.schema.completion import CompleteParams, PromptReference
 from ferrule.schema.resources import ReadResourceParams, ReadResourceResult
+from ferrule.schema.tools import Tool
 from ferrule.server.catalogue import Catalogue
 from ferrule.server.context import Context
 from ferrule.server.offering import Offered
@@ -81,6 +82,14 @@ class Mount:
         if not found or not self.prefix:
             return uri
         return found[1] + found[2].removeprefix(f"{self.prefix}/")
+
+    def shown(self, tool: Tool, name: str) -> Tool:
+        """Give a tool of the child as the host lists it; a page it names is where the host has it."""
+        ui = (tool.meta or {}).get("ui")
+        if not isinstance(ui, dict) or "resourceUri" not in ui:
+            return structs.replace(tool, name=name)
+        placed = {**ui, "resourceUri": self.placed(ui["resourceUri"])}
+        return structs.replace(tool, name=name, meta={**(tool.meta or {}), "ui": placed})
 
     # -- life
 
