@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.machine import PROJECT
@@ -14,8 +14,9 @@ BENCH = Path(__file__).resolve().parent
 BOTH = (Era.HANDSHAKE, Era.STATELESS)
 
 FERRULE, SKETCH, CONSTANT = "ferrule", "flat-sketch", "constant-answer"
-YARDSTICKS = (SKETCH, CONSTANT)
-"""Servers that are no implementation: what is measured beside them is what features cost."""
+OWN_STDIO, OWN_BARE, OWN_LAYER = "ferrule-stdio", "ferrule-bare", "ferrule-layer"
+YARDSTICKS = (SKETCH, CONSTANT, OWN_STDIO, OWN_BARE, OWN_LAYER)
+"""What is no peer: servers that do next to nothing, and ourselves in other circumstances."""
 
 V8_WARM_UP = 3.0
 """V8 goes on optimising an HTTP server for some six seconds, three times the warm-up of a full run."""
@@ -72,6 +73,13 @@ def ferrule() -> Contestant:
     )
 
 
+def layered() -> list[Contestant]:
+    """Give ourselves without middleware, past all composition, and with a layer that only passes on."""
+    own = ferrule()
+    variants = {OWN_BARE: "--bare", OWN_LAYER: "--layers=1"}
+    return [own, *(replace(own, name=name, pair=(*own.pair, option)) for name, option in variants.items())]
+
+
 def contestants() -> list[Contestant]:
     """List who takes part over stdio and in memory, installed or not, in the order of the tables."""
     return [
@@ -80,8 +88,8 @@ def contestants() -> list[Contestant]:
         _node_peer("ts-sdk-1.32.2", TS1, "servers/ts1_server.mjs", (Era.HANDSHAKE,)),
         _node_peer("ts-server-2.4.0", TS2, "servers/ts2_server.mjs", BOTH),
         _python_peer("mcp-2.3.0", MCP2, "servers/mcp2_server.py", BOTH, "pairs/mcp2_pair.py"),
-        _python_peer("fastmcp-4.1.4", FASTMCP, "servers/fastmcp_server.py", BOTH),
-        _python_peer("mcp-1.30.0", MCP1, "servers/mcp1_server.py", (Era.HANDSHAKE,)),
+        _python_peer("fastmcp-4.1.4", FASTMCP, "servers/fastmcp_server.py", BOTH, "pairs/fastmcp_pair.py"),
+        _python_peer("mcp-1.30.0", MCP1, "servers/mcp1_server.py", (Era.HANDSHAKE,), "pairs/mcp1_pair.py"),
     ]
 
 

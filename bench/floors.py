@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from bench.contestants import CONSTANT, FERRULE, is_python
+from bench.contestants import CONSTANT, FERRULE, OWN_BARE, OWN_LAYER, OWN_STDIO, is_python
 from bench.core_ops import PARTS, Part
 from bench.messages import Era
 from bench.results import Results
 from bench.scenarios import COLD_CASE, case_name
+from bench.sockets.idle import CONNECTIONS
+from bench.sockets.scenarios import IDLE_CASE as IDLE_CONNECTIONS
 from bench.streamable.scenarios import FAN_OUT_MODES, IDLE_CASE, fan_out_case
 from bench.streamable.scenarios import case_name as http_case
 from bench.streamable.sessions import SESSIONS, STREAMS
@@ -87,14 +89,14 @@ def _times(scenario: str, case: str, rival: str, limit: float, what: str) -> Flo
     return Floor(scenario, f"{what}: CPU of {rival}, times ours", limit, figure)
 
 
-def _within(case: str, limit: float) -> Floor:
-    """Ask that a call costs at most so many times what the constant answer does."""
+def _within(scenario: str, case: str, rival: str, limit: float, what: str) -> Floor:
+    """Ask that our CPU per operation is at most so many times a rival's."""
 
     def figure(results: Results) -> float | None:
-        least = _rival(results, "http_call", case, CONSTANT, "cpu_us")
-        return None if least is None else _own(results, "http_call", case, "cpu_us") / least
+        least = _rival(results, scenario, case, rival, "cpu_us")
+        return None if least is None else _own(results, scenario, case, "cpu_us") / least
 
-    return Floor("http_call", f"HTTP call, {case}: our CPU, times the {CONSTANT}", limit, figure, at_most=True)
+    return Floor(scenario, f"{what}: our CPU, times the {rival}", limit, figure, at_most=True)
 
 
 def _http_floors() -> list[Floor]:
@@ -107,11 +109,34 @@ def _http_floors() -> list[Floor]:
             _times("http_call", json, BEST_PEER, 10, f"HTTP call, {json}"),
             _times("http_call", json, BEST_PYTHON_PEER, 18, f"HTTP call, {json}"),
             _times("http_call", stateless, BEST_PEER, 15, f"HTTP call, {stateless}"),
-            _within(json, 3),
-            _within(stateless, 3),
+            _within("http_call", json, CONSTANT, 3, f"HTTP call, {json}"),
+            _within("http_call", stateless, CONSTANT, 3, f"HTTP call, {stateless}"),
             _times("http_sse", sse, BEST_PEER, 8, f"HTTP call, {sse}"),
         ]
     return floors
+
+
+def _socket_floors() -> list[Floor]:
+    """Give the floors of calls over TCP and WebSocket, and of idle connections."""
+    kept = partial(_own, scenario="tcp_idle", case=IDLE_CONNECTIONS)
+    memory, answering = partial(kept, name="connection_kb"), partial(kept, name="answering")
+    return [
+        _within("tcp", MANY, OWN_STDIO, 1.3, "TCP call, 64 in flight"),
+        _within("ws", MANY, OWN_STDIO, 2, "WebSocket call, 64 in flight"),
+        _times("ws", MANY, "mcp-2.3.0", 25, "WebSocket call, 64 in flight, against stdio"),
+        Floor("tcp_idle", "TCP: resident KB of an idle connection", 6, memory, at_most=True),
+        Floor("tcp_idle", "TCP: idle connections that answer", CONNECTIONS, answering),
+    ]
+
+
+def _layer_price() -> Floor:
+    """Tell what a layer of middleware that only passes on costs."""
+
+    def figure(results: Results) -> float | None:
+        layer = _rival(results, "middleware", "x1", OWN_LAYER, "cpu_us")
+        return None if layer is None else layer - _own(results, "middleware", "x1", "cpu_us")
+
+    return Floor("middleware", "one layer of middleware that passes on, µs", 2, figure, at_most=True)
 
 
 def _session_memory(limit: float) -> Floor:
@@ -154,6 +179,13 @@ FLOORS = (
     _cold_memory(30),
     _times("memory", "x1", "mcp-2.3.0", 25, "in memory, 1 in flight"),
     _times("memory", "x64", "mcp-2.3.0", 25, "in memory, 64 in flight"),
+    _times("search", ONE, BEST_PYTHON_PEER, 9, "stdio call with a nested argument, 1 in flight"),
+    _times("search", MANY, BEST_PYTHON_PEER, 20, "stdio call with a nested argument, 64 in flight"),
+    _times("search_memory", "x1", BEST_PYTHON_PEER, 20, "in memory, nested argument, 1 in flight"),
+    _times("search_memory", "x64", BEST_PYTHON_PEER, 20, "in memory, nested argument, 64 in flight"),
+    _within("middleware", "x1", OWN_BARE, 1.1, "in memory, middleware not used"),
+    _layer_price(),
+    *_socket_floors(),
     *_http_floors(),
     _times("http_list", http_case(Mode.JSON, 1), BEST_PEER, 60, "HTTP list of 1000 tools"),
     _times("http_list", http_case(Mode.STATELESS, 1), BEST_PEER, 60, "HTTP list of 1000 tools, 2026-07-28"),

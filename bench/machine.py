@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import resource
 import subprocess
 import time
 from collections.abc import Iterator
@@ -34,6 +35,12 @@ def pinned(core: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def allow_many_sockets() -> None:
+    """Let this process and the servers it starts have as many sockets as they may."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def cpu_seconds(pid: int) -> float:

@@ -8,6 +8,7 @@ import subprocess
 
 from bench.contestants import Contestant
 from bench.machine import GENERATOR_CORE, SERVER_CORE, pinned
+from bench.messages import Operation
 
 PATIENCE = 60.0
 
@@ -16,12 +17,16 @@ class PairFailed(Exception):
     """A driver ended without its figures."""
 
 
-def measure_pair(contestant: Contestant, seconds: float, warm_up: float, url: str = "") -> dict[int, dict]:
+def measure_pair(
+    contestant: Contestant, operation: Operation, seconds: float, warm_up: float, url: str = ""
+) -> dict[int, dict]:
     """Run a contestant's driver; the windows by how many calls were in flight."""
     target = ["--url", url] if url else []
+    arguments, expected = json.dumps(operation.params["arguments"]), json.dumps(operation.value)
+    asked = ["--tool", operation.params["name"], "--arguments", arguments, "--expected", expected]
     with pinned(GENERATOR_CORE if url else SERVER_CORE):
         process = subprocess.Popen(
-            [*contestant.pair, "--seconds", str(seconds), "--warm-up", str(warm_up), *target],
+            [*contestant.pair, "--seconds", str(seconds), "--warm-up", str(warm_up), *asked, *target],
             env={**os.environ, **contestant.environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -16,6 +16,17 @@ OWN_TOOLS = 3
 
 STATIC_URI = "bench://static"
 ECHO_TEXT = "x" * 100
+SEARCH = {
+    "query": "bearing",
+    "limit": 20,
+    "sort": "date",
+    "filters": [
+        {"field": "maker", "operator": "is", "value": "Lindqvist & Sons"},
+        {"field": "width", "operator": "below", "value": 12.5},
+        {"field": "label", "operator": "has", "value": "sealed"},
+    ],
+}
+FOUND = "20 of bearing by date where maker is Lindqvist & Sons and width below 12.5 and label has sealed"
 CLIENT = {"name": "ferrule-bench", "version": "1"}
 
 
@@ -40,6 +51,8 @@ class Operation:
     method: str
     params: dict
     accepts: Callable[[dict], bool]
+    value: object = None
+    """What a tool gives, where one is called."""
 
     def around_id(self, era: Era) -> tuple[bytes, bytes]:
         """Give the bytes of the request before and after its id, line end included."""
@@ -82,7 +95,7 @@ def _call(tool: str, arguments: dict, value: object) -> Operation:
             and result["structuredContent"] == {"result": value}
         )
 
-    return Operation("tools/call", {"name": tool, "arguments": arguments}, accepts)
+    return Operation("tools/call", {"name": tool, "arguments": arguments}, accepts, value)
 
 
 def _whole_list(result: dict) -> bool:
@@ -99,6 +112,7 @@ BUMP = _call("bump", {}, "ok")
 OPERATIONS = {
     "call": _call("add", {"a": 2, "b": 40}, 42),
     "call_sync": _call("add_sync", {"a": 2, "b": 40}, 42),
+    "search": _call("search", SEARCH, FOUND),
     "echo": _call("echo", {"text": ECHO_TEXT}, ECHO_TEXT),
     "list": Operation("tools/list", {}, _whole_list),
 }

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 
 from bench.contestants import Contestant
 from bench.machine import SERVER_CORE, pinned
 
+HOST = "127.0.0.1"
 START_LIMIT = 60.0
 SILENCE_LIMIT = 60.0
 
@@ -37,6 +40,13 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def free_port() -> int:
+    """Find a port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
 
 
 class ServerProcess:
@@ -66,6 +76,18 @@ class ServerProcess:
         self._complaints.seek(0)
         lines = self._complaints.read().decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "without a word")
+
+    def wait_until_listening(self, port: int) -> None:
+        """Wait until the server can be reached."""
+        while True:
+            try:
+                socket.create_connection((HOST, port), SILENCE_LIMIT).close()
+            except OSError:
+                if self.process.poll() is not None:
+                    raise BadAnswer(f"the server ended: {self.last_words()}") from None
+                time.sleep(0.01)
+            else:
+                return
 
     def close(self) -> None:
         """End the process and whatever it started."""

@@ -2,9 +2,10 @@
 
     python -m bench.run [--scenario call,list] [--only ferrule,mcp-2.3.0] [--quick] [--check]
 
-Scenarios: call, call_sync, echo, list, cold (stdio), memory, core_ops_1k … core_ops_1m, and over HTTP http_call,
-http_sse, http_list, http_fanout, http_sessions, http_client; `http` means these six. Without a choice everything runs,
-with core_ops_100k, in about fifteen minutes; `--quick` takes about four, and its figures are coarse.
+Scenarios: call, call_sync, echo, search, list, cold (stdio); memory, search_memory, middleware (one process);
+core_ops_1k … core_ops_1m; tcp, ws, tcp_idle, which `sockets` means together; and over HTTP http_call, http_sse,
+http_list, http_fanout, http_sessions, http_client, which `http` means. Without a choice everything runs, with
+core_ops_100k, in about twenty minutes; `--quick` takes about six, and its figures are coarse.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from bench.machine import GENERATOR_CORE, PROJECT, environment, pin
 from bench.peers import install
 from bench.results import Results, stamp, write_record
 from bench.rounds import Pace
-from bench.scenarios import STDIO, run_cold, run_core_ops, run_loads, run_memory
+from bench.scenarios import IN_MEMORY, STDIO, run_cold, run_core_ops, run_loads, run_memory
+from bench.sockets.scenarios import SOCKETS, run_sockets, socket_field
 from bench.streamable.scenarios import HTTP, run_http
 from bench.tables import report
 
-DEFAULT_SCENARIOS = [*STDIO, "memory", *HTTP, "core_ops_100k"]
-ALL_SCENARIOS = [*STDIO, "memory", *HTTP, *WORKLOADS]
+GROUPS = {"http": HTTP, "sockets": SOCKETS}
+DEFAULT_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, "core_ops_100k"]
+ALL_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, *WORKLOADS]
 
 FULL = Pace(rounds=3, seconds=1.0, warm_up=2.0)
 QUICK = Pace(rounds=1, seconds=0.25, warm_up=0.3)
@@ -53,7 +56,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--name", default=f"bench_{stamp()}", help="name of the file under bench/results")
     chosen = parser.parse_args()
     named = [*chosen.scenarios, *chosen.scenario] or DEFAULT_SCENARIOS
-    chosen.scenarios = [each for name in named for each in (HTTP if name == "http" else [name])]
+    chosen.scenarios = [each for name in named for each in GROUPS.get(name, [name])]
     unknown = [name for name in chosen.scenarios if name not in ALL_SCENARIOS]
     if unknown:
         parser.error(f"no scenario named {', '.join(unknown)}; there are {', '.join(ALL_SCENARIOS)}")
@@ -82,13 +85,13 @@ def field_of(everyone: list[Contestant], only: list[str]) -> list[Contestant]:
 def measure(scenarios: list[str], only: list[str], pace: Pace) -> Results:
     """Run the scenarios."""
     results = Results()
-    if any(name in scenarios for name in (*STDIO, "memory")):
+    if any(name in scenarios for name in (*STDIO, *IN_MEMORY, *SOCKETS)):
         field = field_of(contestants(), only)
         run_loads(scenarios, field, pace, results)
         if "cold" in scenarios:
             run_cold(field, pace, results)
-        if "memory" in scenarios:
-            run_memory(field, pace, results)
+        run_memory(scenarios, field, pace, results)
+        run_sockets(scenarios, socket_field(field), pace, results)
     if any(name in scenarios for name in HTTP):
         run_http(scenarios, field_of(http_contestants(), only), pace, results)
     for workload in [name for name in scenarios if name in WORKLOADS]:

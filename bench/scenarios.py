@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from bench.contestants import FERRULE, Contestant
+from bench.contestants import FERRULE, YARDSTICKS, Contestant, is_python, layered
 from bench.core_ops import run_workload
 from bench.memory import measure_pair
-from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS, Era
+from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS, Era, Operation
+from bench.pipeline import Load
 from bench.results import Results
 from bench.rounds import FAILURES, Case, Pace, progress, race
-from bench.stdio import Load, Server
+from bench.stdio import Server
 
 COLD_CASE = "exec to initialize"
 
@@ -24,15 +25,19 @@ class LoadScenario:
     eras: tuple[Era, ...]
     in_flight: tuple[int, ...]
     extra_tools: int = 0
+    python_only: bool = False
 
 
 LOADS = (
     LoadScenario("call", (Era.HANDSHAKE, Era.STATELESS), (1, 64)),
     LoadScenario("call_sync", (Era.HANDSHAKE,), (64,)),
     LoadScenario("echo", (Era.HANDSHAKE,), (64,)),
+    LoadScenario("search", (Era.HANDSHAKE,), (1, 64), python_only=True),
     LoadScenario("list", (Era.HANDSHAKE,), (1,), LISTED_TOOLS - OWN_TOOLS),
 )
 STDIO = (*(load.name for load in LOADS), "cold")
+IN_MEMORY = {"memory": "call", "search_memory": "search", "middleware": "call"}
+"""What a client asks of its own server in one process."""
 
 
 def case_name(era: Era, in_flight: int) -> str:
@@ -43,10 +48,13 @@ def case_name(era: Era, in_flight: int) -> str:
 def run_loads(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:
     """Run the load scenarios, those that can share their servers together."""
     wanted = [load for load in LOADS if load.name in names]
-    groups = dict.fromkeys((load.extra_tools, era) for load in wanted for era in load.eras)
-    for extra_tools, era in groups:
-        loads = [load for load in wanted if load.extra_tools == extra_tools and era in load.eras]
+    groups = dict.fromkeys((load.extra_tools, load.python_only, era) for load in wanted for era in load.eras)
+    for extra_tools, python_only, era in groups:
+        kind = (extra_tools, python_only)
+        loads = [load for load in wanted if (load.extra_tools, load.python_only) == kind and era in load.eras]
         speakers = [contestant for contestant in field if era in contestant.eras]
+        if python_only:
+            speakers = [one for one in speakers if is_python(one.name) and one.name not in YARDSTICKS]
         cases = [_case(load, era, in_flight) for load in loads for in_flight in load.in_flight]
         race(speakers, partial(Server, era=era, extra_tools=extra_tools), cases, pace, results)
 
@@ -75,12 +83,17 @@ def run_cold(field: list[Contestant], pace: Pace, results: Results) -> None:
             results.add("cold", COLD_CASE, contestant.name, round_number, row)
 
 
-def run_memory(field: list[Contestant], pace: Pace, results: Results) -> None:
-    """Let each client call its own server in one process."""
-    run_pairs("memory", field, pace, results)
+def run_memory(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:
+    """Let each client call its own server in one process; middleware is measured on ourselves alone."""
+    for name, operation in IN_MEMORY.items():
+        if name in names:
+            runners = layered() if name == "middleware" else field
+            run_pairs(name, OPERATIONS[operation], runners, pace, results)
 
 
-def run_pairs(scenario: str, field: list[Contestant], pace: Pace, results: Results, url: str = "") -> None:
+def run_pairs(
+    scenario: str, operation: Operation, field: list[Contestant], pace: Pace, results: Results, url: str = ""
+) -> None:
     """Let each client that has a driver call its own server, or the one at the URL."""
     for round_number in range(1, pace.rounds + 1):
         progress(f"{scenario}: round {round_number}")
@@ -88,7 +101,7 @@ def run_pairs(scenario: str, field: list[Contestant], pace: Pace, results: Resul
             if contestant.pair is None:
                 continue
             try:
-                windows = measure_pair(contestant, pace.seconds, min(pace.warm_up, 0.5), url)
+                windows = measure_pair(contestant, operation, pace.seconds, min(pace.warm_up, 0.5), url)
             except FAILURES as error:
                 results.fail(f"{contestant.name} {scenario}", error)
                 continue

@@ -1,8 +1,4 @@
-"""Load over pipes: one server process on its core, this process on another, a sliding window of requests.
-
-Every answer is checked, its id and its whole result. The first answer of a window is decoded and judged; one that
-repeats its bytes around another id that is in flight is right, any other is decoded and judged too.
-"""
+"""A contestant's server at the other end of two pipes."""
 
 from __future__ import annotations
 
@@ -11,10 +7,9 @@ import os
 import time
 
 from bench.contestants import Contestant
-from bench.figures import Window, percentiles
 from bench.machine import cpu_seconds, resident_mib
 from bench.messages import FIRST_ID, Era, Operation, opened, opening
-from bench.process import FEWEST_ANSWERS, SILENCE_LIMIT, START_LIMIT, BadAnswer, ServerProcess, time_limit
+from bench.process import START_LIMIT, BadAnswer, ServerProcess, time_limit
 
 READ_SIZE = 1 << 20
 
@@ -23,6 +18,8 @@ _now = time.perf_counter_ns
 
 class Server(ServerProcess):
     """A contestant's process that has answered its opening request."""
+
+    masking = None
 
     def __init__(self, contestant: Contestant, era: Era, extra_tools: int = 0) -> None:
         self.era = era
@@ -33,14 +30,14 @@ class Server(ServerProcess):
         self._parts: list[bytes] = []
         try:
             with time_limit(START_LIMIT):
-                self.write(opening(era))
-                greeting = self.read_lines()[0]
+                self.say(opening(era))
+                greeting = self.read_messages()[0]
             self.start_ms = (_now() - started) / 1e6
             self.start_cpu_ms = cpu_seconds(self.pid) * 1e3
             self.start_rss_mib = resident_mib(self.pid)
             if "result" not in json.loads(greeting):
                 raise BadAnswer(f"the opening was refused: {greeting[:300].decode()}")
-            self.write(opened(era))
+            self.say(opened(era))
         except BaseException:
             self.close()
             raise
@@ -50,7 +47,14 @@ class Server(ServerProcess):
         while data:
             data = data[os.write(self._inlet, data) :]
 
-    def read_lines(self) -> list[bytes]:
+    say = write
+    """A message is a line already."""
+
+    def around_id(self, operation: Operation) -> tuple[bytes, bytes]:
+        """Give what goes before and after the id of a request."""
+        return operation.around_id(self.era)
+
+    def read_messages(self) -> list[bytes]:
         """Read until at least one line is whole; the beginning of another is kept."""
         while True:
             data = os.read(self._outlet, READ_SIZE)
@@ -62,100 +66,3 @@ class Server(ServerProcess):
                 lines = [b"".join(self._parts), *others]
                 self._parts = [lines.pop()]
                 return lines
-
-
-class Load:
-    """One operation asked again and again of one server, so many requests in flight."""
-
-    def __init__(self, server: Server, operation: Operation, in_flight: int) -> None:
-        self._server = server
-        self._operation = operation
-        self._in_flight = in_flight
-        self._request = operation.around_id(server.era)
-        self._answer = (b"\0", b"\0")
-        self._sent: dict[bytes, int] = {}
-        self._latencies: list[int] = []
-        self._answer_bytes = 0
-
-    def run(self, seconds: float, warm_up: float) -> Window:
-        """Warm up, measure a window, and wait for what is still in flight."""
-        server = self._server
-        with time_limit(warm_up + seconds + SILENCE_LIMIT):
-            self._ask(self._in_flight)
-            self._keep_going(warm_up)
-            self._latencies.clear()
-            cpu_before, before = cpu_seconds(server.pid), _now()
-            answers = self._keep_going(seconds, FEWEST_ANSWERS)
-            took, cpu = (_now() - before) / 1e9, cpu_seconds(server.pid) - cpu_before
-            latencies = sorted(self._latencies)
-            while self._sent:
-                self._take()
-        return Window(
-            operations=answers,
-            seconds=took,
-            cpu_us=cpu / answers * 1e6,
-            **percentiles([latency / 1e3 for latency in latencies]),
-            rss_mib=resident_mib(server.pid),
-            answer_bytes=self._answer_bytes,
-        )
-
-    def _keep_going(self, seconds: float, at_least: int = 0) -> int:
-        answers, end = 0, _now() + int(seconds * 1e9)
-        while _now() < end or answers < at_least:
-            arrived = self._take()
-            answers += arrived
-            self._ask(arrived)
-        return answers
-
-    def _ask(self, count: int) -> None:
-        if not count:
-            return
-        before, after = self._request
-        server, sent, now = self._server, self._sent, _now()
-        requests = []
-        for number in range(server.next_id, server.next_id + count):
-            identity = b"%d" % number
-            sent[identity] = now
-            requests.append(before + identity + after)
-        server.next_id += count
-        server.write(b"".join(requests))
-
-    def _take(self) -> int:
-        lines = self._server.read_lines()
-        sent, latencies, now = self._sent, self._latencies, _now()
-        before, after = self._answer
-        skip, cut = len(before), -len(after)
-        taken = 0
-        for line in lines:
-            if line.startswith(before) and line.endswith(after):
-                asked = sent.pop(line[skip:cut], None)
-            else:
-                asked = self._judge(line)
-                before, after = self._answer
-                skip, cut = len(before), -len(after)
-                if asked is None:
-                    continue
-            if asked is None:
-                raise BadAnswer(f"an answer to nothing in flight: {line[:200].decode()}")
-            latencies.append(now - asked)
-            taken += 1
-        return taken
-
-    def _judge(self, line: bytes) -> int | None:
-        """Decode an answer, learn its shape and tell when it was asked for; None for what is no answer."""
-        message = json.loads(line)
-        if "method" in message:
-            if message["method"] == "ping":
-                self._server.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {}}).encode() + b"\n")
-            return None
-        identity = str(message.get("id")).encode()
-        asked = self._sent.pop(identity, None)
-        if asked is None or type(message["id"]) is not int:
-            raise BadAnswer(f"an answer to nothing in flight: {line[:200].decode()}")
-        if "result" not in message or not self._operation.accepts(message["result"]):
-            raise BadAnswer(f"a wrong answer: {line[:300].decode()}")
-        before, found, after = line.partition(identity)
-        if found and after:
-            self._answer = (before, after)
-        self._answer_bytes = len(line) + 1
-        return asked

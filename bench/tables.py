@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench.contestants import FERRULE
 from bench.floors import Verdict
+from bench.reported import REPORTED
 from bench.results import Results
 
 
@@ -28,6 +29,7 @@ COLUMNS = (
     ("CPU µs", "cpu_us", _small),
     ("CPU ms", "cpu_ms", _small),
     ("wall ms", "start_ms", _small),
+    ("KB/connection", "connection_kb", _fine),
     ("KB/session", "session_kb", _fine),
     ("KB/stream", "stream_kb", _fine),
     ("answering", "answering", _count),
@@ -63,7 +65,9 @@ def case_table(results: Results, scenario: str, case: str) -> str:
     for name, row in best.items():
         cells = [show(row[key]) if key in row else "-" for _, key, show in columns]
         rows.append([name, _ratio(row, own), *cells])
-    return "\n".join([f"{scenario} {case}", *_lines(rows)])
+    known = REPORTED.get((scenario, case))
+    beside = [f"  elsewhere, CPU µs: {known}"] if known else []
+    return "\n".join([f"{scenario} {case}", *_lines(rows), *beside])
 
 
 def core_ops_table(record: dict) -> str:

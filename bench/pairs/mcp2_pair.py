@@ -5,7 +5,7 @@ import contextlib
 
 from mcp.client import Client
 from mcp.server import MCPServer
-from pair_load import measure, options
+from pair_load import add, measure, options, search
 
 with contextlib.suppress(ImportError):
     import uvloop
@@ -14,12 +14,8 @@ with contextlib.suppress(ImportError):
 
 chosen = options()
 server = MCPServer("bench", log_level="ERROR")
-
-
-@server.tool()
-async def add(a: int, b: int) -> int:
-    """Add two integers."""
-    return a + b
+server.add_tool(add)
+server.add_tool(search)
 
 
 async def main() -> None:

@@ -1,8 +1,11 @@
 """Contestant: Ferrule, through its public names only."""
 
-from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options
+from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options, search
 
 from ferrule import Server
+
+MANY = 10_000
+"""As many as all listeners of a process take together."""
 
 chosen = options()
 app = Server("bench", version="1")
@@ -39,11 +42,13 @@ async def static() -> str:
 
 
 # A long list has exactly the tools it was asked for.
-for tool in extra_tools(chosen.tools) or [bump]:
+for tool in extra_tools(chosen.tools) or [bump, search]:
     app.add_tool(tool)
 
 if chosen.transport == "stdio":
     app.run()
+elif chosen.transport in ("tcp", "ws"):
+    app.run(chosen.transport, port=chosen.port, max_connections=MANY)
 else:
     response = {"session-json": "json", "session-sse": "sse", "stateless": "auto"}[chosen.mode]
     app.run("http", port=chosen.port, response=response)

@@ -1,6 +1,6 @@
 """Contestant: the official Python SDK, 1.x."""
 
-from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options
+from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options, search
 from mcp.server.fastmcp import FastMCP
 
 chosen = options()
@@ -31,7 +31,8 @@ async def static() -> str:
     return STATIC_TEXT
 
 
-for tool in extra_tools(chosen.tools):
+# A long list has exactly the tools it was asked for.
+for tool in extra_tools(chosen.tools) or [search]:
     server.add_tool(tool)
 
 server.run(chosen.transport)

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options
+from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options, search
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
@@ -56,7 +56,7 @@ async def static() -> str:
 
 
 # A long list has exactly the tools it was asked for.
-for tool in extra_tools(chosen.tools) or [join, bump]:
+for tool in extra_tools(chosen.tools) or [join, bump, search]:
     server.add_tool(tool)
 
 if chosen.transport == "stdio":

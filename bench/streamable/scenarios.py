@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import dataclass
 from functools import partial
 
 from bench.contestants import CONSTANT, YARDSTICKS, Contestant, ferrule
+from bench.machine import allow_many_sockets
 from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS
+from bench.process import HOST
 from bench.results import Results
 from bench.rounds import FAILURES, Case, Pace, progress, race
 from bench.scenarios import run_pairs
@@ -15,7 +16,7 @@ from bench.streamable.fanout import STREAMS, FanOut, StreamingServer
 from bench.streamable.load import HttpLoad
 from bench.streamable.server import HttpServer
 from bench.streamable.sessions import measure_sessions
-from bench.streamable.wire import HOST, PATH, Mode
+from bench.streamable.wire import PATH, Mode
 
 IDLE_CASE = "opened and idle"
 FAN_OUT_MODES = (Mode.STATELESS, Mode.SSE)
@@ -54,7 +55,7 @@ def fan_out_case(mode: Mode) -> str:
 
 def run_http(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:
     """Run the scenarios over HTTP that are named."""
-    _allow_many_sockets()
+    allow_many_sockets()
     for load in LOADS:
         if load.name in names:
             _run_load(load, field, pace, results)
@@ -64,12 +65,6 @@ def run_http(names: list[str], field: list[Contestant], pace: Pace, results: Res
         _run_sessions(_real(field), pace, results)
     if "http_client" in names:
         _run_clients(_real(field), pace, results)
-
-
-def _allow_many_sockets() -> None:
-    """Let this process and the servers it starts have as many sockets as they may."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _real(field: list[Contestant]) -> list[Contestant]:
@@ -117,6 +112,6 @@ def _run_clients(field: list[Contestant], pace: Pace, results: Results) -> None:
         results.fail("the server of http_client", error)
         return
     try:
-        run_pairs("http_client", field, pace, results, f"http://{HOST}:{server.port}{PATH}")
+        run_pairs("http_client", OPERATIONS["call"], field, pace, results, f"http://{HOST}:{server.port}{PATH}")
     finally:
         server.close()

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 
 from bench.contestants import Contestant
 from bench.messages import FIRST_ID, Operation, opened, opening
-from bench.process import START_LIMIT, BadAnswer, ServerProcess, time_limit
-from bench.streamable.wire import HOST, Address, Mode, Response, connect, exchange
-
-
-def free_port() -> int:
-    """Find a port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
+from bench.process import START_LIMIT, BadAnswer, ServerProcess, free_port, time_limit
+from bench.streamable.wire import Address, Mode, Response, connect, exchange
 
 
 def result_of(response: Response, number: int) -> dict:
@@ -42,7 +34,7 @@ class HttpServer(ServerProcess):
         super().__init__(contestant, arguments, pipes=False)
         try:
             with time_limit(START_LIMIT):
-                self._wait_until_listening()
+                self.wait_until_listening(self.port)
                 with connect(self.port) as connection:
                     self._sessions.append(self._open(connection))
         except BaseException:
@@ -78,17 +70,6 @@ class HttpServer(ServerProcess):
         if told.status not in (200, 202):
             raise BadAnswer(f"initialized was refused with {told.status}")
         return session
-
-    def _wait_until_listening(self) -> None:
-        while True:
-            try:
-                connect(self.port).close()
-            except OSError:
-                if self.process.poll() is not None:
-                    raise BadAnswer(f"the server ended: {self.last_words()}") from None
-                time.sleep(0.01)
-            else:
-                return
 
 
 def ask(connection: socket.socket, address: Address, operation: Operation, number: int = FIRST_ID) -> None:

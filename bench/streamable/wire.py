@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bench.messages import FIRST_ID, Era, Operation, request
-from bench.process import SILENCE_LIMIT, BadAnswer
+from bench.process import HOST, SILENCE_LIMIT, BadAnswer
 
-HOST, PATH = "127.0.0.1", "/mcp"
+PATH = "/mcp"
 READ_SIZE = 1 << 20
 BLANK_LINE = b"\r\n\r\n"
 EVENTS = b"text/event-stream"

@@ -42,6 +42,7 @@ LATE_IMPORTS = {
     ("client/targets.py", "ferrule.transports.http.client.pair"): "only a URL needs HTTP",
     ("client/targets.py", "ferrule.transports.tcp.transport"): "only an address of a socket needs sockets",
     ("client/targets.py", "ferrule.transports.websocket.client"): "only a URL of a WebSocket needs one",
+    ("testing/carrier_kit/judging.py", "pytest"): "rules can be judged without it",
     ("server/server.py", "ferrule.server.openapi.building"): "only a server made of a web API reads a description",
     ("server/openapi/document.py", "yaml"): "optional: most descriptions are JSON",
     ("cli/main.py", "ferrule.cli.loading"): "what a user's module prints at import must not reach the wire",

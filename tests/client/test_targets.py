@@ -16,6 +16,8 @@ from ferrule.transports.child import ChildProcess
 from ferrule.transports.http.client.pair import SseTransport
 from ferrule.transports.http.client.transport import HttpTransport
 from ferrule.transports.memory import Memory
+from ferrule.transports.tcp.transport import TcpTransport
+from ferrule.transports.websocket.client import WebSocketTransport
 
 SERVER = """
 import os, sys
@@ -207,3 +209,33 @@ def test_a_url_that_is_none_is_refused(url):
 def test_a_configured_url_must_be_one_of_a_transport():
     with pytest.raises(SetupError, match=r"URL|http"):
         transport_for({"mcpServers": {"one": {"url": "gopher://x"}}})
+
+
+@pytest.mark.parametrize("url", ["tcp://localhost:5000", "TLS://localhost:5000", "unix:/run/mcp.sock"])
+def test_a_socket_is_reached_with_the_options_of_sockets(url):
+    for target in (url, {"servers": {"one": {"url": url}}}):
+        transport = transport_for(target, tcp={"connect_timeout": 2.5}, http={"pool_size": 2})
+        assert isinstance(transport, TcpTransport)
+        assert transport._options.connect_timeout == 2.5
+
+
+def test_a_websocket_is_reached_with_its_options_and_the_headers_of_a_configuration():
+    entry = {"url": "wss://example.com/mcp/ws", "headers": {"A": "theirs", "B": "theirs"}}
+    given = {"headers": {"A": "ours"}, "compression": True}
+    transport = transport_for({"mcpServers": {"one": entry}}, websocket=given)
+    assert isinstance(transport, WebSocketTransport)
+    assert transport._options.headers == {"A": "ours", "B": "theirs"}
+    assert transport._options.compression
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "said"),
+    [
+        ("tcp://localhost:5000", {"tcp": {"time": 1}}, "tcp: unknown option 'time'; the options are buffer_size"),
+        ("ws://localhost:5000", {"websocket": {"time": 1}}, "websocket: unknown option 'time'; the options are"),
+        ("tcp://localhost:5000", {"tcp": {"framing": "auto"}}, "its framing is line or content-length, not auto"),
+    ],
+)
+async def test_an_option_a_socket_does_not_have_is_one_clear_sentence(target, options, said):
+    with pytest.raises(SetupError, match=said):
+        await Client(target, **options).connect()

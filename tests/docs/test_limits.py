@@ -18,6 +18,14 @@ UNITS = {"": 1, " s": 1, " KiB": 2**10, " MiB": 2**20}
 ROWS = [match.groupdict() for match in ROW.finditer(PAGE.read_text(encoding="utf-8"))]
 
 
+FAMILIES = [
+    ("TcpSettings", "UnixSettings", "TcpOptions"),
+    ("PoolSettings",),
+    ("WebSocketSettings", "WebSocketOptions"),
+]
+"""Settings that share options: what one of them lists counts for all."""
+
+
 def number(text: str) -> float | None:
     """Read a number as the page writes it."""
     if text == "none":
@@ -63,3 +71,13 @@ def test_every_numeric_option_of_a_server_and_a_client_is_on_the_page():
         values = {option: getattr(settings(), option) for option in settings.__struct_fields__}
         numeric = [o for o, value in values.items() if isinstance(value, int | float) and not isinstance(value, bool)]
         assert [o for o in numeric if f"{name}({o}=…)" not in written] == []
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family[0])
+def test_every_numeric_option_of_a_socket_is_on_the_page(family: tuple[str, ...]):
+    written = {row["where"] for row in ROWS}
+    for name in family:
+        (settings,) = doc_names.CLASSES[name]
+        options = {o: p.default for o, p in inspect.signature(settings).parameters.items()}
+        numeric = [o for o, value in options.items() if isinstance(value, int | float) and not isinstance(value, bool)]
+        assert [o for o in numeric if not any(f"{each}({o}=…)" in written for each in family)] == []

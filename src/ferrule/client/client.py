@@ -152,10 +152,7 @@ class Client(Skilled):
         )
 
     def _transport(self) -> Transport:
-        settings = self.settings
-        return transport_for(
-            self.target, http=settings.http_options, env=settings.env, cwd=settings.cwd, stderr=settings.stderr
-        )
+        return transport_for(self.target, **self.settings.transport_options)
 
     def _opening(self, transport: Transport, timeout: float | None) -> Opening:
         settings = self.settings

@@ -42,9 +42,13 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     stderr: Any = "pass"
     headers: Mapping[str, str] | None = None
-    """Sent with every HTTP request: an authorization, for one."""
+    """Sent with every HTTP request, and with the one that opens a WebSocket: an authorization, for one."""
     http: Mapping[str, Any] | None = None
     """More options of HTTP: see HttpOptions."""
+    tcp: Mapping[str, Any] | None = None
+    """Options of TCP, TLS and Unix sockets: see TcpOptions."""
+    websocket: Mapping[str, Any] | None = None
+    """Options of WebSocket: see WebSocketOptions."""
 
     def __post_init__(self) -> None:
         _require("mode", self.mode, get_args(Mode))
@@ -54,12 +58,23 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
             _require("protocol version", self.protocol_version, [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS])
 
     @property
-    def http_options(self) -> dict[str, Any]:
-        """What a transport over HTTP is told."""
-        given = dict(self.http or {})
-        if self.headers:
-            given["headers"] = {**given.get("headers", {}), **self.headers}
-        return given
+    def transport_options(self) -> dict[str, Any]:
+        """What the way to the server is told, whichever it is."""
+        return {
+            "http": _with_headers(self.http, self.headers),
+            "tcp": self.tcp,
+            "websocket": _with_headers(self.websocket, self.headers),
+            "env": self.env,
+            "cwd": self.cwd,
+            "stderr": self.stderr,
+        }
+
+
+def _with_headers(options: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> dict[str, Any]:
+    given = dict(options or {})
+    if headers:
+        given["headers"] = {**given.get("headers", {}), **headers}
+    return given
 
 
 def require_level(level: str) -> None:
@@ -101,3 +116,5 @@ class ClientOptions(TypedDict, total=False):
     stderr: Any
     headers: Mapping[str, str] | None
     http: Mapping[str, Any] | None
+    tcp: Mapping[str, Any] | None
+    websocket: Mapping[str, Any] | None

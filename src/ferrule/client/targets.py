@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
 from ferrule.transports.child import ChildProcess
@@ -40,66 +40,89 @@ class Entry(Struct):
     type: str | None = None
 
 
-def transport_for(target: Any, *, http: Mapping[str, Any] | None = None, **child_options: Any) -> Transport:
+class Given(Struct, frozen=True):
+    """The options of each way to a server; a target has a use for one of them."""
+
+    http: Mapping[str, Any]
+    tcp: Mapping[str, Any]
+    websocket: Mapping[str, Any]
+    child: Mapping[str, Any]
+
+
+def transport_for(
+    target: Any,
+    *,
+    http: Mapping[str, Any] | None = None,
+    tcp: Mapping[str, Any] | None = None,
+    websocket: Mapping[str, Any] | None = None,
+    **child_options: Any,
+) -> Transport:
     """Choose the transport for a target; the options are for those it has a use for."""
     made = not isinstance(target, type)
     if made and hasattr(target, "connect") and hasattr(target, "close"):
         return target  # type: ignore[no-any-return]
     if made and hasattr(target, "link") and hasattr(target, "drain"):
         return Memory(target)
+    given = Given(http or {}, tcp or {}, websocket or {}, child_options)
     if isinstance(target, Mapping):
-        return _configured(target, http or {}, **child_options)
-    if isinstance(target, str) and target.lower().removeprefix(OLD_WAY).startswith(SCHEMES):
-        return _url(target, http or {})
-    if isinstance(target, str) and target.lower().startswith(SOCKETS):
-        return _socket(target)
-    if isinstance(target, str) and target.lower().startswith(WEBSOCKETS):
-        return _websocket(target)
+        return _configured(target, given)
+    if isinstance(target, str) and (way := _way(target)) is not None:
+        return way(target, given)
     if isinstance(target, str | Path):
-        return _named(str(target), http or {}, **child_options)
+        return _named(str(target), given)
     if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray | memoryview):
-        return _command([str(part) for part in target], **child_options)
+        return _command([str(part) for part in target], given)
     raise SetupError(f"cannot reach {type(target).__name__} as a server: a target is {UNDERSTOOD}")
 
 
-def _url(url: str, options: Mapping[str, Any]) -> Transport:
+def _way(target: str) -> Callable[[str, Given], Transport] | None:
+    """Tell how a URL is reached; None where it is no URL we know."""
+    target = target.lower()
+    if target.removeprefix(OLD_WAY).startswith(SCHEMES):
+        return _url
+    if target.startswith(SOCKETS):
+        return _socket
+    return _websocket if target.startswith(WEBSOCKETS) else None
+
+
+def _url(url: str, given: Given) -> Transport:
     from ferrule.transports.http.client.pair import SseTransport
     from ferrule.transports.http.client.transport import HttpTransport
 
     if url.lower().startswith(OLD_WAY):
-        return SseTransport(url[len(OLD_WAY) :], **options)
-    return HttpTransport(url, **options)
+        return SseTransport(url[len(OLD_WAY) :], **given.http)
+    return HttpTransport(url, **given.http)
 
 
-def _socket(address: str) -> Transport:
+def _socket(address: str, given: Given) -> Transport:
     from ferrule.transports.tcp.transport import TcpTransport
 
-    return TcpTransport(address)
+    return TcpTransport(address, **given.tcp)
 
 
-def _websocket(url: str, **options: Any) -> Transport:
+def _websocket(url: str, given: Given) -> Transport:
     from ferrule.transports.websocket.client import WebSocketTransport
 
-    return WebSocketTransport(url, **options)
+    return WebSocketTransport(url, **given.websocket)
 
 
-def _command(words: list[str], **child_options: Any) -> Transport:
+def _command(words: list[str], given: Given) -> Transport:
     if not words:
         raise SetupError("the command is empty: give the program, then its arguments")
-    return ChildProcess(words, **child_options)
+    return ChildProcess(words, **given.child)
 
 
-def _named(target: str, http: Mapping[str, Any], **child_options: Any) -> Transport:
+def _named(target: str, given: Given) -> Transport:
     if target.startswith("stdio:"):
-        return _command(_words(target.removeprefix("stdio:")), **child_options)
+        return _command(_words(target.removeprefix("stdio:")), given)
     path, _, name = (target, "", "") if _exists(target) else target.partition(":")
     if path.endswith(".json"):
-        return _configured(_config_file(path), http, **child_options)
+        return _configured(_config_file(path), given)
     if path.endswith(".py"):
         if not _exists(path):
             raise SetupError(f"no such file: {path}")
         place = f"{Path(path).resolve()}:{name}" if name else str(Path(path).resolve())
-        return ChildProcess([sys.executable, "-m", "ferrule", "run", place], **child_options)
+        return _command([sys.executable, "-m", "ferrule", "run", place], given)
     raise SetupError(f"cannot reach {target!r}: a target is {UNDERSTOOD}")
 
 
@@ -127,35 +150,37 @@ def _config_file(path: str) -> Mapping[str, Any]:
     return config
 
 
-def _configured(config: Mapping[str, Any], http: Mapping[str, Any], **child_options: Any) -> Transport:
+def _configured(config: Mapping[str, Any], given: Given) -> Transport:
     servers = config.get("mcpServers") or config.get("servers") or {}
     if not isinstance(servers, Mapping) or not servers:
         raise SetupError('the configuration names no server: it needs "mcpServers" or "servers" with one in it')
     if len(servers) > 1:
         raise SetupError(f"the configuration names {len(servers)} servers and a client takes one: {', '.join(servers)}")
-    name, given = next(iter(servers.items()))
+    name, described = next(iter(servers.items()))
     try:
-        entry = msgspec.convert(given, Entry)
+        entry = msgspec.convert(described, Entry)
     except msgspec.ValidationError as reason:
         raise SetupError(f"the server {name!r} of the configuration is malformed: {reason}") from None
     if entry.url:
-        return _configured_url(name, entry, http)
+        return _configured_url(name, entry, given)
     if not entry.command:
         raise SetupError(f"the server {name!r} of the configuration has neither a command nor a url")
-    environment = {key: str(value) for key, value in entry.env.items()}
-    environment.update(child_options.pop("env", None) or {})
-    directory = child_options.pop("cwd", None) or entry.cwd
-    return ChildProcess([entry.command, *map(str, entry.args)], env=environment, cwd=directory, **child_options)
+    environment = {key: str(value) for key, value in entry.env.items()} | (given.child.get("env") or {})
+    directory = given.child.get("cwd") or entry.cwd
+    options = {**given.child, "env": environment, "cwd": directory}
+    return ChildProcess([entry.command, *map(str, entry.args)], **options)
 
 
-def _configured_url(name: str, entry: Entry, http: Mapping[str, Any]) -> Transport:
+def _configured_url(name: str, entry: Entry, given: Given) -> Transport:
     url = entry.url or ""
-    if url.lower().startswith(SOCKETS):
-        return _socket(url)
-    if url.lower().startswith(WEBSOCKETS):
-        return _websocket(url, headers=entry.headers)
-    if not url.lower().removeprefix(OLD_WAY).startswith(SCHEMES):
-        raise SetupError(f"the server {name!r} of the configuration has a url that is not http:// or https://")
-    if entry.type == "sse" and not url.lower().startswith(OLD_WAY):
+    if entry.type == "sse" and url.lower().startswith(SCHEMES):
         url = OLD_WAY + url
-    return _url(url, {**http, "headers": {**entry.headers, **http.get("headers", {})}})
+    way = _way(url)
+    if way is None:
+        known = ", ".join((*SCHEMES, *SOCKETS, *WEBSOCKETS))
+        raise SetupError(f"the server {name!r} of the configuration has the url {url!r}; one begins with {known}")
+    http, websocket = (
+        {**options, "headers": {**entry.headers, **options.get("headers", {})}}
+        for options in (given.http, given.websocket)
+    )
+    return way(url, structs.replace(given, http=http, websocket=websocket))

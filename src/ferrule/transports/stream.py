@@ -125,7 +125,8 @@ class StreamChannel(asyncio.Protocol):
             self._deliver(lost.frames)
             self._give_up(lost)
         else:
-            self._deliver(frames)
+            if frames:
+                self._deliver(frames)
 
     def eof_received(self) -> bool:
         """Hand on what was left without a line end, then the end itself; we go on writing where the carrier can."""

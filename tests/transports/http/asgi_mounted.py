@@ -14,5 +14,5 @@ async def hello() -> str:
     return "hello"
 
 
-api.mount("/below", app.asgi(path="/"))
-api.mount("/", app.asgi())
+api.mount("/below", app.asgi(path="/", websocket=True))
+api.mount("/", app.asgi(websocket=True))

@@ -83,4 +83,4 @@ def grow(name: str) -> str:
     return name
 
 
-alone = app.asgi()
+alone = app.asgi(websocket=True)

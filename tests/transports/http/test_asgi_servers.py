@@ -6,6 +6,7 @@ diaries they keep.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import itertools
 import json
@@ -21,6 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ferrule import Client
+from ferrule.errors import HttpFailed
+from ferrule.testing import ERAS
 
 httpx = pytest.importorskip("httpx", reason="httpx is not installed: nothing to ask the servers with")
 pytest.importorskip("fastapi", reason="fastapi is not installed: nothing to mount the server in")
@@ -268,6 +273,47 @@ def test_a_reader_that_takes_nothing_and_hangs_up_ends_its_call(way: tuple[Site,
         time.sleep(0.3)
         assert site.diary.count("flood ended") == already
     eventually(lambda: site.diary.count("flood ended") == already + 1)
+
+
+@pytest.mark.parametrize("path", ["/mcp/ws", "/below/mcp/ws"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_our_client_speaks_websocket_with_a_mounted_server_in_both_eras(
+    name: str, path: str, sites: dict[str, Site]
+) -> None:
+    """WEBS-01, WEBS-19, WEBS-21: an ASGI server does the frames."""
+    if name not in sites:
+        pytest.skip(f"{COMMANDS[name][0]} is not installed")
+    site = sites[name].wait_ready()
+
+    async def converse(era: Any) -> None:
+        told: list[float] = []
+        async with Client(f"ws://127.0.0.1:{site.port}{path}", mode=era) as client:
+            results = await asyncio.gather(*(client.call_tool("add", {"a": n, "b": 1}) for n in range(100)))
+            assert [result.data for result in results] == list(range(1, 101))
+            steps = {"count": 2, "pause": 0.01}
+            await client.call_tool("steps", steps, on_progress=lambda done, *rest: told.append(done))
+        assert told == [1, 2]
+
+    for era in ERAS:
+        asyncio.run(converse(era))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_websocket_of_a_foreign_page_or_at_another_path_is_refused_by_the_server(
+    name: str, sites: dict[str, Site]
+) -> None:
+    """WEBS-17, WEBS-03."""
+    if name not in sites:
+        pytest.skip(f"{COMMANDS[name][0]} is not installed")
+    site = sites[name].wait_ready()
+
+    async def knock(path: str, **headers: str) -> int:
+        with pytest.raises(HttpFailed) as refusal:
+            await Client(f"ws://127.0.0.1:{site.port}{path}", headers=headers).connect()
+        return refusal.value.status
+
+    assert asyncio.run(knock("/mcp/ws", Origin="https://evil.example")) == 403
+    assert asyncio.run(knock("/elsewhere")) in (403, 404)
 
 
 def test_a_mounted_server_starts_once_at_the_first_request(sites: dict[str, Site]) -> None:

@@ -41,6 +41,11 @@ async def until(condition: Callable[[], Any]) -> None:
         await asyncio.sleep(0.002)
 
 
+def at_work(app: Server) -> bool:
+    """Tell whether a call runs."""
+    return any(app.busy(link) for link in app.links)
+
+
 def make_app(**options: Any) -> Server:
     """Make a server with tools that answer at once, wait, or tell who asks."""
     app = Server("desk", version="1.0.0", **options)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from certificates import Authority, write_certificate
-from tcp_desk import INITIALIZE, PING, Peer, Run, call, line, make_app, serving, until
+from tcp_desk import INITIALIZE, PING, Peer, Run, at_work, call, line, make_app, serving, until
 
 from ferrule import Client, Context, Server
 from ferrule.errors import CarrierError, ConnectFailed, LinkLost, SetupError
@@ -299,6 +299,8 @@ def test_a_port_in_use_is_told_and_nothing_is_left(run: Run) -> None:
                 await make_app().serve(listener)
             with pytest.raises(SetupError, match="does not listen yet"):
                 _ = listener.address
+            with pytest.raises(SetupError, match="does not listen yet"):
+                _ = listener.url
 
     run(test())
 
@@ -311,7 +313,8 @@ def test_a_listener_serves_once_at_a_time_and_can_serve_again(run: Run) -> None:
             async with serving(app, listener):
                 with pytest.raises(SetupError, match="serves already"):
                     await listener.serve(app, lambda: None)
-                async with Client(f"tcp://127.0.0.1:{listener.address[1]}") as client:
+                assert listener.url == f"tcp://127.0.0.1:{listener.address[1]}"
+                async with Client(listener.url) as client:
                     await client.ping()
 
     run(test())
@@ -319,11 +322,11 @@ def test_a_listener_serves_once_at_a_time_and_can_serve_again(run: Run) -> None:
 
 def test_running_calls_are_answered_before_the_end(run: Run) -> None:
     async def test() -> None:
-        listener = Tcp(port=0)
-        async with serving(make_app(), listener):
+        listener, app = Tcp(port=0), make_app()
+        async with serving(app, listener):
             peer = await (await Peer.reach(listener)).open()
             peer.send(call(7, "wait", seconds=0.2))
-            await asyncio.sleep(0.05)
+            await until(lambda: at_work(app))
         assert (await peer.read())["result"]["structuredContent"] == {"result": "waited"}
         assert await peer.reader.read() == b""
         await peer.close()

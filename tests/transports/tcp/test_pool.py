@@ -93,6 +93,8 @@ def test_tcpt_20_random_lends_by_chance(run: Run) -> None:
 
 
 def test_limt_07_a_pool_grows_with_its_users_and_shrinks_when_they_are_gone() -> None:
+    """LIMT-07."""
+
     async def test() -> None:
         listener = Tcp(port=0)
         async with pooled(listener, min_size=2, max_size=8, idle_time=60) as pool:
@@ -111,6 +113,8 @@ def test_limt_07_a_pool_grows_with_its_users_and_shrinks_when_they_are_gone() ->
 
 
 def test_limt_09_without_a_free_connection_one_waits_and_then_is_told() -> None:
+    """LIMT-09: lending and its time-out."""
+
     async def test() -> None:
         loop = asyncio.get_running_loop()
         async with pooled(Tcp(port=0), min_size=0, max_size=1) as pool:
@@ -129,6 +133,8 @@ def test_limt_09_without_a_free_connection_one_waits_and_then_is_told() -> None:
 
 
 def test_limt_09_a_connection_that_was_lost_is_replaced() -> None:
+    """LIMT-09: health, every five seconds, and what is counted."""
+
     async def test() -> None:
         listener = Tcp(port=0)
         async with pooled(listener, min_size=3) as pool:
@@ -171,6 +177,8 @@ def test_a_server_that_is_away_is_no_end_of_the_pool(caplog: pytest.LogCaptureFi
 
 
 def test_limt_09_the_bounds_can_be_changed(run: Run) -> None:
+    """LIMT-09, LIMT-07: resizing."""
+
     async def test() -> None:
         async with pooled(Tcp(port=0), min_size=2, max_size=10) as pool:
             await pool.resize(5, 10)

@@ -8,7 +8,9 @@ import logging
 import random
 import socket
 import struct
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from tcp_desk import INITIALIZE, PING, Notes, Peer, Run, call, line, make_app, s
 from ferrule import Client, Server
 from ferrule.testing import run_in_virtual_time
 from ferrule.transports.tcp import reception
-from ferrule.transports.tcp.listener import Tcp
+from ferrule.transports.tcp.listener import Tcp, Unix
 from ferrule.transports.tcp.reception import LONGEST_PERIOD, Reception, Served, look_period
 from ferrule.transports.tcp.settings import SocketSettings
 
@@ -321,5 +323,33 @@ def test_a_peer_is_known_by_its_address(run: Run) -> None:
             assert isinstance(served, Served)
             assert (served.messages_in, served.messages_out) == (2, 2)
             await peer.close()
+
+    run(test())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the end of a peer cannot be told from its last word")
+def test_calls_of_a_unix_peer_that_is_gone_are_cancelled(run: Run, tmp_path: Path) -> None:
+    """GUAR-03: nobody is left to take the answer, and nobody has to write one to find that out."""
+
+    async def test() -> None:
+        app = make_app()
+        cancelled = asyncio.Event()
+
+        @app.tool
+        async def hold() -> str:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+            return ""
+
+        listener = Unix(str(tmp_path / "s"))
+        async with serving(app, listener):
+            _, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+            writer.write(line(INITIALIZE, call(2, "hold")))
+            await until(lambda: any(app.busy(link) for link in app.sessions))
+            writer.close()
+            await asyncio.wait_for(cancelled.wait(), 20)
+            await until(lambda: listener.occupancy.current == 0)
 
     run(test())

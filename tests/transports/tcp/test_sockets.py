@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from pathlib import Path
 
+import pytest
 from tcp_desk import Notes, Peer, Run, make_app, serving, until
 
 from ferrule.transports.tcp.listener import Tcp, Unix
 from ferrule.transports.tcp.settings import TcpOptions
-from ferrule.transports.tcp.sockets import prepare
+from ferrule.transports.tcp.sockets import hung_up, prepare
 from ferrule.transports.tcp.transport import TcpTransport
 
 
@@ -32,7 +34,7 @@ WANTED = {"nodelay": 1, "keepalive": 1, "receive": 131072, "send": 131072, "cut_
 
 
 def test_tcpt_07_both_sides_have_the_socket_options_that_are_promised(run: Run) -> None:
-    """TCPT-07, TCPT-04; TCP-03: a peer that the network swallowed is cut within a minute."""
+    """TCPT-07, TCPT-04, PERF-16; TCP-03: a peer that the network swallowed is cut within a minute."""
 
     async def test() -> None:
         listener = Tcp(port=0)
@@ -84,3 +86,15 @@ def test_small_answers_leave_at_once(run: Run) -> None:
             await peer.close()
 
     run(test())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the two apart")
+def test_a_peer_that_is_gone_is_told_from_one_that_only_says_nothing_more() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        assert not hung_up(ours)
+        theirs.shutdown(socket.SHUT_WR)
+        assert not hung_up(ours)
+        theirs.close()
+        assert hung_up(ours)
+    assert not hung_up(ours)

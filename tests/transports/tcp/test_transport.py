@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from pathlib import Path
 
 import pytest
-from tcp_desk import Notes, Run, make_app, serving, until
+from certificates import write_certificate
+from tcp_desk import Notes, Run, at_work, make_app, serving, until
 
 from ferrule import Client
 from ferrule.client.targets import transport_for
 from ferrule.errors import CarrierError, ConnectFailed, LinkLost, SetupError
 from ferrule.transports.tcp.listener import Tcp
+from ferrule.transports.tcp.settings import TcpOptions
 from ferrule.transports.tcp.transport import TcpTransport
 from ferrule.wire.messages import Notification
 
@@ -119,12 +122,12 @@ def test_a_server_that_closes_is_a_loss_with_its_reason(run: Run) -> None:
     """TCPT-24: FIN."""
 
     async def test() -> None:
-        listener = Tcp(port=0)
-        async with serving(make_app(), listener):
+        listener, app = Tcp(port=0), make_app()
+        async with serving(app, listener):
             client = Client(f"tcp://127.0.0.1:{listener.address[1]}")
             await client.connect()
             waiting = asyncio.ensure_future(client.call_tool("wait", {"seconds": 60}))
-            await asyncio.sleep(0.05)
+            await until(lambda: at_work(app))
             for served in list(listener._reception.served):
                 served.close()
             with pytest.raises(LinkLost, match="the server closed the connection"):
@@ -185,3 +188,27 @@ def test_a_line_that_only_looks_like_a_refusal_is_no_error_of_ours(run: Run) -> 
             assert "closed the connection" in str(notes.losses[0])
 
     run(test())
+
+
+def test_a_client_is_given_the_options_of_its_socket(run: Run, tmp_path: Path) -> None:
+    """TCPT-04, TCPT-25: how messages are framed, the buffers, and TLS as the program set it up."""
+    certificate, key = write_certificate(tmp_path)
+    trusting = ssl.create_default_context(cafile=certificate)
+
+    async def test() -> None:
+        listener = Tcp(port=0, certificate=certificate, private_key=key, framing="content-length")
+        async with serving(make_app(), listener):
+            target = f"tls://localhost:{listener.address[1]}"
+            options = {"framing": "content-length", "context": trusting, "keepalive": False, "connect_timeout": 20.0}
+            async with Client(target, tcp=options) as client:
+                assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+            with pytest.raises(ConnectFailed, match="its certificate is not trusted"):
+                await Client(target, tcp={"framing": "content-length"}).connect()
+
+    run(test())
+
+
+@pytest.mark.parametrize("other", [{"ca": "ca.pem"}, {"cert": "me.pem"}, {"verify": False}])
+def test_two_ways_to_say_whom_to_trust_are_refused(other: dict[str, object]) -> None:
+    with pytest.raises(SetupError, match="a context of your own says whom to trust already"):
+        TcpOptions(context=ssl.create_default_context(), **other)  # type: ignore[arg-type]

@@ -221,3 +221,20 @@ async def test_a_way_is_opened_again_with_the_common_backoff(virtual_time: None)
         await way.connect()
         assert way.state == "connected"
         await way.close()
+
+
+async def test_the_headers_and_options_of_a_client_reach_the_opening(era: Any) -> None:
+    """WEBS-21: an authorization goes along, and what is given for WebSocket alone."""
+    seen: list[bytes] = []
+
+    async def peek(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async with await asyncio.start_server(peek, "127.0.0.1", 0) as server:
+        target = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp/ws"
+        options: Any = {"headers": {"Authorization": "Bearer x"}, "websocket": {"headers": {"X-Own": "1"}}}
+        with pytest.raises(ConnectFailed, match="without an answer"):
+            await Client(target, mode=era, **options).connect()
+    assert b"\r\nauthorization: Bearer x\r\n" in seen[0]
+    assert b"\r\nx-own: 1\r\n" in seen[0]

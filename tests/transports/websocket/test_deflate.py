@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.transports.websocket.deflate import OFFER, Deflate, Undeflatable, accept_answer, accept_offer
+from ferrule.transports.websocket.deflate import AGREED, Deflate, Undeflatable, accept_answer, accept_offer
 
 
 @given(st.binary(max_size=2000), st.integers(9, 15))
@@ -41,13 +41,13 @@ def test_damage_is_told() -> None:
 @pytest.mark.parametrize(
     ("offers", "answer", "window"),
     [
-        ("permessage-deflate", OFFER, 15),
-        ("permessage-deflate; client_max_window_bits", OFFER, 15),
-        ("x-webkit-deflate-frame, permessage-deflate", OFFER, 15),
-        ("permessage-deflate; server_max_window_bits=10", OFFER + "; server_max_window_bits=10", 10),
-        ('permessage-deflate; server_max_window_bits="12"', OFFER + "; server_max_window_bits=12", 12),
-        ("permessage-deflate; server_max_window_bits=8, permessage-deflate", OFFER, 15),
-        ("permessage-deflate; nonsense, permessage-deflate; client_no_context_takeover", OFFER, 15),
+        ("permessage-deflate", AGREED, 15),
+        ("permessage-deflate; client_max_window_bits", AGREED, 15),
+        ("x-webkit-deflate-frame, permessage-deflate", AGREED, 15),
+        ("permessage-deflate; server_max_window_bits=10", AGREED + "; server_max_window_bits=10", 10),
+        ('permessage-deflate; server_max_window_bits="12"', AGREED + "; server_max_window_bits=12", 12),
+        ("permessage-deflate; server_max_window_bits=8, permessage-deflate", AGREED, 15),
+        ("permessage-deflate; nonsense, permessage-deflate; client_no_context_takeover", AGREED, 15),
     ],
 )
 def test_the_first_offer_that_suits_is_accepted(offers: str, answer: str, window: int) -> None:
@@ -71,14 +71,31 @@ def test_an_offer_we_cannot_keep_is_declined(offers: str) -> None:
     assert accept_offer(offers) is None
 
 
-def test_a_server_may_choose_only_what_was_offered() -> None:
-    assert accept_answer(OFFER) == Deflate()
-    assert accept_answer("permessage-deflate; server_no_context_takeover") == Deflate()
-    for answer in (
+@pytest.mark.parametrize(
+    ("answer", "window"),
+    [
+        (AGREED, 15),
+        ("permessage-deflate; server_no_context_takeover", 15),
+        (f"{AGREED}; client_max_window_bits=9", 9),
+        (f"{AGREED}; client_max_window_bits=15; server_max_window_bits=10", 15),
+    ],
+)
+def test_a_server_chooses_within_what_was_offered(answer: str, window: int) -> None:
+    """WEBS-16: also how far back our own messages may refer."""
+    assert accept_answer(answer) == Deflate(window)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
         "permessage-deflate",
-        "permessage-deflate; server_no_context_takeover; client_max_window_bits=10",
-        f"{OFFER}, {OFFER}",
+        f"{AGREED}; client_max_window_bits",
+        f"{AGREED}; client_max_window_bits=8",
+        f"{AGREED}; client_max_window_bits=16",
+        f"{AGREED}, {AGREED}",
         "permessage-bzip2",
-        f"{OFFER}; x=1",
-    ):
-        assert accept_answer(answer) is None
+        f"{AGREED}; x=1",
+    ],
+)
+def test_what_was_not_offered_or_cannot_be_kept_is_no_agreement(answer: str) -> None:
+    assert accept_answer(answer) is None

@@ -77,7 +77,8 @@ async def test_the_websocket_over_the_limit_is_refused_and_a_place_that_is_left_
         assert await third.ask(opening()) == 503
         assert third.headers["retry-after"] == "1"
         await first.leave()
-        await asyncio.sleep(0.05)
+        while len(listener._door.channels) > 1:
+            await asyncio.sleep(0.001)
         fourth = await RawWebSocket.open(listener)
         for peer in (second, third, fourth):
             await peer.leave()

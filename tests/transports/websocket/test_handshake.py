@@ -7,7 +7,7 @@ from raw_websocket import ACCEPT, KEY
 
 from ferrule.errors import ConnectFailed, HttpFailed
 from ferrule.transports.http.message import HttpRequest
-from ferrule.transports.websocket.deflate import OFFER, Deflate
+from ferrule.transports.websocket.deflate import AGREED, Deflate
 from ferrule.transports.websocket.handshake import (
     Agreed,
     Refused,
@@ -103,7 +103,7 @@ def test_compression_is_agreed_to_only_where_it_is_on() -> None:
     assert isinstance(on, Agreed)
     assert (off.deflate, b"extensions" in off.head) == (None, False)
     assert on.deflate == Deflate()
-    assert f"sec-websocket-extensions: {OFFER}\r\n".encode() in on.head
+    assert f"sec-websocket-extensions: {AGREED}\r\n".encode() in on.head
 
 
 # -- the client's side
@@ -126,7 +126,7 @@ def test_the_request_is_what_a_server_agrees_to() -> None:
 def test_a_right_answer_is_agreed_to() -> None:
     answer = GOOD + ACCEPT + b"\r\nSec-WebSocket-Protocol: mcp\r\n\r\n"
     assert judge_answer(answer, KEY, compression=False) == Agreed(b"", "mcp")
-    packed = GOOD + ACCEPT + f"\r\nSec-WebSocket-Extensions: {OFFER}\r\n\r\n".encode()
+    packed = GOOD + ACCEPT + f"\r\nSec-WebSocket-Extensions: {AGREED}\r\n\r\n".encode()
     assert judge_answer(packed, KEY, compression=True).deflate == Deflate()
 
 

@@ -20,10 +20,15 @@ from ferrule.transports.http.asgi_answer import AsgiAnswer, Event, Patience, Rec
 from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.websocket.asgi_door import AsgiDoor
+from ferrule.transports.websocket.asgi_door import refuse as refuse_websocket
+from ferrule.transports.websocket.settings import WebSocketSettings, beside_http
 
 logger = logging.getLogger("ferrule.http")
 
 PATH_CHARACTERS = "/:@!$&'()*+,;=-._~"
+LAST_GRACE = 0.25
+"""What is left, at least, for the peers of WebSockets to say goodbye."""
 
 
 class AsgiApp:
@@ -32,11 +37,13 @@ class AsgiApp:
     def __init__(self, acceptor: Acceptor, grace: float, **options: Any) -> None:
         self._acceptor = acceptor
         self._grace = grace
+        websocket = options.pop("websocket", False)
         self._settings = _settings(options)
+        self._websocket = beside_http(websocket, self._settings.path)
         self._stay: Stay | None = None
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request, or the lifespan of the whole."""
+        """Serve one HTTP request, one WebSocket, or the lifespan of the whole."""
         kind = scope["type"]
         if kind == "http":
             stay = self._stay
@@ -46,11 +53,9 @@ class AsgiApp:
         elif kind == "lifespan":
             await self._live(receive, send)
         elif kind == "websocket":
-            # Closed before it is accepted: the server answers 403.
-            await receive()
-            await send({"type": "websocket.close", "code": 1000, "reason": "MCP is served over HTTP here"})
+            await (await self._arrive()).converse(scope, receive, send)
         else:
-            raise SetupError(f"this ASGI app serves http and lifespan, not {kind}")
+            raise SetupError(f"this ASGI app serves http, websocket and lifespan, not {kind}")
 
     @asynccontextmanager
     async def lifespan(self, outer: object = None) -> AsyncIterator[None]:
@@ -77,7 +82,7 @@ class AsgiApp:
         if stay is None or stay.loop is not asyncio.get_running_loop():
             if stay is not None and stay.loop.is_running():
                 raise SetupError("a server lives in one event loop at a time, and another one runs this ASGI app now")
-            stay = self._stay = Stay(self._acceptor, self._settings, stay)
+            stay = self._stay = Stay(self._acceptor, self._settings, self._websocket, stay)
         try:
             await stay.wait_ready()
         except Exception:
@@ -109,9 +114,12 @@ class AsgiApp:
 class Stay:
     """The doors in one event loop, from their start to their end."""
 
-    def __init__(self, acceptor: Acceptor, settings: DoorSettings, before: Stay | None) -> None:
+    def __init__(
+        self, acceptor: Acceptor, settings: DoorSettings, websocket: WebSocketSettings | None, before: Stay | None
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.doors = Doors(acceptor, settings, bound_to="")
+        self._websocket = None if websocket is None else AsgiDoor(acceptor, websocket, self.doors.guard)
         self.ready = False
         self._acceptor = acceptor
         self._before = before
@@ -147,8 +155,13 @@ class Stay:
 
     async def end(self, grace: float) -> None:
         """Answer what runs, within `grace` seconds, then release everything."""
+        until = self.loop.time() + grace
         try:
+            if self._websocket is not None:
+                self._websocket.draining = True
             await self.doors.drain(grace)
+            if self._websocket is not None:
+                await self._websocket.close(max(LAST_GRACE, until - self.loop.time()))
         finally:
             self._leaving.set()
             await asyncio.wait([self._keeper])
@@ -178,6 +191,16 @@ class Stay:
         else:
             doors.handle(request, answer)
         await answer.deliver()
+
+    async def converse(self, scope: Event, receive: Receive, send: Send) -> None:
+        """Open a WebSocket and stay with it until its end."""
+        if self._websocket is None:
+            await receive()
+            await refuse_websocket(scope, send, 403, "Forbidden: MCP is served over HTTP here, without WebSockets")
+        else:
+            request = _request({**scope, "method": "GET"}, self.doors)
+            request.path = _socket_path(scope, self.doors, self._websocket.settings.path)
+            await self._websocket.serve(scope, request, receive, send)
 
 
 class Gone(Exception):
@@ -215,7 +238,7 @@ def _request(scope: Event, doors: Doors) -> HttpRequest:
         scope.get("query_string", b"").decode("latin-1"),
         headers,
         address=str(client[0]) if client else "",
-        secure=scope.get("scheme") == "https",
+        secure=scope.get("scheme") in ("https", "wss"),
         root=scope.get("root_path", "").rstrip("/"),
     )
 
@@ -234,6 +257,12 @@ def _path(scope: Event, doors: Doors) -> str:
     raw: bytes | None = scope.get("raw_path")
     # Only there can an encoded slash be told from a slash.
     return quote(path, PATH_CHARACTERS) if root or not raw else raw.decode("latin-1").partition("?")[0]
+
+
+def _socket_path(scope: Event, doors: Doors, wanted: str) -> str:
+    """Give the path of a WebSocket below our mount; mounted at our own path, that path still counts as given."""
+    path, root, own = _path(scope, doors), scope.get("root_path", "").rstrip("/"), doors.settings.path
+    return wanted if root.endswith(own) and own + path == wanted else path
 
 
 def _settings(options: dict[str, Any]) -> DoorSettings:

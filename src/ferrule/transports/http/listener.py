@@ -13,7 +13,7 @@ from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
 from ferrule.transports.websocket.door import WebSocketDoor
-from ferrule.transports.websocket.settings import WebSocketSettings, read_options
+from ferrule.transports.websocket.settings import beside_http
 
 logger = logging.getLogger("ferrule.http")
 
@@ -26,7 +26,7 @@ class Http:
 
     def __init__(self, **options: Any) -> None:
         self._door_settings, self._engine_settings = split_options(options)
-        self._websocket_settings = _websocket_settings(self._engine_settings.websocket, self._door_settings.path)
+        self._websocket_settings = beside_http(self._engine_settings.websocket, self._door_settings.path)
         self._engine: Engine | None = None
         self._doors: Doors | None = None
         self._websocket: WebSocketDoor | None = None
@@ -95,12 +95,3 @@ class Http:
         name = f"[{host}]" if ":" in host else host
         scheme = "https" if self._engine_settings.certificate else "http"
         return f"{scheme}://{name}:{port}{self._door_settings.path}"
-
-
-def _websocket_settings(given: bool | dict[str, Any], taken: str) -> WebSocketSettings | None:
-    if given is False:
-        return None
-    settings = read_options(WebSocketSettings, {} if given is True else given)
-    if settings.path == taken:
-        raise SetupError(f"http: path and the path of WebSockets are both {taken!r}")
-    return settings

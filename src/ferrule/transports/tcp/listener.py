@@ -94,6 +94,13 @@ class SocketListener(ABC):
         while self._accepting:
             self._accepting.pop().stop()
 
+    @property
+    def url(self) -> str:
+        """Where clients find us, once we listen."""
+        if not self._accepting:
+            raise SetupError(f"this {type(self).__name__} does not listen yet: its url is known when it is ready")
+        return self._admission.name
+
     @abstractmethod
     async def _listen(self) -> list[socket.socket]:
         """Open the listening sockets; raises CarrierError."""

@@ -20,7 +20,7 @@ from ferrule.transports.admission import Admission
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.stream import StreamChannel, frame_as_lines, frame_with_headers
 from ferrule.transports.tcp.settings import ServedSettings
-from ferrule.transports.tcp.sockets import prepare
+from ferrule.transports.tcp.sockets import hung_up, prepare
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import encode
 from ferrule.wire.framing import Framer
@@ -59,6 +59,11 @@ class Served(StreamChannel):
             super().connection_lost(error)
         finally:
             self._reception.forget(self)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether nobody is left to take our answers, as far as the system knows."""
+        return hung_up(self._transport.get_extra_info("socket"))
 
     def look_after(self, now: float, idle_timeout: float | None) -> None:
         """Cut a peer that does not take our last words, and let one go that says nothing and waits for nothing."""
@@ -180,6 +185,8 @@ class Reception:
     async def _finish(self, served: Served) -> None:
         pause = FIRST_LOOK
         while not served.lost and self.busy(served):
+            if served.deserted:
+                served.abort()
             await asyncio.sleep(pause)
             pause = min(pause * 2, LATER_LOOK)
         served.close()

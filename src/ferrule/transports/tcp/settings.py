@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from ssl import SSLContext
 from typing import Any, Literal, TypeVar, get_args
 
 from msgspec import Struct, structs
@@ -106,6 +107,13 @@ class TcpOptions(SocketSettings, frozen=True, kw_only=True):
     """Our own certificate with its key, in one PEM file or two."""
     server_name: str | None = None
     """The name the server's certificate must have, where it is not the host's."""
+    context: SSLContext | None = None
+    """TLS as one's own program set it up, in the place of verify, ca and cert."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.context is not None and (self.ca is not None or self.cert is not None or not self.verify):
+            raise SetupError("tcp: a context of your own says whom to trust already; leave out verify, ca and cert")
 
 
 S = TypeVar("S", bound=SocketSettings)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import socket
+import sys
 from contextlib import suppress
 
 from ferrule.transports.tcp.settings import SocketSettings
@@ -24,6 +26,15 @@ def prepare(sock: socket.socket, settings: SocketSettings) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, settings.keepalive)
     if settings.keepalive:
         _watch(sock)
+
+
+def hung_up(sock: socket.socket) -> bool:
+    """Tell whether a peer that says nothing more hears nothing either, where the system can tell the two apart."""
+    if sys.platform != "linux" or sock.fileno() < 0:
+        return False
+    looking = select.poll()
+    looking.register(sock.fileno(), 0)
+    return any(event & (select.POLLHUP | select.POLLERR) for _, event in looking.poll(0))
 
 
 def _watch(sock: socket.socket) -> None:

@@ -70,7 +70,8 @@ class TcpTransport:
             raise SetupError(f"this transport is connected to {self.address} already")
         within = self._options.connect_timeout
         if self.address.carrier == "tls" and self._context is None:
-            self._context = TlsSettings(self._options.verify, self._options.ca, self._options.cert).context()
+            options = self._options
+            self._context = options.context or TlsSettings(options.verify, options.ca, options.cert).context()
         channel = Dialed(receiver, self._options)
         try:
             async with asyncio.timeout(within):

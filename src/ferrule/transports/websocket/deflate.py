@@ -19,7 +19,9 @@ WORTH_IT = 512
 """Messages shorter than this are sent as they are."""
 _TAIL = b"\x00\x00\xff\xff"
 
-OFFER = f"{NAME}; server_no_context_takeover; client_no_context_takeover"
+AGREED = f"{NAME}; server_no_context_takeover; client_no_context_takeover"
+OFFER = f"{AGREED}; client_max_window_bits"
+"""What a client offers; the last word lets a server choose how far back our messages may refer."""
 
 
 class Undeflatable(Exception):
@@ -52,7 +54,7 @@ def accept_offer(offers: str) -> tuple[str, Deflate] | None:
         if name == NAME and parameters is not None:
             window = _server_window(parameters)
             if window is not None:
-                chosen = OFFER if window == PLAIN_WINDOW else f"{OFFER}; server_max_window_bits={window}"
+                chosen = AGREED if window == PLAIN_WINDOW else f"{AGREED}; server_max_window_bits={window}"
                 return chosen, Deflate(window)
     return None
 
@@ -64,9 +66,10 @@ def accept_answer(answer: str) -> Deflate | None:
         return None
     parameters = found[0][1]
     # Without this promise the server's messages would need what came before them.
-    if "server_no_context_takeover" not in parameters or "client_max_window_bits" in parameters:
+    if "server_no_context_takeover" not in parameters or _server_window(parameters) is None:
         return None
-    return Deflate() if _server_window(parameters) is not None else None
+    window = int(parameters.get("client_max_window_bits", PLAIN_WINDOW) or 0)
+    return Deflate(window) if window >= SMALLEST_WINDOW else None
 
 
 def _server_window(parameters: dict[str, str]) -> int | None:

@@ -82,3 +82,13 @@ def read_options(kind: type[S], options: Mapping[str, Any]) -> S:
         known = ", ".join(sorted(kind.__struct_fields__))
         raise SetupError(f"websocket: unknown option {unknown[0]!r}; the options are {known}")
     return kind(**options)
+
+
+def beside_http(given: bool | Mapping[str, Any], taken: str) -> WebSocketSettings | None:
+    """Read what an endpoint of HTTP, at a path of its own, is told of WebSockets; None where there are none."""
+    if given is False:
+        return None
+    settings = read_options(WebSocketSettings, {} if given is True else given)
+    if settings.path == taken:
+        raise SetupError(f"path and the path of WebSockets are both {taken!r}")
+    return settings

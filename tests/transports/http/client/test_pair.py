@@ -12,8 +12,17 @@ from typing import Any
 import pytest
 
 from ferrule import Client
-from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError, VersionMismatch
+from ferrule.errors import (
+    CarrierError,
+    ConnectFailed,
+    HttpFailed,
+    LinkLost,
+    OutcomeUnknown,
+    SetupError,
+    VersionMismatch,
+)
 from ferrule.protocol.handshake import NEWEST
+from ferrule.transports.http.client.pool import ROOM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -240,3 +249,34 @@ def test_a_plain_url_that_leads_nowhere_says_what_the_server_said_first() -> Non
 def test_options_that_do_not_exist_are_refused() -> None:
     with pytest.raises(SetupError, match="pool_size"):
         Client("sse+http://127.0.0.1:1/", http={"nonsense": 1})._transport()
+
+
+def test_a_post_that_is_cut_is_a_call_of_unknown_outcome() -> None:
+    """GUAR-03: it may have run, so it is not sent again, and its caller learns of it as of any failed call."""
+
+    async def test() -> None:
+        async with OldSite() as site, old(site) as client:
+            site.on("tools/call", lambda seen: seen.cut())
+            with pytest.raises(OutcomeUnknown, match="not sent again"):
+                await client.call_tool("t")
+            assert len(site.got("tools/call")) == 1
+
+    run(test)
+
+
+def test_senders_wait_while_many_posts_do() -> None:
+    """GUAR-06."""
+
+    async def test() -> None:
+        async with OldSite() as site, old(site) as client:
+            site.on("tools/call", lambda seen: None)
+            calls = [asyncio.create_task(client.call_tool("t")) for _ in range(ROOM + 15)]
+            await site.heard("tools/call", 10)
+            waiting = asyncio.create_task(client._talk().live().channel.wait_writable())
+            await asyncio.sleep(0.02)
+            assert not waiting.done()
+            await client.close(0)
+            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait(calls)
+
+    run(test)

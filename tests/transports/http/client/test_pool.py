@@ -147,3 +147,26 @@ async def test_a_connection_sees_no_context_of_whoever_asked_first() -> None:
         await job.done
         assert seen == ["none"]
         bench.pool.close()
+
+
+@pytest.mark.parametrize("how", ["the server is gone", "the jobs are withdrawn"])
+async def test_a_sender_that_waits_for_room_is_let_go_whatever_becomes_of_the_jobs(
+    gate: asyncio.Event, how: str
+) -> None:
+    """GUAR-06: room that comes without an answer is room too."""
+    async with Site() as site:
+        held(site, gate)
+        bench = Bench(site)
+        jobs = [bench.job() for _ in range(ROOM + 5)]
+        waiting = asyncio.create_task(bench.pool.wait_for_room())
+        await site.heard("x", 2)
+        assert not waiting.done()
+        if how == "the jobs are withdrawn":
+            for job in jobs:
+                bench.pool.withdraw(job)
+            await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 20)
+    if how == "the server is gone":
+        await asyncio.wait([job.done for job in jobs], timeout=20)
+        assert all(job.done.exception() for job in jobs)
+    bench.pool.close()

@@ -13,6 +13,7 @@ from ferrule import Client
 from ferrule.errors import Cancelled, CarrierError, PeerError, SetupError, TimedOut
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.stateless import NEWEST as STATELESS
+from ferrule.transports.http.client.pool import ROOM
 from ferrule.transports.http.client.transport import HttpTransport
 from ferrule.wire.messages import Request
 
@@ -414,3 +415,27 @@ async def test_a_client_can_reconnect(era: str) -> None:
 async def test_options_that_make_no_sense_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises(SetupError):
         HttpTransport("http://127.0.0.1:1/mcp", **option)
+
+
+async def test_senders_wait_while_the_server_is_not_ready_for_what_they_send() -> None:
+    """GUAR-06: what is held until the stream for questions is open counts as waiting."""
+    async with Site("handshake") as site:
+        opened = asyncio.Event()
+
+        async def slow_stream(seen: Seen) -> None:
+            await opened.wait()
+            seen.status(405)
+
+        site.on("GET", slow_stream)
+        async with client(site) as one:
+            channel = one._talk().live().channel
+            await site.heard("GET")
+            calls = [asyncio.create_task(one.call_tool("t")) for _ in range(ROOM + 5)]
+            await asyncio.sleep(0)
+            waiting = asyncio.create_task(channel.wait_writable())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            assert not site.got("tools/call")
+            opened.set()
+            await waiting
+            await asyncio.gather(*calls)

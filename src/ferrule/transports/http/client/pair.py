@@ -11,11 +11,12 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
+from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, OutcomeUnknown, SetupError
 from ferrule.transports.http.client.asked import Asked, Once
 from ferrule.transports.http.client.dialing import Dialer
 from ferrule.transports.http.client.heading import Heading
 from ferrule.transports.http.client.options import HttpOptions, http_options
+from ferrule.transports.http.client.outbound import Cut
 from ferrule.transports.http.client.places import Place, place
 from ferrule.transports.http.client.pool import Overflow, Pool
 from ferrule.transports.http.client.proxies import proxy_for
@@ -75,7 +76,12 @@ class SsePost(Once):
             self.failed(HttpFailed(f"{place} answered a message with HTTP {self.status}", self.status))
 
     def failed(self, error: Exception) -> None:
-        """Tell whoever waits."""
+        """Tell whoever waits, in the words of a call that failed."""
+        if isinstance(error, Cut):
+            why = f"unknown outcome: the way was cut before the server said that the message arrived ({error})"
+            error = OutcomeUnknown(f"{why}; it was not sent again")
+        elif not isinstance(error, CallFailed):
+            error = LinkLost(f"the message could not be sent: {error}")
         self._channel.post_failed(self._identities, error)
 
 
@@ -137,7 +143,8 @@ class SseChannel:
             asyncio.get_running_loop().call_soon(post.lost, LinkLost(f"not sent: {reason}"))
 
     async def wait_writable(self) -> None:
-        """Posts wait nowhere but in the bounded line for a connection."""
+        """Return at once unless many requests wait for a connection."""
+        await self._pool.wait_for_room()
 
     def deliver(self, frame: bytes) -> None:
         """Hand a message up; a receiver that fails on it loses the channel."""

@@ -110,6 +110,7 @@ class Pool:
         for line in (self._waiting, self._urgent):
             if job in line:
                 line.remove(job)
+                self._tell_room()
                 return
         for task, (opened_for, _) in self._opening.items():
             if opened_for is job:
@@ -194,14 +195,13 @@ class Pool:
             self._assign(connection, self._urgent.popleft())
         elif self._waiting:
             self._assign(connection, self._waiting.popleft())
-            if self._patient:
-                self._tell_room()
+            self._tell_room()
         else:
             connection.since = self._loop.time()
             self._idle.append(connection)
 
     def _tell_room(self) -> None:
-        if len(self._waiting) <= ROOM:
+        if self._patient and len(self._waiting) <= ROOM:
             patient, self._patient = self._patient, []
             for room in patient:
                 if not room.done():
@@ -225,6 +225,7 @@ class Pool:
             self._begin(self._urgent.popleft(), extra=True)
         if self._waiting and len(self._kept) + self._reserved < self._size:
             self._begin(self._waiting.popleft(), extra=False)
+            self._tell_room()
 
     # -- answers that stay
 

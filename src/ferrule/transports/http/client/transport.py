@@ -26,7 +26,7 @@ from ferrule.transports.http.client.knowing import KnownTools
 from ferrule.transports.http.client.options import HttpOptions, http_options
 from ferrule.transports.http.client.pair import SseChannel
 from ferrule.transports.http.client.places import place
-from ferrule.transports.http.client.pool import Overflow, Pool
+from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
 from ferrule.transports.http.client.posting import Post
 from ferrule.transports.http.client.proxies import proxy_for
 from ferrule.transports.http.client.refreshing import refresh
@@ -63,6 +63,8 @@ class HttpChannel:
         self._posts: dict[Id, Post] = {}
         self._notes: set[Post] = set()
         self._held: list[Post] | None = None
+        self._patient: list[asyncio.Future[None]] = []
+        """Senders that wait until what is held is sent."""
         self._patience: asyncio.TimerHandle | None = None
         self._standing: Standing | None = None
         self._renewing = Renewing(self)
@@ -138,7 +140,11 @@ class HttpChannel:
             note.send()
 
     async def wait_writable(self) -> None:
-        """Return at once unless many requests wait for a connection."""
+        """Return at once unless many requests wait for a connection, or for the server to be ready."""
+        while self._held is not None and len(self._held) > ROOM and not self.closing:
+            released: asyncio.Future[None] = self.loop.create_future()
+            self._patient.append(released)
+            await released
         await self.pool.wait_for_room()
 
     # -- receiving
@@ -208,6 +214,13 @@ class HttpChannel:
         for post in held:
             if post.wanted:
                 post.send()
+        self._wake_patient()
+
+    def _wake_patient(self) -> None:
+        patient, self._patient = self._patient, []
+        for released in patient:
+            if not released.done():
+                released.set_result(None)
 
     def stand(self) -> None:
         """Open the stream for what belongs to no request."""
@@ -330,6 +343,7 @@ class HttpChannel:
             timed.stop()
         self._posts.clear()
         self._notes.clear()
+        self._wake_patient()
         self.pool.close()
         try:
             self.receiver.channel_lost(self, error)

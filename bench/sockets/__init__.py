@@ -1,0 +1,1 @@
+"""Load over TCP and WebSocket."""

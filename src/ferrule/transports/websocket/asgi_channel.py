@@ -1,0 +1,141 @@
+"""WebSockets that an ASGI server has taken apart already: it keeps the frames, the pings and the close handshake."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from ferrule.errors import CarrierError
+from ferrule.supervision.scope import Scope
+from ferrule.transports.http.asgi_answer import Receive, Send
+from ferrule.transports.websocket.channel import BACKLOG_MESSAGES, BEGINS, ENDS
+from ferrule.transports.websocket.frames import (
+    GOING_AWAY,
+    INTERNAL,
+    NORMAL,
+    PROTOCOL_ERROR,
+    TOO_BIG,
+    UNSUPPORTED,
+    Closing,
+)
+from ferrule.transports.websocket.reading import split_messages
+from ferrule.transports.websocket.settings import WebSocketSettings
+from ferrule.wire.channel import Receiver
+from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
+from ferrule.wire.messages import Message
+
+logger = logging.getLogger("ferrule.transports")
+
+
+class AsgiWebSocket:
+    """A channel to the peer of one WebSocket."""
+
+    def __init__(self, receiver: Receiver, settings: WebSocketSettings, receive: Receive, send: Send) -> None:
+        self._receiver, self._settings = receiver, settings
+        self._next, self._give = receive, send
+        self._outgoing: list[bytes] = []
+        self._size = 0
+        self._due, self._room = asyncio.Event(), asyncio.Event()
+        self._room.set()
+        self._closing: Closing | None = None
+        self._error: Exception | None = None
+        self.ended = asyncio.Event()
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Encode one message, or a batch, and let it leave when its turn comes."""
+        if self._closing is not None:
+            return
+        try:
+            payload = write(message)
+        except UNWRITABLE as reason:
+            raise unwritable(reason) from None
+        if len(payload) >= self._settings.max_message_size:
+            raise too_long(len(payload) + 1, self._settings.max_message_size)
+        self._outgoing.append(payload)
+        self._size += len(payload)
+        if self._size > self._settings.frame_buffer_size * BEGINS:
+            self._room.clear()
+        if self._size > BACKLOG_MESSAGES * self._settings.max_message_size:
+            self._outgoing.clear()
+            self._error = CarrierError(f"the peer does not read: {self._size} bytes wait for it")
+            self._end(Closing(INTERNAL, "the peer does not read"))
+        self._due.set()
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the peer reads slower than we write."""
+        await self._room.wait()
+
+    def close(self, reason: str = "") -> None:
+        """Write what was sent, then close with 1000."""
+        self._end(Closing(NORMAL, reason))
+
+    def go_away(self) -> None:
+        """Write what was sent, then close with 1001: we are stopping."""
+        self._end(Closing(GOING_AWAY))
+
+    def _end(self, closing: Closing) -> None:
+        self._closing = self._closing or closing
+        self._due.set()
+
+    async def run(self) -> None:
+        """Carry messages both ways until either side ends it."""
+        scope = Scope(asyncio.get_running_loop())
+        self._receiver.channel_opened(self)
+        try:
+            ways = [scope.spawn(self._read()), scope.spawn(self._write())]
+            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            # An ASGI server may raise what it likes when the connection is gone.
+            for error in filter(None, [way.exception() for way in done]):
+                self._error = self._error or CarrierError(f"the WebSocket was lost: {error}")
+        finally:
+            self._closing = self._closing or Closing(NORMAL)
+            self._room.set()
+            self.ended.set()
+            self._receiver.channel_lost(self, self._error)
+            await scope.close()
+
+    async def _read(self) -> None:
+        while True:
+            # A peer that does not take its answers is not read from either.
+            await self._room.wait()
+            event = await self._next()
+            if event["type"] == "websocket.disconnect":
+                return
+            try:
+                self._take(event.get("text"), event.get("bytes"))
+            except Exception as error:
+                logger.exception("the receiver failed on what it received; its channel is closed")
+                self._error = self._error or error
+                self._end(Closing(INTERNAL, "internal error"))
+
+    def _take(self, text: str | None, binary: bytes | None) -> None:
+        if text is None and not self._settings.accept_binary:
+            self._end(Closing(UNSUPPORTED, "only text is understood"))
+            return
+        payload = (binary or b"") if text is None else text.encode()
+        if len(payload) > self._settings.max_message_size:
+            self._end(Closing(TOO_BIG, f"the limit is {self._settings.max_message_size} bytes"))
+        elif self._settings.strict_delimiter_check and not payload.endswith(b"\n"):
+            self._end(Closing(PROTOCOL_ERROR, "a text must end with a line feed"))
+        else:
+            for message in split_messages(payload):
+                if self._closing is None:
+                    self._receiver.frame_received(message, self)
+
+    async def _write(self) -> None:
+        try:
+            while self._outgoing or self._closing is None:
+                await self._due.wait()
+                self._due.clear()
+                payloads, self._outgoing = self._outgoing, []
+                for payload in payloads:
+                    async with asyncio.timeout(self._settings.backpressure_timeout):
+                        await self._give({"type": "websocket.send", "text": payload.decode() + "\n"})
+                    self._size -= len(payload)
+                    if self._size < self._settings.frame_buffer_size * ENDS:
+                        self._room.set()
+            words = self._closing.payload()[2:].decode()
+            await self._give({"type": "websocket.close", "code": self._closing.code, "reason": words})
+        except TimeoutError:
+            self._error = CarrierError(f"the peer does not read: {self._size} bytes wait for it")

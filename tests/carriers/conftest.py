@@ -1,0 +1,9 @@
+"""Lets the tests of this folder import what they share, and the certificates of the transports' tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "transports")]
