@@ -28,14 +28,23 @@ if TYPE_CHECKING:
         ToolError,
     )
     from ferrule.server.context import Context
+    from ferrule.server.depends import Depends
     from ferrule.server.extensions import Extension
     from ferrule.server.media import Audio, File, Image
+    from ferrule.server.middleware.caching import Caching
+    from ferrule.server.middleware.concurrency import Concurrency
+    from ferrule.server.middleware.error_mapping import ErrorMapping
+    from ferrule.server.middleware.hooks import Middleware
+    from ferrule.server.middleware.logs import Logging
+    from ferrule.server.middleware.rate_limit import RateLimit
+    from ferrule.server.middleware.timing import Timing
     from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.questions import Ask
     from ferrule.server.refusals import Refused
     from ferrule.server.results import ToolResult
     from ferrule.server.server import Server
     from ferrule.server.streaming import Progress
+    from ferrule.server.transforming import Arg, transformed
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.web import WebRequest, WebResponse
     from ferrule.transports.stdio import Stdio
@@ -49,6 +58,16 @@ HOMES = {
     "SyncClient": "ferrule.client.sync",
     "Reconnect": "ferrule.client.reconnect",
     "Context": "ferrule.server.context",
+    "Depends": "ferrule.server.depends",
+    "Middleware": "ferrule.server.middleware.hooks",
+    "Caching": "ferrule.server.middleware.caching",
+    "Concurrency": "ferrule.server.middleware.concurrency",
+    "ErrorMapping": "ferrule.server.middleware.error_mapping",
+    "Logging": "ferrule.server.middleware.logs",
+    "RateLimit": "ferrule.server.middleware.rate_limit",
+    "Timing": "ferrule.server.middleware.timing",
+    "Arg": "ferrule.server.transforming",
+    "transformed": "ferrule.server.transforming",
     "Audio": "ferrule.server.media",
     "File": "ferrule.server.media",
     "Image": "ferrule.server.media",
@@ -81,24 +100,32 @@ HOMES = {
 }
 
 __all__ = [
+    "Arg",
     "Ask",
     "Audio",
+    "Caching",
     "CallFailed",
     "CapabilityNotSupported",
     "CarrierError",
     "Client",
+    "Concurrency",
     "Context",
     "Declined",
+    "Depends",
+    "ErrorMapping",
     "Extension",
     "FerruleError",
     "File",
     "Http",
     "HttpFailed",
     "Image",
+    "Logging",
+    "Middleware",
     "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",
     "Progress",
+    "RateLimit",
     "Reconnect",
     "Refusal",
     "Refused",
@@ -108,6 +135,7 @@ __all__ = [
     "SyncClient",
     "Tcp",
     "TimedOut",
+    "Timing",
     "ToolError",
     "ToolResult",
     "Unix",
@@ -115,6 +143,7 @@ __all__ = [
     "WebResponse",
     "WebSocket",
     "__version__",
+    "transformed",
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -34,6 +35,7 @@ from ferrule.schema.notices import (
 )
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
+from ferrule.server.guards import Guards
 from ferrule.server.subscriptions import Listener
 from ferrule.wire.messages import Notification
 
@@ -62,7 +64,7 @@ class Builtins:
     def instant(self) -> dict[str, Instant]:
         """What is answered on the spot."""
         server = self._server
-        return {
+        instant: dict[str, Instant] = {
             "initialize": self.initialize,
             "ping": self.ping,
             "server/discover": self.discover,
@@ -74,6 +76,7 @@ class Builtins:
             "resources/unsubscribe": self.unsubscribe,
             "logging/setLevel": self.set_level,
         }
+        return Guards(server).instant(instant) if server.visibility.in_use else instant
 
     def handlers(self, *, looked_into: bool = False) -> dict[str, Handler]:
         """What runs somebody's code, or waits; results that somebody looks into are not written ahead."""
@@ -85,6 +88,8 @@ class Builtins:
             "completion/complete": server.completions.complete,
             "subscriptions/listen": self.listen,
         }
+        if server.visibility.in_use:
+            handlers = Guards(server).handlers(handlers, looked_into=looked_into)
         declared = server.settings.capabilities
         if declared is None:
             return handlers
@@ -164,9 +169,12 @@ class Builtins:
         )
 
     def _lister(self, catalogue: Catalogue[Any], capability: str) -> Instant:
+        visibility = self._server.visibility
+        make = partial(visibility.page, catalogue) if visibility.in_use else catalogue.page
+
         def page(call: Call) -> Raw:
             self._require(capability)
-            return catalogue.page(call)
+            return make(call)
 
         return page
 
@@ -197,7 +205,7 @@ class Builtins:
         """Hold a subscription open until the client or the server ends it."""
         honoured, kinds = self._honoured(call.params.notifications)
         tag = {SUBSCRIPTION_KEY: call.id}
-        listener = Listener(call.channel, kinds, honoured.resource_subscriptions or (), call.id)
+        listener = Listener(call.channel, kinds, honoured.resource_subscriptions or (), call.id, call.origin.principal)
         call.channel.send(Notification(ACKNOWLEDGED, {"_meta": tag, "notifications": honoured}))
         ended = asyncio.Event()
 
