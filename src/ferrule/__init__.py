@@ -29,8 +29,16 @@ if TYPE_CHECKING:
         ToolError,
     )
     from ferrule.server.context import Context
+    from ferrule.server.depends import Depends
     from ferrule.server.extensions import Extension
     from ferrule.server.media import Audio, File, Image
+    from ferrule.server.middleware.caching import Caching
+    from ferrule.server.middleware.concurrency import Concurrency
+    from ferrule.server.middleware.error_mapping import ErrorMapping
+    from ferrule.server.middleware.hooks import Middleware
+    from ferrule.server.middleware.logs import Logging
+    from ferrule.server.middleware.rate_limit import RateLimit
+    from ferrule.server.middleware.timing import Timing
     from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.questions import Ask
     from ferrule.server.refusals import Refused
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
     from ferrule.server.server import Server
     from ferrule.server.streaming import Progress
     from ferrule.server.tasks.settings import TaskSettings
+    from ferrule.server.transforming import Arg, transformed
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.web import WebRequest, WebResponse
     from ferrule.transports.stdio import Stdio
@@ -53,6 +62,16 @@ HOMES = {
     "Context": "ferrule.server.context",
     "Task": "ferrule.client.tasks",
     "TaskSettings": "ferrule.server.tasks.settings",
+    "Depends": "ferrule.server.depends",
+    "Middleware": "ferrule.server.middleware.hooks",
+    "Caching": "ferrule.server.middleware.caching",
+    "Concurrency": "ferrule.server.middleware.concurrency",
+    "ErrorMapping": "ferrule.server.middleware.error_mapping",
+    "Logging": "ferrule.server.middleware.logs",
+    "RateLimit": "ferrule.server.middleware.rate_limit",
+    "Timing": "ferrule.server.middleware.timing",
+    "Arg": "ferrule.server.transforming",
+    "transformed": "ferrule.server.transforming",
     "Audio": "ferrule.server.media",
     "File": "ferrule.server.media",
     "Image": "ferrule.server.media",
@@ -85,24 +104,32 @@ HOMES = {
 }
 
 __all__ = [
+    "Arg",
     "Ask",
     "Audio",
+    "Caching",
     "CallFailed",
     "CapabilityNotSupported",
     "CarrierError",
     "Client",
+    "Concurrency",
     "Context",
     "Declined",
+    "Depends",
+    "ErrorMapping",
     "Extension",
     "FerruleError",
     "File",
     "Http",
     "HttpFailed",
     "Image",
+    "Logging",
+    "Middleware",
     "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",
     "Progress",
+    "RateLimit",
     "Reconnect",
     "Refusal",
     "Refused",
@@ -114,6 +141,7 @@ __all__ = [
     "TaskSettings",
     "Tcp",
     "TimedOut",
+    "Timing",
     "ToolError",
     "ToolResult",
     "Unix",
@@ -121,6 +149,7 @@ __all__ = [
     "WebResponse",
     "WebSocket",
     "__version__",
+    "transformed",
 ]
 
 

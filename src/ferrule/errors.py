@@ -3,7 +3,7 @@
 FerruleError
 ├─ Refusal                      WE refuse THEIR request; the only errors that reach the wire, each with a code
 │  ├─ ParseError  InvalidRequest  MethodNotFound  InvalidParams  Internal
-│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy (ToolBusy)  Forbidden
+│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy (ToolBusy  RateLimited)  Forbidden
 │  ├─ ToolFailed  ToolTimedOut  ResultTooLarge      where a tool's failure is an error with a number, not a result
 │  ├─ HeaderMismatch  MissingCapability  UnsupportedVersion
 │  └─ ResourceNotFound  ToolNotFound  PromptNotFound  InvalidUri  UrlElicitationRequired
@@ -112,6 +112,17 @@ class Busy(Refusal):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message, {"retryAfter": 1})
+
+
+class RateLimited(Busy):
+    """This caller asks more often than it may."""
+
+    def __init__(self, retry_after: float) -> None:
+        if retry_after == float("inf"):
+            super().__init__("Rate limit exceeded: no more calls are allowed")
+            return
+        super().__init__(f"Rate limit exceeded: try again in {retry_after:.3g} s")
+        self.data = {"retryAfter": round(retry_after, 3)}
 
 
 class ToolBusy(Busy):

@@ -23,7 +23,7 @@ from ferrule.runtime.crowd import Crowd
 from ferrule.transports.http.pair_listener import Sse
 
 PATIENCE = 60.0
-QUICK = Reconnect(first_delay=0.02, longest_delay=0.2, jitter=0.0)
+QUICK = Reconnect(first_delay=0.02, longest_delay=0.2, jitter=0.0, resubscribe=True)
 HTTP = {"retry_delay": 0.02, "max_retry_delay": 0.2}
 URI = "notes://1"
 CARRIERS = {
@@ -369,7 +369,7 @@ def test_a_client_that_comes_back_again_and_again_leaves_nothing_behind(carrier:
     """SOK-03, SHUT-05, SHUT-06: 100 losses, 10,000 with FERRULE_LONG; no task, descriptor or place grows."""
 
     async def test() -> None:
-        plan = Reconnect(first_delay=0.0, longest_delay=0.0)
+        plan = Reconnect(first_delay=0.0, longest_delay=0.0, resubscribe=True)
         async with scene(carrier, "handshake", reconnect=plan) as on, on.client.subscribe(URI):
             held: list[tuple[int, int, int]] = []
             restored: list[int] = []

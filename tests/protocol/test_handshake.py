@@ -309,6 +309,7 @@ PROFILES: list[tuple[Refusal, int, int, int]] = [
     (errors.InvalidParams(), -32602, -32602, -32602),
     (errors.Internal(), -32603, -32603, -32603),
     (errors.Busy(), -32000, -32603, -32000),
+    (errors.RateLimited(0.5), -32000, -32603, -32010),
     (errors.ToolBusy("the tool t", 1, 1), -32000, -32603, -32038),
     (errors.ToolFailed(), -32603, -32603, -32031),
     (errors.ToolTimedOut(), -32603, -32603, -32032),

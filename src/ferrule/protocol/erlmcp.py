@@ -21,6 +21,7 @@ ERLMCP: dict[str, Numbers] = {
     "InvalidParams": Numbers(-32602, 1021),
     "Internal": Numbers(-32603, 1079),
     "Busy": Numbers(-32000, 1081),
+    "RateLimited": Numbers(-32010, 1003),
     "ResourceNotFound": Numbers(-32001, 1046),
     "ToolNotFound": Numbers(-32002, 1048),
     "PromptNotFound": Numbers(-32003, 1050),

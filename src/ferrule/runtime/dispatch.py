@@ -29,22 +29,26 @@ class Handlers(dict[str, Handler]):
 
 
 class Dispatcher:
-    """Runs calls. Handlers wait and may be anyone's code; instant ones are our own, never wait and need no task."""
+    """Runs calls. Handlers wait and may be anyone's code; instant ones are our own, never wait and need no task.
+
+    Middleware surrounds every method alike, or each as it is asked for by name. What is surrounded may wait, so it is
+    not instant.
+    """
 
     def __init__(
         self,
         handlers: Mapping[str, Handler],
         instant: Mapping[str, Instant],
         notes: Mapping[str, NoteHandler],
-        middleware: Sequence[Middleware] = (),
+        middleware: Sequence[Middleware] | Callable[[str], Sequence[Middleware]] = (),
         *,
         other_notes: NoteHandler | None = None,
     ) -> None:
-        waiting = dict(handlers)
-        if middleware:
-            waiting.update({name: _waiting(handler) for name, handler in instant.items()})
-        self.handlers = Handlers({name: _composed(handler, middleware) for name, handler in waiting.items()})
-        self.instant = {} if middleware else dict(instant)
+        around = middleware if callable(middleware) else lambda _: middleware
+        surrounded = {name: _waiting(handler) for name, handler in instant.items() if around(name)}
+        waiting = {**handlers, **surrounded}
+        self.handlers = Handlers({name: composed(handler, around(name)) for name, handler in waiting.items()})
+        self.instant = {name: handler for name, handler in instant.items() if name not in surrounded}
         self.notes = dict(notes)
         self._other_notes = other_notes
 
@@ -122,7 +126,8 @@ def _being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _composed(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
+def composed(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
+    """Surround a handler with layers, the first of them outermost; without any, it is the handler itself."""
     for layer in reversed(middleware):
         handler = _around(layer, handler)
     return handler

@@ -54,7 +54,7 @@ class TypedReader:
         return read
 
     def _recover(self, raw: RawJson) -> Values:
-        arguments = _parse(raw)
+        arguments = parsed_arguments(raw)
         known = {parameter.key for parameter in self._parameters}
         values, lacking, refused = _convert_each(self._parameters, arguments)
         shape = lacking + [unknown(name, value) for name, value in arguments.items() if name not in known]
@@ -95,7 +95,7 @@ class SchemaReader:
         return self._read
 
     def _read(self, raw: RawJson) -> Values:
-        arguments = _parse(raw)
+        arguments = parsed_arguments(raw)
         if not self._checker.accepts(arguments):
             arguments = self._repaired(arguments, len(bytes(raw)))
         if self._takes_whole:
@@ -145,7 +145,8 @@ def _struct(signature: Signature, *, closed: bool) -> type[msgspec.Struct]:
     )
 
 
-def _parse(raw: RawJson) -> dict[str, Any]:
+def parsed_arguments(raw: RawJson) -> dict[str, Any]:
+    """Read arguments as plain values; InvalidArguments for what is no object."""
     try:
         arguments = msgspec.json.decode(raw) if bytes(raw) else {}
     except (ValueError, RecursionError) as error:

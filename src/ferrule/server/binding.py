@@ -16,6 +16,7 @@ import msgspec
 from msgspec import structs
 
 from ferrule.server.arguments import RawJson, Read, SchemaReader, TypedReader
+from ferrule.server.dependencies import InThread, injected
 from ferrule.server.schemas import arguments_schema, schema_of, unsupported, wrapped_schema
 from ferrule.server.signatures import NOTHING, Parameter, Signature, read_signature
 from ferrule.server.types.known import convert, encode_hook, plain, written_otherwise
@@ -110,8 +111,12 @@ def bind(
     hidden: frozenset[str] = frozenset(),
     content_types: tuple[type, ...] = (),
     name: str | None = None,
+    in_thread: InThread | None = None,
 ) -> Binding:
-    """Compile a function for calls with raw JSON; `SetupError` when it cannot be called so."""
+    """Compile a function for calls with raw JSON; `SetupError` when it cannot be called so.
+
+    `in_thread` makes what runs the plain functions among a coroutine's providers.
+    """
     signature = read_signature(
         fn,
         context_type=context_type,
@@ -120,6 +125,8 @@ def bind(
         open_ended=schema is not None,
         name=name,
     )
+    if signature.dependencies:
+        signature = injected(signature, context_type, in_thread)
     signature = structs.replace(signature, parameters=tuple(_read(one, signature) for one in signature.parameters))
     described = arguments_schema(signature)
     reader: TypedReader | SchemaReader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -34,6 +35,7 @@ from ferrule.schema.notices import (
 )
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
+from ferrule.server.guards import Guards
 from ferrule.server.subscriptions import Listener
 from ferrule.server.tasks.methods import TaskMethods
 from ferrule.wire.messages import Notification
@@ -63,7 +65,7 @@ class Builtins:
     def instant(self) -> dict[str, Instant]:
         """What is answered on the spot."""
         server = self._server
-        return {
+        instant: dict[str, Instant] = {
             "initialize": self.initialize,
             "ping": self.ping,
             "server/discover": self.discover,
@@ -75,6 +77,7 @@ class Builtins:
             "resources/unsubscribe": self.unsubscribe,
             "logging/setLevel": self.set_level,
         }
+        return Guards(server).instant(instant) if server.visibility.in_use else instant
 
     def handlers(self, *, looked_into: bool = False) -> dict[str, Handler]:
         """What runs somebody's code, or waits; results that somebody looks into are not written ahead."""
@@ -87,6 +90,8 @@ class Builtins:
             "subscriptions/listen": self.listen,
             **TaskMethods(server, server.tasks).handlers(),
         }
+        if server.visibility.in_use:
+            handlers = Guards(server).handlers(handlers, looked_into=looked_into)
         declared = server.settings.capabilities
         if declared is None:
             return handlers
@@ -166,9 +171,12 @@ class Builtins:
         )
 
     def _lister(self, catalogue: Catalogue[Any], capability: str) -> Instant:
+        visibility = self._server.visibility
+        make = partial(visibility.page, catalogue) if visibility.in_use else catalogue.page
+
         def page(call: Call) -> Raw:
             self._require(capability)
-            return catalogue.page(call)
+            return make(call)
 
         return page
 
@@ -202,7 +210,7 @@ class Builtins:
             honoured.task_ids = await self._visible_tasks(call, call.params.notifications.task_ids)
         tag = {SUBSCRIPTION_KEY: call.id}
         uris, tasks = honoured.resource_subscriptions or (), honoured.task_ids or ()
-        listener = Listener(call.channel, kinds, uris, call.id, tasks)
+        listener = Listener(call.channel, kinds, uris, call.id, call.origin.principal, tasks)
         call.channel.send(Notification(ACKNOWLEDGED, {"_meta": tag, "notifications": honoured}))
         ended = asyncio.Event()
 

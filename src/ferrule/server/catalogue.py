@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import difflib
-from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -28,6 +28,25 @@ def off(capability: str) -> CapabilityOff:
     return CapabilityOff(f"Method not found: this server offers no {capability}", {"capability": capability})
 
 
+class Follower(Protocol):
+    """Whoever follows a catalogue: a server that mounts this one."""
+
+    def check(self, key: str) -> None:
+        """Raise SetupError if one of this key could not be followed."""
+
+    def added(self, key: str, entry: Any) -> None:
+        """Learn of one more."""
+
+    def removed(self, key: str) -> None:
+        """Learn of one less."""
+
+    def exchanged(self, key: str, entry: Any) -> None:
+        """Learn that one runs otherwise than before."""
+
+    def switched(self) -> None:
+        """Learn that some were switched on or off."""
+
+
 class View(Struct, frozen=True):
     """How some clients see a list: by a name, and what is shown of each entry, None for nothing."""
 
@@ -46,13 +65,18 @@ class Catalogue(Generic[Entry]):
         *,
         page_size: int,
         on_change: Callable[[], None],
+        is_on: Callable[[str, str, Entry], bool] | None = None,
     ) -> None:
         self.kind = kind
         self.page_size = page_size
+        self.listed = listed
+        self.followers: list[Follower] = []
         self._result = result
-        self._listed = listed
         self._on_change = on_change
+        self._is_on = is_on
+        self._registered: dict[str, Entry] = {}
         self._entries: dict[str, Entry] = {}
+        """Those of the registered that are switched on."""
         self._pages: dict[tuple[str, str | None, str], Raw] = {}
         self.view: Callable[[Call], View | None] | None = None
         """Chooses how a caller sees the list, where not all see the same."""
@@ -67,18 +91,67 @@ class Catalogue(Generic[Entry]):
     def __contains__(self, key: str) -> bool:
         return key in self._entries
 
+    @property
+    def registered(self) -> Mapping[str, Entry]:
+        """All entries, also those that are switched off."""
+        return self._registered
+
     def add(self, key: str, entry: Entry, *, replace: bool = False) -> None:
         """Offer one more; a second one under the same key is refused unless it is meant to replace the first."""
-        if key in self._entries and not replace:
-            raise SetupError(f"there is a {self.kind} {key!r} already: choose another name or remove the first")
-        self._entries[key] = entry
-        self.changed()
+        if replace and key in self._registered:
+            for follower in self.followers:
+                follower.removed(key)
+        else:
+            self.check(key)
+        self._registered[key] = entry
+        for follower in self.followers:
+            follower.added(key, entry)
+        if self._is_on is None or self._is_on(self.kind, key, entry):
+            self._entries[key] = entry
+            self.changed()
+        elif self._entries.pop(key, None) is not None:
+            self.changed()
+
+    def check(self, key: str) -> None:
+        """Raise SetupError if there is one of this key already, here or where this server is mounted."""
+        if key in self._registered:
+            whose = self._whose(self._registered[key])
+            raise SetupError(f"there is a {self.kind} {key!r} already{whose}: choose another name or remove the first")
+        for follower in self.followers:
+            follower.check(key)
+
+    def _whose(self, entry: Entry) -> str:
+        way = getattr(entry, "way", ())
+        return f", which is {way[0][1]!r} of the mounted server {way[0][0].child.name!r}" if way else ""
 
     def remove(self, key: str) -> None:
         """Offer one no longer."""
-        if self._entries.pop(key, None) is None:
+        if self._registered.pop(key, None) is None:
             raise SetupError(f"there is no {self.kind} {key!r}{self.hint(key)}")
-        self.changed()
+        for follower in self.followers:
+            follower.removed(key)
+        if self._entries.pop(key, None) is not None:
+            self.changed()
+
+    def exchange(self, key: str, entry: Entry) -> None:
+        """Put another entry in the place of one that is listed alike, without telling anybody but who follows."""
+        self._registered[key] = entry
+        if key in self._entries:
+            self._entries[key] = entry
+        for follower in self.followers:
+            follower.exchanged(key, entry)
+
+    def switch(self) -> None:
+        """Look again at which entries are switched on."""
+        if self._is_on is None:
+            return
+        on = {key: entry for key, entry in self._registered.items() if self._is_on(self.kind, key, entry)}
+        if on.keys() != self._entries.keys():
+            self._entries.clear()
+            self._entries.update(on)
+            self.changed()
+        for follower in self.followers:
+            follower.switched()
 
     def changed(self) -> None:
         """Forget the encoded pages and tell whoever listens."""
@@ -96,12 +169,18 @@ class Catalogue(Generic[Entry]):
         key = (call.peer.revision.version, call.params.cursor, "" if view is None else view.name)
         page = self._pages.get(key)
         if page is None:
-            page = Raw(_write(call.era.seal(call, self._make(call.params.cursor, view))))
-            self._pages[key] = page
+            page = self._pages[key] = self._page(self._entries.values(), call, view)
         return page
 
-    def _make(self, cursor: str | None, view: View | None) -> PagedResult:
-        listed = [self._listed(entry) for entry in self._entries.values()]
+    def page_of(self, entries: Iterable[Entry], call: Call) -> Raw:
+        """Make one page of some of the entries."""
+        return self._page(entries, call, None if self.view is None else self.view(call))
+
+    def _page(self, entries: Iterable[Entry], call: Call, view: View | None) -> Raw:
+        return Raw(_write(call.era.seal(call, self._make(entries, call.params.cursor, view))))
+
+    def _make(self, entries: Iterable[Entry], cursor: str | None, view: View | None) -> PagedResult:
+        listed = [self.listed(entry) for entry in entries]
         if view is not None:
             listed = [shown for each in listed if (shown := view.shown(each)) is not None]
         start = self._position(cursor, len(listed))

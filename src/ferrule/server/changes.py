@@ -35,11 +35,11 @@ class Changes:
             self._extras[uri] = extra
             self._merge(self._updates, uri, lambda: self._subscriptions.updated(uri, self._extras.pop(uri)))
 
-        self._soon(tell)
+        self.soon(tell)
 
     def list_changed(self, kind: str) -> None:
         """Tell that a list changed."""
-        self._soon(lambda: self._merge(self._lists, kind, lambda: self._subscriptions.changed(kind)))
+        self.soon(lambda: self._merge(self._lists, kind, lambda: self._subscriptions.changed(kind)))
 
     def _merge(self, notices: Coalescer, key: str, tell: Callable[[], Any]) -> None:
         """Tell now, or once the interval since the last notice is over, or not at all when that is due anyway."""
@@ -57,7 +57,7 @@ class Changes:
         notices.fired(key, asyncio.get_running_loop().time())
         tell()
 
-    def _soon(self, deed: Callable[[], Any]) -> None:
+    def soon(self, deed: Callable[[], Any]) -> None:
         """Do it now when we are on the server's loop or it has none, else as soon as that loop can."""
         loop = self.loop
         if loop is None or loop.is_closed() or _running_loop() is loop:

@@ -10,8 +10,13 @@ from ferrule.errors import InvalidParams
 from ferrule.protocol.call import Call
 from ferrule.schema.completion import CompleteResult, Completion, PromptReference
 from ferrule.server.binding import Binding
-from ferrule.server.catalogue import off
+from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.dependencies import Plan
+from ferrule.server.mounting import MountedContext, through
+from ferrule.server.prompts import RegisteredPrompt
+from ferrule.server.resources import RegisteredResource
+from ferrule.server.signatures import read_provider
 from ferrule.server.threads import Bulkhead
 
 if TYPE_CHECKING:
@@ -27,9 +32,18 @@ class Completer:
         self.fn = fn
         self._bulkhead = bulkhead
         self._names = list(inspect.signature(fn).parameters)
+        wants = read_provider(fn, Context, "completion")
+        self._context_parameter = wants.context_parameter
+        self._plan = Plan(wants.name, wants.dependencies, Context) if wants.dependencies else None
 
     async def suggest(self, call: Call, context: Context) -> Any:
         """Run the function."""
+        if self._plan is None:
+            return await self._run(call, context, {})
+        async with self._plan.provided_async(context, self._bulkhead.run) as provided:
+            return await self._run(call, context, provided)
+
+    async def _run(self, call: Call, context: Context, provided: dict[str, Any]) -> Any:
         params = call.params
         known = {
             "value": params.argument.value,
@@ -38,7 +52,10 @@ class Completer:
             "ref": params.ref,
             "ctx": context,
             "context": params.context.arguments,
+            **provided,
         }
+        if self._context_parameter is not None:
+            known[self._context_parameter] = context
         positional = [
             known.get(name, params.argument.value if at == 0 else None) for at, name in enumerate(self._names)
         ]
@@ -61,39 +78,67 @@ class Completions:
     @property
     def offered(self) -> bool:
         """Whether anything can be completed."""
-        return bool(self._completers) or any(_choices(binding) for binding in self._bindings())
+        mounted = any(mount.child.completions.offered for mount in self._server.mounts)
+        return bool(self._completers) or mounted or any(_choices(binding) for binding in self._bindings())
 
     def _bindings(self) -> Iterable[Binding]:
-        yield from (entry.binding for entry in self._server.prompts.catalogue)
-        yield from (entry.binding for entry in self._server.resources.templates)
+        yield from (entry.binding for entry in self._server.prompts.catalogue.registered.values())
+        yield from (entry.binding for entry in self._server.resources.templates.registered.values())
 
     async def complete(self, call: Call) -> CompleteResult:
         """Answer `completion/complete`."""
         if self._server.capabilities.completions is None:
             raise off("completions")
-        target, binding = self._find(call)
-        name = call.params.argument.name
-        completer = next(
-            (self._completers[place] for place in (f"{target}.{name}", target, name) if place in self._completers), None
-        )
-        if completer is not None:
-            return CompleteResult(completion=_ranked(await completer.suggest(call, Context(call, self._server))))
-        start = call.params.argument.value
-        return CompleteResult(completion=_ranked([v for v in _choices(binding).get(name, ()) if v.startswith(start)]))
+        entry = self._find(call)
+        if entry.way:
+            handler = through(entry, "completion/complete", lambda call: self._suggest(call, entry))
+            if handler is not None:
+                return await handler(call)  # type: ignore[no-any-return]  # a completion's way gives its result
+        return await self._suggest(call, entry)
 
-    def _find(self, call: Call) -> tuple[str, Binding]:
-        ref = call.params.ref
+    async def _suggest(self, call: Call, entry: RegisteredPrompt | RegisteredResource) -> CompleteResult:
+        """Ask the function for it, here or in the server it is from, else look at what its type allows."""
+        name = call.params.argument.name
+        target = entry.prompt.name if isinstance(entry, RegisteredPrompt) else entry.uri
+        completer, server = self.completer(target, name), self._server
+        for mount, key in entry.way:
+            if completer is None:
+                server = mount.child
+                completer = server.completions.completer(key, name)
+        if completer is not None:
+            context = Context(call, server) if server is self._server else MountedContext(self._server, call, server)
+            return CompleteResult(completion=_ranked(await completer.suggest(call, context)))
+        start, choices = call.params.argument.value, _choices(entry.binding).get(name, ())
+        return CompleteResult(completion=_ranked([value for value in choices if value.startswith(start)]))
+
+    def completer(self, target: str, name: str) -> Completer | None:
+        """Find the function for one parameter: the nearest that was registered."""
+        places = (f"{target}.{name}", target, name)
+        return next((self._completers[place] for place in places if place in self._completers), None)
+
+    def _find(self, call: Call) -> RegisteredPrompt | RegisteredResource:
+        ref, server = call.params.ref, self._server
+        # Where callers see different things, it was looked already whether this one sees what he asks about.
+        found = _registered if server.visibility.in_use else _offered
         if isinstance(ref, PromptReference):
-            prompt = self._server.prompts.catalogue.get(ref.name)
+            prompt = found(server.prompts.catalogue, ref.name)
             if prompt is None:
                 raise InvalidParams(f"Unknown prompt: {ref.name}", {"ref": {"type": "ref/prompt", "name": ref.name}})
-            return ref.name, prompt.binding
-        resource = self._server.resources.templates.get(ref.uri) or self._server.resources.catalogue.get(ref.uri)
+            return prompt  # type: ignore[no-any-return]  # what the catalogue of prompts has
+        resource = found(server.resources.templates, ref.uri) or found(server.resources.catalogue, ref.uri)
         if resource is None:
             raise InvalidParams(
                 f"Unknown resource template: {ref.uri}", {"ref": {"type": "ref/resource", "uri": ref.uri}}
             )
-        return ref.uri, resource.binding
+        return resource  # type: ignore[no-any-return]  # what the catalogues of resources have
+
+
+def _registered(catalogue: Catalogue[Any], key: str) -> Any:
+    return catalogue.registered.get(key)
+
+
+def _offered(catalogue: Catalogue[Any], key: str) -> Any:
+    return catalogue.get(key)
 
 
 def _choices(binding: Binding) -> dict[str, list[str]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 from msgspec import Raw
@@ -22,9 +22,18 @@ from ferrule.server.asking import Elicitation, elicit_question, read_elicitation
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from ferrule.schema.resources import ReadResourceResult
     from ferrule.server.server import Server
     from ferrule.server.tasks.run import TaskRun
+
+    State = TypeVar("State", default=Any)
+else:
+    # Only type checkers need to know the default that lets `Context` be written alone.
+    from typing import TypeVar
+
+    State = TypeVar("State")
 
 logger = logging.getLogger("ferrule.context")
 
@@ -42,14 +51,19 @@ _read_any = msgspec.json.Decoder().decode
 _write = msgspec.json.Encoder().encode
 
 
-class Context:
-    """What a handler receives when it asks for a `Context`."""
+class Context(Generic[State]):
+    """What a handler receives when it asks for a `Context`, or for a `Context[AppState]` to have the lifespan typed."""
 
     __slots__ = ("_call", "server")
 
     def __init__(self, call: Call, server: Server) -> None:
         self._call = call
         self.server = server
+
+    @property
+    def _host(self) -> Server:
+        """The server the client speaks with; another one than `server` where that is mounted."""
+        return self.server
 
     # -- who asks
 
@@ -125,14 +139,14 @@ class Context:
             await self._call.as_task.begin_from_handler(message)
 
     @property
-    def lifespan(self) -> Any:
+    def lifespan(self) -> State:
         """What the server's lifespan yielded."""
-        return self.server.lifespan_value
+        return self.server.lifespan_value  # type: ignore[no-any-return]  # whoever writes Context[State] knows
 
     @property
     def state(self) -> dict[str, Any]:
         """Values kept between requests: per session; in the stateless era per principal."""
-        return self.server.links.values(self._call)
+        return self._host.links.values(self._call)
 
     # -- telling
 
@@ -144,7 +158,7 @@ class Context:
             await self._breathe()
             return
         token = None if call.meta is None else call.meta.progress_token
-        if token is None or not self.server.links.running(call):
+        if token is None or not self._host.links.running(call):
             await self._breathe()
             return
         if call.progressed is not None and progress <= call.progressed:
@@ -154,7 +168,7 @@ class Context:
             await self._breathe()
             return
         call.progressed = progress
-        if not self.server.links.may_tell_progress(call):
+        if not self._host.links.may_tell_progress(call):
             await self._breathe()
             return
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
@@ -168,7 +182,7 @@ class Context:
         if level not in LEVELS:
             raise ValueError(f"unknown log level {level!r}; one of {', '.join(LEVELS)}")
         call = self._call
-        if call.cancelled or not self.server.wants_log(call, LEVELS[level]):
+        if call.cancelled or not self._host.wants_log(call, LEVELS[level]):
             await self._breathe()
             return
         params: dict[str, Any] = {"level": level, "data": data}
@@ -217,7 +231,7 @@ class Context:
 
     async def _breathe(self) -> None:
         """Let others run now and then: a handler that only tells, and is not heard, would hold the loop for ever."""
-        if self.server.links.owes_a_turn(self._call):
+        if self._host.links.owes_a_turn(self._call):
             await asyncio.sleep(0)
 
     # -- asking
@@ -238,7 +252,7 @@ class Context:
         Does nothing where the revision has no such notification.
         """
         call = self._call
-        channel = call.channel if self.server.links.running(call) else self.server.links.of(call).channel
+        channel = call.channel if self._host.links.running(call) else self._host.links.of(call).channel
         if channel is None or ELICITATION_COMPLETE in call.peer.revision.absent:
             await self._breathe()
             return
@@ -320,11 +334,21 @@ class Context:
             if self.task is not None:
                 fresh = iter(await self.task.ask(missing))
                 return [next(fresh) if answer is None else answer for answer in known]
-            if not self.server.links.running(self._call):
+            if not self._host.links.running(self._call):
                 raise Cancelled("the call has ended")
             fresh = iter(await _all(self._call.era.ask(self._call, missing)))
             return [next(fresh) if answer is None else answer for answer in known]
         return [answer for answer in known if answer is not None]
+
+    # -- what this client sees
+
+    async def enable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
+        """Offer tools, resources or prompts to this session that are switched off; without one, to this principal."""
+        self._host.visibility.switch_for(self._call, self.server, names, tags, kind, on=True)
+
+    async def disable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
+        """Hide tools, resources or prompts from this session; without one, from this principal."""
+        self._host.visibility.switch_for(self._call, self.server, names, tags, kind, on=False)
 
     # -- the rest
 
@@ -359,7 +383,7 @@ class SyncContext:
         attribute = getattr(self._context, name)
         if not inspect.iscoroutinefunction(attribute):
             return attribute
-        loop, call = self._context.server.loop, self._context.call
+        loop, call = self._context._host.loop, self._context.call  # noqa: SLF001
 
         def wait(*args: Any, **kwargs: Any) -> Any:
             if loop is None or _running_loop() is loop:

@@ -39,6 +39,10 @@ class Finishing:
         self._exact = exact
         self._policy = policy
 
+    def of(self, server: Server) -> Finishing:
+        """Give the same for a server that mounts the tool's own."""
+        return Finishing(server, self._binding, self._wrap, self._exact, self._policy)
+
     async def finish(self, call: Call, value: Any) -> CallToolResult:
         """Make the result of what the tool gave; a value of just the declared plain type needs no check."""
         if isinstance(value, TO_BE_MADE):

@@ -19,7 +19,8 @@ from ferrule.runtime.limits import TokenBucket
 from ferrule.runtime.link import Link
 from ferrule.server.context import LEVELS
 from ferrule.server.settings import ServerSettings
-from ferrule.server.subscriptions import Listener, Subscriptions
+from ferrule.server.subscriptions import Listener, Notice, Subscriptions
+from ferrule.server.visibility import Switches
 
 logger = logging.getLogger("ferrule.server")
 
@@ -41,6 +42,8 @@ class LinkState(Struct, eq=False):
     log_level: int = LEVELS["info"]
     last_turn: float = 0.0
     init_timer: asyncio.TimerHandle | None = None
+    switches: Switches | None = None
+    """What this session sees otherwise than others."""
     owner: str = ""
     """Whose the results and tasks are that are kept for this link."""
 
@@ -54,6 +57,7 @@ class Links:
         self._settings = settings
         self._states: dict[Link, LinkState] = {}
         self._principal_values: dict[str, dict[str, Any]] = {}
+        self._principal_switches: dict[str, Switches] = {}
 
     def __iter__(self) -> Iterator[Link]:
         return iter(list(self._states))
@@ -115,14 +119,44 @@ class Links:
 
     def values(self, call: Call) -> dict[str, Any]:
         """Give the values kept between requests of one session, or of one principal where there are no sessions."""
-        state = self._states.get(self.of(call))
-        if call.era is self._handshake and state is not None and state.listener is not SILENT:
+        state = self._session(call)
+        if state is not None:
             if state.values is None:
                 state.values = {}
             return state.values
+        return self._principal_values.setdefault(self._principal(call, "ctx.state"), {})
+
+    def _session(self, call: Call) -> LinkState | None:
+        state = self._states.get(self.of(call))
+        return state if call.era is self._handshake and state is not None and state.listener is not SILENT else None
+
+    def _principal(self, call: Call, what: str) -> str:
         if call.origin.principal is None:
-            raise SetupError("ctx.state needs a session or an authenticated principal, and this request has neither")
-        return self._principal_values.setdefault(call.origin.principal, {})
+            raise SetupError(f"{what} needs a session or an authenticated principal, and this request has neither")
+        return call.origin.principal
+
+    def own_switches(self, call: Call) -> Switches | None:
+        """Give what the caller's session, or without one its principal, sees otherwise than others."""
+        state = self._session(call)
+        if state is not None:
+            return state.switches
+        return self._principal_switches.get(call.origin.principal or "")
+
+    def keep_switches(self, call: Call, switches: Switches) -> None:
+        """Remember what the caller sees otherwise than others."""
+        state = self._session(call)
+        if state is not None:
+            state.switches = switches
+        else:
+            self._principal_switches[self._principal(call, "ctx.enable and ctx.disable")] = switches
+
+    def tell_one(self, call: Call, kind: str) -> None:
+        """Tell the caller's session, or without one whoever listens for its principal, that a list changed."""
+        state = self._session(call)
+        if state is None:
+            self._subscriptions.changed(kind, self._principal(call, kind))
+        elif kind in state.listener.kinds and self.of(call).session.peer_ready:
+            state.listener.tell(Notice(kind, {}))
 
     def owner(self, call: Call) -> str | None:
         """Tell whose a kept result is: the principal's, else the session's; without either, whoever knows its URI."""

@@ -59,8 +59,8 @@ class LocalCalls:
 
     async def read_resource(self, uri: str, context: Context | None = None) -> ReadResourceResult:
         """Read a resource in process."""
-        server = self._whole()
-        return await self.resources.read_uri(uri, lambda: context or Context(_local(server, "resources/read"), server))
+        call = _local if context is None else lambda *_: context.call
+        return await self.resources.read_within(uri, lambda: call(self._whole(), "resources/read"))
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult:
         """Fill in a prompt in process."""

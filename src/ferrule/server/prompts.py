@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import copy
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ferrule.errors import InvalidParams, PromptNotFound, Refusal, SetupError, UrlElicitationRequired
 from ferrule.protocol.call import Call
@@ -19,6 +20,8 @@ from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
 from ferrule.server.finishing import read_media
 from ferrule.server.media import Media, holds_media
+from ferrule.server.mounting import through
+from ferrule.server.offering import Offered, Visible
 from ferrule.server.questions import with_questions
 from ferrule.server.results import prompt_of
 from ferrule.server.threads import Bulkhead
@@ -44,14 +47,20 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
     schema: Mapping[str, Any] | None = None
     inline: bool = False
     max_threads: int = 32
+    tags: Collection[str] = ()
+    visible: Visible | None = None
 
 
-class RegisteredPrompt:
+class RegisteredPrompt(Offered):
     """A prompt, ready to be filled in."""
 
     __slots__ = ("binding", "bulkhead", "prompt", "required")
 
-    def __init__(self, prompt: Prompt, binding: Binding, bulkhead: Bulkhead | None) -> None:
+    def __init__(
+        self, server: Server, prompt: Prompt, binding: Binding, options: PromptOptions, bulkhead: Bulkhead | None
+    ) -> None:
+        wants_context = binding.context_parameter is not None
+        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.prompt = prompt
         self.binding = binding
         self.bulkhead = bulkhead
@@ -87,14 +96,20 @@ class Prompts:
             lambda entry: entry.prompt,
             page_size=page_size,
             on_change=on_change,
+            is_on=server.visibility.is_on,
         )
 
     def add(self, fn: Callable[..., Any], options: PromptOptions) -> RegisteredPrompt:
         """Offer a function as a prompt."""
         schema = options.schema or _free_form(options.arguments)
         content_types = (*CONTENT_TYPES, PromptMessage, GetPromptResult, Media)
-        asking = with_questions(fn, content_types)
-        binding = bind(asking, context_type=Context, schema=schema, content_types=content_types)
+        binding = bind(
+            with_questions(fn, content_types),
+            context_type=Context,
+            schema=schema,
+            content_types=content_types,
+            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
+        )
         if binding.streams:
             raise SetupError(f"the prompt {binding.name}() is a generator, and only tools may be; return a list")
         arguments = list(options.arguments) if options.arguments is not None else _arguments(binding)
@@ -108,16 +123,27 @@ class Prompts:
         )
         threaded = not binding.is_async and not options.inline
         bulkhead = Bulkhead(self._server.threads, options.max_threads) if threaded else None
-        entry = RegisteredPrompt(prompt, binding, bulkhead)
+        entry = RegisteredPrompt(self._server, prompt, binding, options, bulkhead)
+        self._server.visibility.notice(entry)
         self.catalogue.add(prompt.name, entry)
         return entry
 
-    async def fill(self, call: Call) -> GetPromptResult:
-        """Answer `prompts/get`."""
-        entry = self.catalogue.get(call.params.name)
+    def adopt(self, entry: RegisteredPrompt, name: str) -> RegisteredPrompt:
+        """Make a copied prompt of a mounted server one of this server's."""
+        entry.prompt = structs.replace(entry.prompt, name=name)
+        entry.detour = None
+        inner = copy.copy(entry)
+        entry.detour = through(entry, "prompts/get", lambda call: self.fill(call, inner))
+        return entry
+
+    async def fill(self, call: Call, entry: RegisteredPrompt | None = None) -> GetPromptResult:
+        """Answer `prompts/get`, with the prompt it names or with the one that is given."""
+        entry = entry or self.catalogue.get(call.params.name)
         if entry is None:
             raise self._missing(call.params.name)
-        context = Context(call, self._server) if entry.binding.context_parameter is not None else None
+        if entry.detour is not None:
+            return await entry.detour(call)  # type: ignore[no-any-return]  # a prompt's way gives its result
+        context = None if entry.context is None else entry.context(call, entry.server)
         try:
             return await entry.fill(call.params.arguments, context, lambda value: read_media(self._server, call, value))
         except InvalidArguments as error:
@@ -127,9 +153,11 @@ class Prompts:
             raise
 
     def _missing(self, name: str) -> Refusal:
-        if self._server.capabilities.prompts is None:
-            return off("prompts")
-        return PromptNotFound(name, self.catalogue.hint(name))
+        return self.missing(name, self.catalogue.hint(name))
+
+    def missing(self, name: str, hint: str = "") -> Refusal:
+        """Make the refusal of a request for a prompt that is not there, or not for this caller."""
+        return off("prompts") if self._server.capabilities.prompts is None else PromptNotFound(name, hint)
 
 
 def _arguments(binding: Binding) -> list[PromptArgument]:

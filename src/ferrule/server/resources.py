@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,9 +29,11 @@ from ferrule.server.context import Context
 from ferrule.server.kept_results import PREFIX as KEPT
 from ferrule.server.kept_results import read_kept
 from ferrule.server.media import Media
+from ferrule.server.mounting import through
+from ferrule.server.offering import Offered, Visible
 from ferrule.server.questions import with_questions
 from ferrule.server.results import contents_of
-from ferrule.server.threads import Bulkhead, Threads
+from ferrule.server.threads import Bulkhead
 from ferrule.server.uri_template import UriTemplate
 
 if TYPE_CHECKING:
@@ -57,11 +59,13 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     inline: bool = False
     max_threads: int = 32
     ttl: float | None = None
+    tags: Collection[str] = ()
+    visible: Visible | None = None
     contents_meta: Mapping[str, Any] | None = None
     """The metadata of what is read, where it gives none of its own."""
 
 
-class RegisteredResource:
+class RegisteredResource(Offered):
     """A resource or a template, ready to be read."""
 
     __slots__ = (
@@ -71,6 +75,7 @@ class RegisteredResource:
         "contents_meta",
         "listed",
         "mime_type",
+        "own_template",
         "takes_uri",
         "template",
         "ttl",
@@ -78,11 +83,14 @@ class RegisteredResource:
     )
 
     def __init__(
-        self, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None, threads: Threads
+        self, server: Server, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None
     ) -> None:
+        wants_context = binding.context_parameter is not None
+        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.uri = uri
-        self._threads = threads
-        self.template = UriTemplate(uri)
+        self._threads = server.threads
+        self.template = self.own_template = UriTemplate(uri)
+        """How its URIs look here, and in the server it is from."""
         self.binding = binding
         self.bulkhead = bulkhead
         self.mime_type = options.mime_type
@@ -93,6 +101,7 @@ class RegisteredResource:
 
     async def read(self, uri: str, variables: Mapping[str, Any], context: Context | None) -> ReadResourceResult:
         """Run the handler and make contents of what it gives."""
+        uri = self.own_uri(uri)
         values = {**variables, "uri": uri} if self.takes_uri else variables
         raw = _write(values)
         if self.bulkhead is not None:
@@ -108,7 +117,21 @@ class RegisteredResource:
         if self.contents_meta is not None:
             meta = dict(self.contents_meta)
             result.contents = [structs.replace(part, meta={**meta, **(part.meta or {})}) for part in result.contents]
+        for mount, _ in reversed(self.way):
+            result = mount.placed_in(result)
         return result
+
+    def own_uri(self, uri: str) -> str:
+        """Give a URI as the server has it that this resource is from."""
+        for mount, _ in self.way:
+            uri = mount.own_uri(uri)
+        return uri
+
+    def move_to(self, uri: str) -> None:
+        """Be found under another URI."""
+        self.uri, self.template = uri, UriTemplate(uri)
+        named = {"uri_template": uri} if self.template.is_template else {"uri": uri}
+        self.listed = structs.replace(self.listed, **named)
 
 
 class Resources:
@@ -123,6 +146,7 @@ class Resources:
             lambda entry: entry.listed,
             page_size=page_size,
             on_change=on_change,
+            is_on=server.visibility.is_on,
         )
         self.templates: Catalogue[RegisteredResource] = Catalogue(
             "resource template",
@@ -130,19 +154,29 @@ class Resources:
             lambda entry: entry.listed,
             page_size=page_size,
             on_change=on_change,
+            is_on=server.visibility.is_on,
         )
+
+    @property
+    def catalogues(self) -> tuple[Catalogue[RegisteredResource], Catalogue[RegisteredResource]]:
+        """The resources, and the templates."""
+        return self.catalogue, self.templates
 
     @property
     def offered(self) -> bool:
         """Whether there is anything to read."""
-        return bool(len(self.catalogue) or len(self.templates))
+        return bool(self.catalogue.registered or self.templates.registered)
 
     def add(self, uri: str, fn: Callable[..., Any], options: ResourceOptions) -> RegisteredResource:
         """Offer a function as a resource, or as a template when its URI has variables."""
         if not SCHEME.match(uri):
             raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
-        content_types = (ResourceContents, ReadResourceResult, Media)
-        binding = bind(with_questions(fn), context_type=Context, content_types=content_types)
+        binding = bind(
+            with_questions(fn),
+            context_type=Context,
+            content_types=(ResourceContents, ReadResourceResult, Media),
+            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
+        )
         if binding.streams:
             raise SetupError(
                 f"the resource {uri!r}: {binding.name}() is a generator, and only tools may be; return a list"
@@ -150,84 +184,121 @@ class Resources:
         bulkhead = None
         if not binding.is_async and not options.inline:
             bulkhead = Bulkhead(self._server.threads, options.max_threads)
-        entry = RegisteredResource(uri, binding, options, bulkhead, self._server.threads)
+        entry = RegisteredResource(self._server, uri, binding, options, bulkhead)
         _check_parameters(entry)
         if options.ttl is not None and binding.context_parameter is not None:
             raise SetupError(
                 f"{binding.name}: what is kept (ttl=) is read for every caller, so it cannot take a Context"
             )
+        self._server.visibility.notice(entry)
         (self.templates if entry.template.is_template else self.catalogue).add(uri, entry)
         return entry
 
+    def adopt(self, entry: RegisteredResource, uri: str) -> RegisteredResource:
+        """Make a copied resource of a mounted server one of this server's."""
+        entry.move_to(uri)
+        entry.detour = None
+        inner = copy.copy(entry)
+        inner.way, inner.template = (), entry.own_template
+        entry.detour = through(entry, "resources/read", lambda call: self._read_inside(inner, call))
+        return entry
+
+    async def _read_inside(self, entry: RegisteredResource, call: Call) -> ReadResourceResult:
+        """Read what a mounted server's middleware surrounds; the call names it as that server does."""
+        uri = call.params.uri
+        variables = entry.template.match(uri)
+        if variables is None:
+            raise ResourceNotFound(uri)
+        return await self._fresh(uri, entry, variables, call)
+
     def remove(self, uri: str) -> None:
         """Offer a resource or template no longer."""
-        (self.templates if uri in self.templates else self.catalogue).remove(uri)
+        (self.templates if uri in self.templates.registered else self.catalogue).remove(uri)
         self._reads.clear()
 
-    async def read(self, call: Call) -> ReadResourceResult:
-        """Answer `resources/read`."""
+    async def read(self, call: Call, found: Found | None = None) -> ReadResourceResult:
+        """Answer `resources/read`, with the resource it names or with the one that is given."""
         if self._server.capabilities.resources is None:
             raise off("resources")
         try:
-            return await self.read_uri(call.params.uri, lambda: Context(call, self._server))
+            return await self.read_uri(call.params.uri, call, found)
         except UrlElicitationRequired as refusal:
             ask_to_visit(call, refusal)
             raise
 
-    async def read_uri(self, uri: str, context: Callable[[], Context | None]) -> ReadResourceResult:
-        """Read by URI: an exact resource first, then the templates in order of registration."""
+    async def read_uri(self, uri: str, call: Call, found: Found | None = None) -> ReadResourceResult:
+        """Read by URI for a call: an exact resource first, then the templates in order of registration."""
         if uri.startswith(KEPT):
-            return await self._read_kept(uri, context())
-        entry, variables = self.find(uri)
-        if entry.ttl is not None:
-            return await self._kept(uri, entry, variables)
-        wanted = context() if entry.binding.context_parameter is not None else None
-        return await self._fresh(uri, entry, variables, wanted)
+            return await self._read_kept(uri, call)
+        entry, variables = found or self.find(uri)
 
-    async def _read_kept(self, uri: str, context: Context | None) -> ReadResourceResult:
+        async def fresh() -> ReadResourceResult:
+            if entry.detour is not None:
+                return await entry.detour(call)  # type: ignore[no-any-return]  # a resource's way gives its result
+            return await self._fresh(uri, entry, variables, call)
+
+        return await fresh() if entry.ttl is None else await self._kept(uri, entry.ttl, fresh)
+
+    async def read_within(self, uri: str, call: Callable[[], Call]) -> ReadResourceResult:
+        """Read for a handler of this process, which passes no middleware; the call is asked for when it is needed."""
+        if uri.startswith(KEPT):
+            return await self._read_kept(uri, call())
+        entry, variables = self.find(uri)
+
+        async def fresh() -> ReadResourceResult:
+            return await self._fresh(uri, entry, variables, None if entry.context is None else call())
+
+        return await fresh() if entry.ttl is None else await self._kept(uri, entry.ttl, fresh)
+
+    async def _read_kept(self, uri: str, call: Call) -> ReadResourceResult:
         """Read a result that was too large for its answer."""
-        if context is None:
-            raise ResourceNotFound(uri)
-        kept = self._server.kept_results.find(self._server.links.owner(context.call), uri)
+        kept = self._server.kept_results.find(self._server.links.owner(call), uri)
         result: ReadResourceResult = await self._server.threads.run(lambda: read_kept(uri, kept))
         return result
 
     async def _fresh(
-        self, uri: str, entry: RegisteredResource, variables: Mapping[str, Any], context: Context | None
+        self, uri: str, entry: RegisteredResource, variables: Mapping[str, Any], call: Call | None
     ) -> ReadResourceResult:
+        context = None if entry.context is None or call is None else entry.context(call, entry.server)
         try:
             return await entry.read(uri, variables, context)
         except InvalidArguments as error:
             raise InvalidUri(uri, str(error)) from None
 
-    async def _kept(self, uri: str, entry: RegisteredResource, variables: Mapping[str, Any]) -> ReadResourceResult:
+    async def _kept(
+        self, uri: str, ttl: float, fresh: Callable[[], Awaitable[ReadResourceResult]]
+    ) -> ReadResourceResult:
         """Give what was read a moment ago, as long as the resource says it may be kept."""
         now = asyncio.get_running_loop().time()
         kept = self._reads.get(uri)
         if kept is None or now >= kept[1]:
-            result = await self._fresh(uri, entry, variables, None)
-            result.ttl_ms = result.ttl_ms or int((entry.ttl or 0.0) * 1000)
+            result = await fresh()
+            result.ttl_ms = result.ttl_ms or int(ttl * 1000)
             if len(self._reads) >= MAX_KEPT:
                 self._reads.pop(next(iter(self._reads)))
-            kept = self._reads[uri] = (result, now + (entry.ttl or 0.0))
+            kept = self._reads[uri] = (result, now + ttl)
         return copy.copy(kept[0])
 
     def forget(self, uri: str) -> None:
         """Read a resource anew the next time: it changed, or it is gone."""
         self._reads.pop(uri, None)
 
-    def find(self, uri: str) -> tuple[RegisteredResource, Mapping[str, Any]]:
-        """Find what answers to a URI, and what its variables are."""
-        entry = self.catalogue.get(uri)
-        if entry is not None:
+    def find(self, uri: str, sees: Callable[[str, RegisteredResource], bool] | None = None) -> Found:
+        """Find what answers to a URI, among all that is switched on or that somebody sees, and its variables."""
+        entry = self.catalogue.get(uri) if sees is None else self.catalogue.registered.get(uri)
+        if entry is not None and (sees is None or sees(self.catalogue.kind, entry)):
             return entry, {}
         if not SCHEME.match(uri):
             raise InvalidUri(uri, "it has no scheme")
-        for candidate in self.templates:
+        for candidate in self.templates if sees is None else self.templates.registered.values():
             variables = candidate.template.match(uri)
-            if variables is not None:
+            if variables is not None and (sees is None or sees(self.templates.kind, candidate)):
                 return candidate, variables
         raise ResourceNotFound(uri)
+
+
+Found = tuple[RegisteredResource, Mapping[str, Any]]
+"""What answers to a URI, and the values of its variables."""
 
 
 def _check_parameters(entry: RegisteredResource) -> None:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
@@ -21,7 +21,7 @@ from ferrule.protocol.sealing import Keyring, Seal
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
 from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.crowd import Crowd
-from ferrule.runtime.dispatch import Dispatcher, Handler, Middleware
+from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.link import Link
 from ferrule.schema.keys import check_extensions, check_keys
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
@@ -31,25 +31,28 @@ from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.tasks import TASKS_EXTENSION
 from ferrule.schema.tools import Tool
-from ferrule.server.builtins import Builtins
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
+from ferrule.server.composing import Composing
 from ferrule.server.extending import Extending
 from ferrule.server.extensions import Extensions, answerer
 from ferrule.server.kept_results import KeptResults
+from ferrule.server.layers import AnyLayer
+from ferrule.server.lifespans import Lifespan
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
+from ferrule.server.offering import Recipe
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
 from ferrule.server.routes import CustomRoutes
-from ferrule.server.serving import Lifespan, Serving
+from ferrule.server.serving import Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
-from ferrule.server.tasks.calls import TaskCalls
 from ferrule.server.tasks.tasks import Tasks
 from ferrule.server.telling import Telling
 from ferrule.server.threads import Threads
 from ferrule.server.tools import ToolOptions, Tools
+from ferrule.server.visibility import Visibility
 from ferrule.wire.channel import Origin, Receiver
 
 logger = logging.getLogger("ferrule.server")
@@ -58,7 +61,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
-class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
+class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -67,7 +70,8 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
         *,
         version: str = "0.0.0",
         instructions: str | None = None,
-        lifespan: Lifespan | None = None,
+        lifespan: Lifespan | Sequence[Lifespan] | None = None,
+        middleware: Iterable[AnyLayer] = (),
         **options: Unpack[ServerOptions],
     ) -> None:
         try:
@@ -79,17 +83,12 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
         self.name = name
         self.version = version
         self.instructions = instructions
-        self.implementation = Implementation(
-            name=name,
-            version=version,
-            title=settings.title,
-            description=settings.description,
-            website_url=settings.website_url,
-            icons=settings.icons,
-        )
+        self.implementation = _implementation(name, version, settings)
         self.threads = Threads(settings.max_threads)
         self.kept_results = KeptResults(settings.result_ttl, settings.max_kept_bytes)
         self._capabilities: ServerCapabilities | None = None
+        Composing.__init__(self)
+        self.visibility = Visibility(self, settings.include_tags, settings.exclude_tags)
         self.tools = Tools(self, page_size=settings.page_size, on_change=self.notify_tools_changed)
         self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
@@ -100,11 +99,9 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
         self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
         Serving.__init__(self, lifespan)
         CustomRoutes.__init__(self)
-        self._middleware: list[Middleware] = []
         self.methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
         self._own_handlers: dict[str, Handler] = {}
         self._roots_handlers: list[Callable[[], Any]] = []
-        self._dispatcher: Dispatcher | None = None
         self.handshake = Handshake(
             settings.versions, seed_codes=settings.error_profile == "erlmcp", strict=settings.strict_version
         )
@@ -119,6 +116,8 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
         # Bound once: every session holds them.
         self._forget, self._offered = self.links.forget, self._offers
         self._link_options, self._crowd_options = _link_options(settings)
+        for layer in middleware:
+            self.middleware(layer)
 
     def _sealing(self) -> Sealing:
         keys = self.settings.request_state_keys or (os.urandom(32),)
@@ -194,26 +193,15 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
         self._own_handlers[row.name] = handler
         self.recompose()
 
-    def recompose(self) -> None:
-        """Put together anew what is declared and who answers what: something was added."""
-        self._capabilities = self._dispatcher = None
-
-    def middleware(self, layer: Middleware) -> Middleware:
-        """Run something around every call: `async def layer(call, proceed): return await proceed(call)`."""
-        self._middleware.append(layer)
-        self.recompose()
-        return layer
-
     def add_tool(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Any) -> Tool:
-        """Offer a tool: `add_tool(fn)` or `add_tool("name", fn)`."""
+        """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
+        if isinstance(fn, Recipe):
+            return fn.offer(self, _options(ToolOptions, options, "tool")).tool  # type: ignore[no-any-return]
         if options.get("ui") is not None:
             self.apps()
-        entry = self.tools.add(fn, _options(ToolOptions, options, "tool"))
-        if entry.task != "forbidden" and self._dispatcher is not None:
-            self._run_as_tasks(self._dispatcher)
-        return entry.tool
+        return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
 
     def remove_tool(self, name: str) -> None:
         """Offer a tool no longer."""
@@ -258,8 +246,9 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
         return self._capabilities
 
     def _derived(self) -> ServerCapabilities:
+        # What is switched off counts: it may come back, and a capability cannot.
         changes = ListCapability(list_changed=True)
-        tools, prompts = len(self.tools.catalogue), len(self.prompts.catalogue)
+        tools, prompts = len(self.tools.catalogue.registered), len(self.prompts.catalogue.registered)
         return ServerCapabilities(
             tools=changes if tools else None,
             prompts=changes if prompts else None,
@@ -272,14 +261,14 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
 
     def _reads(self) -> bool:
         """Tell whether there is anything to read: resources, or results that are answered with a link."""
-        return self.resources.offered or any(entry.links for entry in self.tools.catalogue)
+        return self.resources.offered or any(entry.links for entry in self.tools.catalogue.registered.values())
 
     def _may_log(self) -> bool:
         bindings = [
-            *(entry.binding for entry in self.tools.catalogue),
-            *(entry.binding for entry in self.prompts.catalogue),
-            *(entry.binding for entry in self.resources.catalogue),
-            *(entry.binding for entry in self.resources.templates),
+            *(entry.binding for entry in self.tools.catalogue.registered.values()),
+            *(entry.binding for entry in self.prompts.catalogue.registered.values()),
+            *(entry.binding for entry in self.resources.catalogue.registered.values()),
+            *(entry.binding for entry in self.resources.templates.registered.values()),
         ]
         return any(binding.context_parameter is not None for binding in bindings)
 
@@ -314,25 +303,6 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
         return server_offers(self.capabilities, capability)
 
     @property
-    def dispatcher(self) -> Dispatcher:
-        """The handlers of this server, composed once with its middleware."""
-        if self._dispatcher is None:
-            builtins = Builtins(self)
-            handlers = {**builtins.handlers(looked_into=bool(self._middleware)), **self._own_handlers}
-            self._dispatcher = Dispatcher(
-                handlers, builtins.instant(), {**builtins.notes(), **self.extensions.notes}, self._middleware
-            )
-            if self.tools.run_as_tasks:
-                self._run_as_tasks(self._dispatcher)
-        return self._dispatcher
-
-    def _run_as_tasks(self, dispatcher: Dispatcher) -> None:
-        """Let calls of tools become tasks; a server without such tools does without the question."""
-        calling = dispatcher.handlers["tools/call"]
-        if self._offers("tasks.requests.tools.call") and not isinstance(calling, TaskCalls):
-            dispatcher.handlers["tools/call"] = TaskCalls(self, self.tasks, calling)
-
-    @property
     def sessions(self) -> list[Link]:
         """The links that are open now."""
         return list(self.links)
@@ -352,6 +322,18 @@ class Server(LocalCalls, Telling, CustomRoutes, Extending, Serving):
     def wants_log(self, call: Call, rank: int) -> bool:
         """Tell whether the caller wants a log message of this rank."""
         return self.capabilities.logging is not None and self.links.wants_log(call, rank)
+
+
+def _implementation(name: str, version: str, settings: ServerSettings) -> Implementation:
+    """Say who we are."""
+    return Implementation(
+        name=name,
+        version=version,
+        title=settings.title,
+        description=settings.description,
+        website_url=settings.website_url,
+        icons=settings.icons,
+    )
 
 
 def _link_options(settings: ServerSettings) -> tuple[LinkOptions, LinkOptions]:

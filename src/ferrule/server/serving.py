@@ -7,14 +7,15 @@ import contextlib
 import importlib
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
 from ferrule.server.changes import Changes
-from ferrule.server.extensions import Extensions
+from ferrule.server.extensions import Extension, Extensions
+from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
+from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
 from ferrule.server.tasks.tasks import Tasks
 from ferrule.supervision.shutdown import Shutdown
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from ferrule.transports.http.asgi import AsgiApp
 
 logger = logging.getLogger("ferrule.server")
-
-Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
 LAST_GRACE = 1.0
 
@@ -50,11 +49,12 @@ class Serving:
     changes: Changes
     links: Links
     tasks: Tasks
+    mounts: list[Mount]
     extensions: Extensions
 
-    def __init__(self, lifespan: Lifespan | None) -> None:
+    def __init__(self, lifespan: Lifespan | Sequence[Lifespan] | None) -> None:
         self.lifespan_value: Any = None
-        self._lifespan = lifespan
+        self._lifespans = listed(lifespan)
         self._lifespan_exit: contextlib.AsyncExitStack | None = None
         self._users = 0
         self._lock: asyncio.Lock | None = None
@@ -79,18 +79,39 @@ class Serving:
                 raise
 
     async def _enter_lifespan(self) -> None:
-        self._lifespan_exit = contextlib.AsyncExitStack()
-        if self._lifespan is not None:
-            manager = self._lifespan(self._whole())
-            if isinstance(manager, AsyncIterator):
-                manager = contextlib.asynccontextmanager(lambda: manager)()  # type: ignore[arg-type,return-value]
-            self.lifespan_value = await self._lifespan_exit.enter_async_context(manager)
-        for extension in self.extensions:
-            own = extension.lifespan(self._whole())
-            if own is not None:
-                await self._lifespan_exit.enter_async_context(own)
-        # Tasks use what was entered above, so they end before it does.
-        self._lifespan_exit.push_async_callback(self.tasks.close)
+        """Begin our lifespans, the extensions', then those of mounted servers; what had begun ends if one cannot."""
+        async with contextlib.AsyncExitStack() as stack:
+            self.lifespan_value = await entered(self._lifespans, self._whole(), stack)
+            for extension in self.extensions:
+                own = extension.lifespan(self._whole())
+                if own is not None:
+                    await stack.enter_async_context(own)
+            for mount in self.mounts:
+                await mount.child.enter()
+                stack.push_async_callback(mount.child.leave)
+            # Tasks use what was entered above, so they end before it does.
+            stack.push_async_callback(self.tasks.close)
+            self._lifespan_exit = stack.pop_all()
+
+    def check_startable(self, other: Server) -> None:
+        """Raise SetupError if a server to be mounted has yet to begin something, and we are beyond beginning."""
+        waiting = other.begins_something and not other.is_in_use
+        if self.is_in_use and waiting:
+            raise SetupError(
+                f"the server {other.name!r} has a lifespan and {self.name!r} is running already:"
+                f" mount it before, or `await {other.name}.enter()` first and `leave()` at the end"
+            )
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether anyone uses this server now."""
+        return self._users > 0
+
+    @property
+    def begins_something(self) -> bool:
+        """Whether this server, one of its extensions or one mounted in it has a lifespan."""
+        own = any(type(extension).lifespan is not Extension.lifespan for extension in self.extensions)
+        return bool(self._lifespans) or own or any(mount.child.begins_something for mount in self.mounts)
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""

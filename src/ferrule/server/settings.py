@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypedDict
 
 from msgspec import Struct, field
@@ -48,6 +48,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     inline_refs: bool = False
     """Whether the schemas of tools are written without references."""
     extensions: Mapping[str, Any] | None = None
+    include_tags: Collection[str] | None = None
+    """Offer only what has one of these tags."""
+    exclude_tags: Collection[str] | None = None
+    """Offer nothing that has one of these tags."""
     max_threads: int = 256
     """How many worker threads there may be for plain functions."""
     result_limit: int | None = None
@@ -72,6 +76,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
                 raise SetupError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
         if not isinstance(self.tasks, TaskSettings):
             raise SetupError(f"tasks must be a TaskSettings, not {self.tasks!r}")
+        for name in ("include_tags", "exclude_tags"):
+            if isinstance(getattr(self, name), str):
+                raise SetupError(f"{name} must be a set of texts, not the text {getattr(self, name)!r}")
         unknown = [version for version in self.versions if version not in REVISIONS]
         if unknown:
             raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {', '.join(unknown)}")
@@ -139,6 +146,8 @@ class ServerOptions(TypedDict, total=False):
     strict_version: bool
     inline_refs: bool
     extensions: Mapping[str, Any] | None
+    include_tags: Collection[str] | None
+    exclude_tags: Collection[str] | None
     max_threads: int
     result_limit: int | None
     result_policy: str

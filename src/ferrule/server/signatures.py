@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 import msgspec
 
 from ferrule.errors import SetupError
+from ferrule.server.depends import Dependency, dependency_of
 from ferrule.server.docstrings import split_docstring
 from ferrule.server.types.constraints import description_of
 from ferrule.server.types.pydantic_types import is_field
@@ -68,6 +69,17 @@ class Signature(msgspec.Struct, frozen=True):
     hidden: dict[str, Any]
     takes_rest: bool
     returns: Any
+    dependencies: dict[str, Dependency] = {}
+
+
+class Provider(msgspec.Struct, frozen=True):
+    """What a provider of dependencies asks for."""
+
+    name: str
+    context_parameter: str | None
+    dependencies: dict[str, Dependency]
+    unfilled: list[str]
+    """Parameters that nothing can fill."""
 
 
 def read_signature(
@@ -89,24 +101,39 @@ def read_signature(
     description, texts = split_docstring(_docstring_of(fn))
     shown = [raw for raw in fillable if raw.name not in hidden]
     annotations = {raw.name: _resolve(raw.annotation, namespace, f"{name}(): parameter {raw.name!r}") for raw in shown}
-    context = _context_among(annotations, context_type, name)
-    probe = _probe(fn)
-    parameters = tuple(_parameter(raw, annotations[raw.name], texts, name) for raw in shown if raw.name != context)
+    wishes = {raw.name: wish for raw in shown if (wish := dependency_of(raw.default, annotations[raw.name]))}
+    context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
+    kind, taken = probe(fn), {context, *wishes}
+    parameters = tuple(_parameter(raw, annotations[raw.name], texts, name) for raw in shown if raw.name not in taken)
     _refuse_equal_keys(parameters, name)
     return Signature(
         fn=fn,
         name=name,
         description=description,
-        is_async=inspect.iscoroutinefunction(probe),
-        is_generator=inspect.isgeneratorfunction(probe),
-        is_async_generator=inspect.isasyncgenfunction(probe),
+        is_async=inspect.iscoroutinefunction(kind),
+        is_generator=inspect.isgeneratorfunction(kind),
+        is_async_generator=inspect.isasyncgenfunction(kind),
         context_parameter=context,
         parameters=parameters,
         positional=tuple(raw.name for raw in fillable if raw.kind is not raw.KEYWORD_ONLY),
         hidden={raw.name: raw.default for raw in fillable if raw.name in hidden},
         takes_rest=any(raw.kind is raw.VAR_KEYWORD for raw in offered),
         returns=_resolve(inspect.signature(fn).return_annotation, namespace, f"{name}(): the return type"),
+        dependencies=wishes,
     )
+
+
+def read_provider(fn: Callable[..., Any], context_type: type | None, whose: str) -> Provider:
+    """Read what a provider asks for; `whose` says in errors who needs it."""
+    name = _name_of(fn)
+    offered = [raw for raw in _offered(fn, name) if raw.kind not in (raw.VAR_POSITIONAL, raw.VAR_KEYWORD)]
+    namespace = _namespace(_underlying(fn), (context_type,) if context_type else ())
+    place = f"{whose} → {name}(): parameter"
+    annotations = {raw.name: _resolve(raw.annotation, namespace, f"{place} {raw.name!r}") for raw in offered}
+    wishes = {raw.name: wish for raw in offered if (wish := dependency_of(raw.default, annotations[raw.name]))}
+    context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
+    unfilled = [raw.name for raw in offered if raw.default is NOTHING and raw.name not in {context, *wishes}]
+    return Provider(name, context, wishes, unfilled)
 
 
 def _offered(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:
@@ -266,7 +293,7 @@ def _without_partial(fn: Any) -> Any:
     return fn
 
 
-def _probe(fn: Any) -> Any:
+def probe(fn: Any) -> Any:
     """What to ask whether a call gives a coroutine or a generator."""
     fn = _without_partial(fn)
     if inspect.isroutine(fn) or inspect.isclass(fn):

@@ -41,7 +41,7 @@ class Notice:
 class Listener:
     """One place change notices go to: a link, one `subscriptions/listen`, or a function of this process."""
 
-    __slots__ = ("_channel", "_tag", "kinds", "tasks", "uris")
+    __slots__ = ("_channel", "_tag", "kinds", "principal", "tasks", "uris")
 
     def __init__(
         self,
@@ -49,11 +49,14 @@ class Listener:
         kinds: Iterable[str] = (),
         uris: Iterable[str] = (),
         tag: Id | None = None,
+        principal: str | None = None,
         tasks: Iterable[str] = (),
     ) -> None:
         self._channel = channel
         self._tag = None if tag is None else _write(tag)
         self.kinds = frozenset(kinds)
+        self.principal = principal
+        """On whose behalf it listens, where that is all there is to tell listeners apart."""
         self.uris: set[str] | frozenset[str] = set(uris) or NO_URIS
         self.tasks = frozenset(tasks)
 
@@ -129,9 +132,11 @@ class Subscriptions:
                 listener.tell(notice)
         return len(listeners)
 
-    def changed(self, kind: str) -> int:
-        """Tell everyone who listens that a list changed; gives how many were told."""
+    def changed(self, kind: str, principal: str | None = None) -> int:
+        """Tell everyone who listens, or one principal, that a list changed; gives how many were told."""
         listeners = [listener for listener in self._to_lists if kind in listener.kinds]
+        if principal is not None:
+            listeners = [listener for listener in listeners if listener.principal == principal]
         notice = Notice(kind, {})
         for listener in listeners:
             listener.tell(notice)

@@ -9,6 +9,7 @@ from typing import Any
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
 from ferrule.server.changes import Changes
+from ferrule.server.mounting import Mount
 from ferrule.server.resources import Resources
 from ferrule.server.subscriptions import Callback, Listener, Subscriptions
 
@@ -21,6 +22,7 @@ class Telling:
     resources: Resources
     changes: Changes
     subscriptions: Subscriptions
+    mounted_in: list[Mount]
     _capabilities: ServerCapabilities | None
     _roots_handlers: list[Callable[[], Any]]
 
@@ -28,6 +30,8 @@ class Telling:
         """Tell whoever listens that a resource changed."""
         self.resources.forget(uri)
         self.changes.updated(uri, {"_meta": extra} if extra else {})
+        for mount in self.mounted_in:
+            mount.host.notify_resource_updated(mount.placed(uri), **extra)
 
     def notify_tools_changed(self) -> None:
         """Tell whoever listens that the list of tools changed."""

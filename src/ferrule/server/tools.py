@@ -6,7 +6,7 @@ import asyncio
 import copy
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
@@ -36,14 +36,18 @@ from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind, names
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.detours import Reshaping, run, settle, settle_adopted
 from ferrule.server.finishing import RESULT_TYPES, TO_BE_MADE, Finishing
 from ferrule.server.inlining import inlined
+from ferrule.server.layers import AnyLayer, checked
 from ferrule.server.media import File
+from ferrule.server.offering import Offered, Visible
 from ferrule.server.oversize import WHOLE_MESSAGE, policy_of
 from ferrule.server.questions import with_questions
 from ferrule.server.refusals import Refused
 from ferrule.server.results import Oversized, UnwritableResult, failed, whole, wrapper_for, writer_for
 from ferrule.server.running import Crowding, run_for
+from ferrule.server.threads import Bulkhead
 from ferrule.transports.http import mirror
 
 if TYPE_CHECKING:
@@ -85,6 +89,9 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """How many bytes a result may have; None for what the server says."""
     result_policy: str | None = None
     """What becomes of a larger one: `refuse`, `truncate` or `spill`."""
+    tags: Collection[str] = ()
+    visible: Visible | None = None
+    middleware: Sequence[AnyLayer] = ()
     task: TaskSupport | bool = "forbidden"
     task_start: Literal["call", "handler"] = "call"
 
@@ -102,7 +109,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
         return self.task
 
 
-class RegisteredTool:
+class RegisteredTool(Offered):
     """A tool, ready to be called."""
 
     __slots__ = (
@@ -111,16 +118,19 @@ class RegisteredTool:
         "exact",
         "finish",
         "invoke",
+        "layers",
         "links",
         "mirrored",
         "name",
         "places",
+        "plain",
+        "reshape",
+        "source",
         "start",
         "task",
         "task_start",
         "timeout",
         "tool",
-        "wants_context",
         "wrapped",
         "write",
     )
@@ -130,12 +140,17 @@ class RegisteredTool:
         wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
         crowding = Crowding(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
         budget = WHOLE_MESSAGE if policy is None else policy.budget
+        wants_context = binding.context_parameter is not None or binding.streams
+        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
+        self.layers = [checked(layer, f"tool {tool.name!r}") for layer in options.middleware]
+        self.source: RegisteredTool | None = None
+        self.reshape: Reshaping | None = None
+        """For a tool made of another, `source`: writes its arguments as those of the other."""
         self.name = tool.name
         self.tool = tool if policy is None or policy.keeps_promise else structs.replace(tool, output_schema=None)
         self.binding = binding
         self.invoke = binding.invoke
         self.start, self.places = run_for(binding, server.threads, crowding, budget, inline=options.inline)
-        self.wants_context = binding.context_parameter is not None or binding.streams
         self.timeout = options.timeout or server.settings.tool_timeout
         self.task = options.task_support
         self.task_start = options.task_start
@@ -143,10 +158,22 @@ class RegisteredTool:
         self.write = writer_for(wrap)
         finishing = Finishing(server, binding, wrap, self.exact, policy)
         self.finish, self.wrapped = finishing.finish, finishing.wrapped
-        self.direct = binding.is_async and self.timeout is None and self.places is None and policy is None
+        self.plain = binding.is_async and self.places is None and policy is None
+        self.direct = False
+        """Whether all there is to do is to await the function and wrap its value: settled when it is offered."""
         self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (File,))
         """Whether a result may be a link that is read as a resource."""
         self.mirrored = _mirrored(tool)
+
+    def finish_for(self, host: Server) -> None:
+        """Keep what is too large for its answer where the client of this server finds it."""
+        finishing: Finishing = self.finish.__self__  # type: ignore[attr-defined]  # its own bound method
+        finishing = finishing.of(host)
+        self.finish, self.wrapped = finishing.finish, finishing.wrapped
+
+    def show_as(self, tool: Tool) -> None:
+        """Be listed so."""
+        self.name, self.tool, self.mirrored = tool.name, tool, _mirrored(tool)
 
     async def run(self, call: Call, context: Context | None) -> CallToolResult:
         """Run the tool in its own way and make its result."""
@@ -172,28 +199,62 @@ class Tools:
 
     def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
         self._server = server
+        self._on_change = on_change
+        self.know_tasks = self._to_be_composed = False
+        """Whether there is, or was, a tool that runs as a task."""
         self.catalogue: Catalogue[RegisteredTool] = Catalogue(
             "tool",
             lambda tools: ListToolsResult(tools=tools),
             lambda entry: entry.tool,
             page_size=page_size,
-            on_change=on_change,
+            on_change=self._changed,
+            is_on=server.visibility.is_on,
         )
         self._get = self.catalogue.get
 
     def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> RegisteredTool:
         """Offer a function as a tool."""
+        entry = self.make(fn, options)
+        self.offer(entry, replace=replace)
+        return entry
+
+    def make(self, fn: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
+        """Make a function ready to be called as a tool, without offering it."""
         binding = bind(
             with_questions(fn, RESULT_TYPES),
             context_type=Context,
             schema=options.schema,
             output_schema=options.output_schema,
             content_types=RESULT_TYPES,
+            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
         )
         inlines = self._server.settings.inline_refs if options.inline_refs is None else options.inline_refs
         entry = RegisteredTool(self._server, _described(binding, options, inlines=inlines), binding, options)
-        self.catalogue.add(entry.name, entry, replace=replace)
+        settle(entry, self)
         return entry
+
+    def offer(self, entry: RegisteredTool, *, replace: bool = False) -> None:
+        """Offer what is ready to be called."""
+        self._server.visibility.notice(entry)
+        self._note_task(entry)
+        self.catalogue.add(entry.name, entry, replace=replace)
+
+    def adopt(self, entry: RegisteredTool, name: str) -> RegisteredTool:
+        """Make a copied tool of a mounted server one of this server's."""
+        settle_adopted(entry, name, self._server)
+        self._note_task(entry)
+        return entry
+
+    def _note_task(self, entry: RegisteredTool) -> None:
+        if entry.task != "forbidden" and not self.know_tasks:
+            self.know_tasks = self._to_be_composed = True
+
+    def _changed(self) -> None:
+        """Tell of a change; with the first tool that runs as a task, calls are answered in another way."""
+        self._on_change()
+        if self._to_be_composed:
+            self._to_be_composed = False
+            self._server.recompose()
 
     @property
     def run_as_tasks(self) -> bool:
@@ -205,34 +266,34 @@ class Tools:
         entry = self._get(name)
         return mirror.NOT_ANNOTATED if entry is None else entry.mirrored
 
-    async def call_whole(self, call: Call) -> CallToolResult:
+    async def call_whole(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult:
         """Answer `tools/call` with a result that can be looked into."""
-        return whole(await self.call(call))
+        return whole(await self.call(call, entry))
 
-    async def call(self, call: Call) -> CallToolResult | PlainResult:
-        """Answer `tools/call`."""
-        entry = self._get(call.params.name)
+    async def call(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult | PlainResult:
+        """Answer `tools/call`, with the tool it names or with the one that is given."""
+        entry = entry or self._get(call.params.name)
         if entry is None:
             raise self._missing(call.params.name)
-        context = Context(call, self._server) if entry.wants_context else None
         try:
             if entry.direct:
+                context = None if entry.context is None else entry.context(call, entry.server)
                 value = await entry.invoke(call.params.arguments, context)
                 if type(value) is entry.exact:
                     return entry.write(value)
                 return await entry.finish(call, value) if isinstance(value, TO_BE_MADE) else entry.wrapped(value)
-            if entry.timeout is not None:
-                return await self._within(entry.timeout, call, entry, context)
-            return await entry.run(call, context)
+            if entry.detour is not None:
+                return await entry.detour(call)  # type: ignore[no-any-return]  # a tool's way gives its result
+            return await run(entry, call)
         except ToolError as error:
             return self._told(call, error)
         except BaseException as error:
             return self._failure(call, entry, error)
 
-    async def _within(self, limit: float, call: Call, entry: RegisteredTool, context: Context | None) -> CallToolResult:
+    async def within(self, entry: RegisteredTool, call: Call) -> CallToolResult:
         """Run a tool no longer than it may, also one that does not heed being cancelled."""
-        scope = self._server.links.of(call).scope
-        running = scope.spawn(_contained(entry.run(call, context)))
+        limit, scope = entry.timeout or 0.0, self._server.links.of(call).scope
+        running = scope.spawn(_contained(run(entry, call)))
         try:
             await asyncio.wait({running}, timeout=limit)
         finally:
@@ -272,6 +333,9 @@ class Tools:
 
     def _failure(self, call: Call, entry: RegisteredTool, error: BaseException) -> CallToolResult:
         """Tell the model what it can use; hide what it must not know."""
+        error = self._mended(call, entry, error)
+        if isinstance(error, ToolError):
+            return self._told(call, error)
         if isinstance(error, UrlElicitationRequired):
             error = _asked_to_visit(call, error)
         if isinstance(error, InvalidArguments):
@@ -288,10 +352,19 @@ class Tools:
         masked = internal(f"the tool {entry.name}", error).message
         return self._failed(call, f"The tool {entry.name} failed: {masked}")
 
+    def _mended(self, call: Call, entry: RegisteredTool, error: BaseException) -> BaseException:
+        """Let the layers say what an error means, those of the tool's own server first."""
+        way = entry.way if entry.source is None else (*entry.way, *entry.source.way)
+        for mount, _ in reversed(way):
+            error = mount.child.layers.mended(call, error)
+        return self._server.layers.mended(call, error)
+
     def _missing(self, name: str) -> Refusal:
-        if self._server.capabilities.tools is None:
-            return off("tools")
-        return ToolNotFound(name, self.catalogue.hint(name))
+        return self.missing(name, self.catalogue.hint(name))
+
+    def missing(self, name: str, hint: str = "") -> Refusal:
+        """Make the refusal of a call for a tool that is not there, or not for this caller."""
+        return off("tools") if self._server.capabilities.tools is None else ToolNotFound(name, hint)
 
 
 def _asked_to_visit(call: Call, refusal: UrlElicitationRequired) -> Exception:

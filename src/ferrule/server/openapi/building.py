@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import SetupError
+from ferrule.server.lifespans import Lifespan, listed
 from ferrule.server.openapi.document import Document
 from ferrule.server.openapi.importing import ImportOptions, WebClient, offer
 from ferrule.server.openapi.in_process import InProcess
@@ -36,16 +36,16 @@ def from_fastapi(make: type[S], application: Any, given: dict[str, Any]) -> S:
         raise SetupError("from_fastapi needs a FastAPI application, or one that describes itself by openapi()")
     inside = InProcess(application)
     if given.pop("run_lifespan", True):
-        given["lifespan"] = _both(inside, given.get("lifespan"))
+        given["lifespan"] = [_of_application(inside), *listed(given.get("lifespan"))]
     return from_openapi(make, describe(), inside, given)
 
 
-def _both(inside: InProcess, own: Any) -> Callable[[Any], AbstractAsyncContextManager[Any]]:
-    """Start the application before the server's own lifespan, and stop it after."""
+def _of_application(inside: InProcess) -> Lifespan:
+    """Start the application before the server's own lifespans, and stop it after."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(server: Any) -> AsyncIterator[Any]:
-        async with inside.lifespan(), contextlib.AsyncExitStack() as stack:
-            yield await stack.enter_async_context(own(server)) if own is not None else None
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        async with inside.lifespan():
+            yield
 
     return lifespan

@@ -11,12 +11,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, OutcomeUnknown, SetupError
+from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
 from ferrule.transports.http.client.asked import Asked, Once
 from ferrule.transports.http.client.dialing import Dialer
 from ferrule.transports.http.client.heading import Heading
 from ferrule.transports.http.client.options import HttpOptions, http_options
-from ferrule.transports.http.client.outbound import Cut
 from ferrule.transports.http.client.places import Place, place
 from ferrule.transports.http.client.pool import Overflow, Pool
 from ferrule.transports.http.client.proxies import proxy_for
@@ -76,12 +75,13 @@ class SsePost(Once):
             self.failed(HttpFailed(f"{place} answered a message with HTTP {self.status}", self.status))
 
     def failed(self, error: Exception) -> None:
-        """Tell whoever waits, in the words of a call that failed."""
-        if isinstance(error, Cut):
-            why = f"unknown outcome: the way was cut before the server said that the message arrived ({error})"
-            error = OutcomeUnknown(f"{why}; it was not sent again")
-        elif not isinstance(error, CallFailed):
-            error = LinkLost(f"the message could not be sent: {error}", sent=not isinstance(error, ConnectFailed))
+        """Tell whoever waits, in words that also say whether the server may have got it."""
+        if not isinstance(error, CallFailed):
+            sent = not isinstance(error, ConnectFailed)
+            unsure = "it may have arrived or not" if sent else "it was not sent"
+            error = LinkLost(
+                f"the way to {self._channel.endpoint} failed under a message; {unsure}: {error}", sent=sent
+            )
         self._channel.post_failed(self._identities, error)
 
 

@@ -1,0 +1,37 @@
+"""`Depends`: how a parameter says that a provider fills it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ferrule.errors import SetupError
+
+
+class Dependency:
+    """A parameter's wish for what a provider gives."""
+
+    __slots__ = ("inline", "provider", "use_cache")
+
+    def __init__(self, provider: Callable[..., Any], *, use_cache: bool, inline: bool) -> None:
+        if not callable(provider):
+            raise SetupError(f"Depends({provider!r}) needs a function: Depends(get_database), without calling it")
+        self.provider = provider
+        self.use_cache = use_cache
+        self.inline = inline
+
+
+def Depends(provider: Callable[..., Any], *, use_cache: bool = True, inline: bool = False) -> Any:  # noqa: N802
+    """Fill a parameter with what a provider gives: `db: Db = Depends(get_db)`, or `Annotated[Db, Depends(get_db)]`.
+
+    One provider runs once a call, whoever asks for it, unless `use_cache=False`. A plain function runs in a worker
+    thread, with `inline=True` in the event loop.
+    """
+    return Dependency(provider, use_cache=use_cache, inline=inline)
+
+
+def dependency_of(default: Any, annotation: Any) -> Dependency | None:
+    """Find the wish for a provider in a parameter's default or in its `Annotated`."""
+    if isinstance(default, Dependency):
+        return default
+    return next((item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Dependency)), None)

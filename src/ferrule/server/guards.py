@@ -1,0 +1,105 @@
+"""Handlers that know only what their caller sees; composed in once callers see different things."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from ferrule.errors import InvalidParams, Refusal
+from ferrule.protocol.call import Call
+from ferrule.runtime.dispatch import Handler, Instant
+from ferrule.schema.completion import PromptReference
+from ferrule.server.catalogue import Catalogue
+from ferrule.server.kept_results import PREFIX as KEPT
+
+if TYPE_CHECKING:
+    from ferrule.server.resources import Found
+    from ferrule.server.server import Server
+
+
+class Guards:
+    """Stand before the handlers of one server."""
+
+    def __init__(self, server: Server) -> None:
+        self._tools = server.tools
+        self._prompts = server.prompts
+        self._resources = server.resources
+        self._sees = server.visibility.sees
+
+    def handlers(self, handlers: dict[str, Handler], *, looked_into: bool) -> dict[str, Handler]:
+        """Stand before what runs somebody's code, or waits."""
+        return {
+            **handlers,
+            "tools/call": partial(self._call_tool, self._tools.call_whole if looked_into else self._tools.call),
+            "prompts/get": self._get_prompt,
+            "resources/read": self._read_resource,
+            "completion/complete": partial(self._complete, handlers["completion/complete"]),
+            "subscriptions/listen": partial(self._listen, handlers["subscriptions/listen"]),
+        }
+
+    def instant(self, instant: dict[str, Instant]) -> dict[str, Instant]:
+        """Stand before what is answered on the spot; the lists know by themselves who asks."""
+        return {**instant, "resources/subscribe": partial(self._subscribe, instant["resources/subscribe"])}
+
+    async def _call_tool(self, run: Callable[[Call, Any], Awaitable[Any]], call: Call) -> Any:
+        entry = self._find(self._tools.catalogue, call.params.name, call)
+        if entry is None:
+            raise self._tools.missing(call.params.name)
+        return await run(call, entry)
+
+    async def _get_prompt(self, call: Call) -> Any:
+        entry = self._find(self._prompts.catalogue, call.params.name, call)
+        if entry is None:
+            raise self._prompts.missing(call.params.name)
+        return await self._prompts.fill(call, entry)
+
+    async def _read_resource(self, call: Call) -> Any:
+        uri = call.params.uri
+        # What was kept for a caller is found by him alone, and is in no list.
+        return await self._resources.read(call, None if uri.startswith(KEPT) else self._found(uri, call))
+
+    async def _complete(self, complete: Handler, call: Call) -> Any:
+        """Complete nothing for what the caller does not see."""
+        ref = call.params.ref
+        if isinstance(ref, PromptReference):
+            if self._find(self._prompts.catalogue, ref.name, call) is None:
+                raise InvalidParams(f"Unknown prompt: {ref.name}", {"ref": {"type": "ref/prompt", "name": ref.name}})
+        elif not any(self._find(catalogue, ref.uri, call) for catalogue in self._resources.catalogues):
+            reference = {"type": "ref/resource", "uri": ref.uri}
+            raise InvalidParams(f"Unknown resource template: {ref.uri}", {"ref": reference})
+        return await complete(call)
+
+    async def _listen(self, listen: Handler, call: Call) -> Any:
+        """Tell nobody of changes of what he does not see."""
+        wanted = call.params.notifications
+        uris = [uri for uri in wanted.resource_subscriptions or () if not self._hides(uri, call)]
+        heard = structs.replace(wanted, resource_subscriptions=uris or None)
+        call.params = structs.replace(call.params, notifications=heard)
+        return await listen(call)
+
+    def _subscribe(self, subscribe: Instant, call: Call) -> Any:
+        self._found(call.params.uri, call)
+        return subscribe(call)
+
+    def _find(self, catalogue: Catalogue[Any], key: str, call: Call) -> Any:
+        entry = catalogue.registered.get(key)
+        return entry if entry is not None and self._sees(call, catalogue, key, entry) else None
+
+    def _found(self, uri: str, call: Call) -> Found:
+        kinds = {catalogue.kind: catalogue for catalogue in self._resources.catalogues}
+        return self._resources.find(uri, lambda kind, entry: self._sees(call, kinds[kind], entry.uri, entry))
+
+    def _hides(self, uri: str, call: Call) -> bool:
+        """Tell whether there is something at a URI that the caller does not see."""
+        try:
+            self._resources.find(uri, lambda kind, entry: True)
+        except Refusal:
+            return False
+        try:
+            self._found(uri, call)
+        except Refusal:
+            return True
+        return False

@@ -1,0 +1,126 @@
+"""`Caching`: what a tool that only reads has said, said again without asking it."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ferrule.errors import SetupError
+from ferrule.protocol.call import Call
+from ferrule.runtime.crowd import Crowd
+from ferrule.runtime.dispatch import Handler
+from ferrule.schema.resources import ReadResourceResult
+from ferrule.schema.tools import CallToolResult
+from ferrule.server.middleware.callers import caller
+from ferrule.server.middleware.hooks import Middleware
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+_read = msgspec.json.Decoder().decode
+
+Kept = CallToolResult | ReadResourceResult
+
+
+class Caching(Middleware):
+    """Keeps results for `ttl` seconds, for each tool, arguments and caller.
+
+    Without `tools`, it keeps what tools with `readOnlyHint` give. A result is given only to the principal it was made
+    for, without one only within its session; callers that have neither get everything fresh. `shared=True` gives it to
+    everybody. Errors, and results that needed an answer of the user's, are never kept.
+    """
+
+    def __init__(
+        self,
+        ttl: float = 60.0,
+        *,
+        tools: Collection[str] | None = None,
+        resources: bool = False,
+        shared: bool = False,
+        max_entries: int = 1000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if isinstance(tools, str):
+            raise SetupError(f"Caching: tools must be a set of names, not the text {tools!r}")
+        if max_entries < 1:
+            raise SetupError(f"Caching: max_entries must be at least 1, not {max_entries}")
+        self._ttl = ttl
+        self._tools = None if tools is None else frozenset(tools)
+        self._resources = resources
+        self._shared = shared
+        self._max_entries = max_entries
+        self._clock = clock
+        self._kept: dict[Any, tuple[Kept, float]] = {}
+        self._server: Server | None = None
+        self.hits = 0
+        self.misses = 0
+
+    def joined(self, server: Server) -> None:
+        """Learn whose tools these are; one cache is for one server."""
+        if self._server is not None and self._server is not server:
+            raise SetupError("Caching: this one belongs to another server already; make one for each")
+        self._server = server
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+
+    async def on_call_tool(self, call: Call, proceed: Handler) -> Any:
+        """Give what was said before, or keep what is said now."""
+        if not self._keeps(call.params.name):
+            return await proceed(call)
+        return await self._through(call, proceed, ("tool", call.params.name, _arguments(call)))
+
+    async def on_read_resource(self, call: Call, proceed: Handler) -> Any:
+        """The same for resources, if they are kept at all."""
+        if not self._resources:
+            return await proceed(call)
+        return await self._through(call, proceed, ("resource", call.params.uri, b""))
+
+    def _keeps(self, name: str) -> bool:
+        if self._tools is not None:
+            return name in self._tools
+        entry = None if self._server is None else self._server.tools.catalogue.registered.get(name)
+        return entry is not None and entry.tool.hints.read_only
+
+    async def _through(self, call: Call, proceed: Handler, what: tuple[str, str, bytes | None]) -> Any:
+        whose = self._whose(call)
+        if whose is None or what[-1] is None or call.retry:
+            return await proceed(call)
+        key, now = (what, whose), self._clock()
+        kept = self._kept.get(key)
+        if kept is not None and now < kept[1]:
+            self.hits += 1
+            return copy.copy(kept[0])
+        self.misses += 1
+        result = await proceed(call)
+        if isinstance(result, Kept) and not getattr(result, "is_error", None) and call.answers is None:
+            self._keep(key, result)
+        return result
+
+    def _keep(self, key: Any, result: Kept) -> None:
+        self._kept.pop(key, None)
+        while len(self._kept) >= self._max_entries:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = (copy.copy(result), self._clock() + self._ttl)
+
+    def _whose(self, call: Call) -> tuple[str, Any] | None:
+        """Give for whom a result may be kept; None if we cannot tell callers apart."""
+        if self._shared:
+            return "everybody", None
+        if call.origin.principal is None and isinstance(call.link, Crowd):
+            return None
+        return caller(call)
+
+
+def _arguments(call: Call) -> bytes | None:
+    """Write arguments in one way, in whatever order they came; None for what is no JSON."""
+    try:
+        return _canonical(_read(call.params.arguments))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,49 @@
+"""Who asks and for what, in the words by which layers count and keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from ferrule.errors import SetupError
+from ferrule.protocol.call import Call
+from ferrule.runtime.crowd import Crowd
+
+Key = Callable[[Call], Hashable]
+
+
+def target(call: Call) -> str:
+    """Give the name of the tool or prompt, the URI of the resource, or nothing."""
+    params: Any = call.params
+    return str(getattr(params, "name", None) or getattr(params, "uri", None) or "")
+
+
+def caller(call: Call) -> tuple[str, Hashable]:
+    """Give who asks, as well as it is known: the principal, else the session, else the address."""
+    if call.origin.principal is not None:
+        return "principal", call.origin.principal
+    if isinstance(call.link, Crowd):
+        return "address", call.origin.address
+    return "session", id(call.link)
+
+
+def _session(call: Call) -> Hashable:
+    return caller(call) if isinstance(call.link, Crowd) else ("session", id(call.link))
+
+
+KEYS: dict[str, Key] = {
+    "principal": caller,
+    "session": _session,
+    "tool": lambda call: (call.method, target(call)),
+    "server": lambda call: None,
+}
+"""What can be counted by name."""
+
+
+def key_of(by: str | Key, who: str) -> Key:
+    """Give the function that says to which count a call belongs."""
+    if callable(by):
+        return by
+    if by not in KEYS:
+        raise SetupError(f"{who}: by must be a function of the call, or one of {', '.join(KEYS)}, not {by!r}")
+    return KEYS[by]

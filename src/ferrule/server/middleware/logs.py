@@ -1,0 +1,112 @@
+"""`Logging`: one line for each call, with its facts for whoever reads logs by machine."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ferrule.errors import Refusal
+from ferrule.protocol.call import Call
+from ferrule.protocol.needs import Need
+from ferrule.runtime.dispatch import Handler
+from ferrule.server.middleware.callers import target
+from ferrule.server.middleware.hooks import Middleware
+
+SECRET = re.compile(r"passw|passphrase|secret|token|api[-_]?key|credential|authorization|cookie|private", re.IGNORECASE)
+HIDDEN = "***"
+MAX_DEPTH = 20
+
+_write = msgspec.json.Encoder().encode
+
+
+class Logging(Middleware):
+    """Writes one line for each request, with `method`, `target`, `outcome`, `duration_ms` and more as `extra`.
+
+    Arguments are logged only with `payloads=True`, cut at `max_payload` characters, and never what is called a
+    password, a token or the like. Headers and results are not logged at all.
+    """
+
+    def __init__(
+        self,
+        logger: logging.Logger | str = "ferrule.calls",
+        *,
+        level: int = logging.INFO,
+        payloads: bool = False,
+        max_payload: int = 1000,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
+        self._level = level
+        self._payloads = payloads
+        self._max_payload = max_payload
+        self._clock = clock
+
+    async def on_request(self, call: Call, proceed: Handler) -> Any:
+        """Log how a request ended."""
+        start, outcome = self._clock(), "failed"
+        try:
+            result = await proceed(call)
+            outcome = "error" if getattr(result, "is_error", None) else "ok"
+        except Refusal as refusal:
+            outcome = f"refused ({refusal.own_code})"
+            raise
+        except Need:
+            outcome = "asks"
+            raise
+        except BaseException as error:
+            outcome = f"failed ({type(error).__name__})"
+            raise
+        finally:
+            if self._logger.isEnabledFor(self._level):
+                self._write(call, outcome, (self._clock() - start) * 1000)
+        return result
+
+    def _write(self, call: Call, outcome: str, milliseconds: float) -> None:
+        what = " ".join(filter(None, (call.method, _safe(target(call)))))
+        facts: dict[str, Any] = {
+            "method": call.method,
+            "target": target(call),
+            "request_id": call.id,
+            "principal": call.origin.principal,
+            "carrier": call.origin.carrier,
+            "revision": call.peer.revision.version,
+            "outcome": outcome,
+            "duration_ms": round(milliseconds, 3),
+        }
+        if self._payloads:
+            facts["arguments"] = self._arguments(call)
+            what += f" {facts['arguments']}"
+        self._logger.log(self._level, "%s: %s in %.1f ms", what, outcome, milliseconds, extra=facts)
+
+    def _arguments(self, call: Call) -> str:
+        given = getattr(call.params, "arguments", None)
+        if given is None:
+            return ""
+        try:
+            plain = msgspec.json.decode(given) if isinstance(given, msgspec.Raw) else given
+            text = _write(_without_secrets(plain)).decode()
+        except (ValueError, RecursionError):
+            return "(unreadable)"
+        return text if len(text) <= self._max_payload else f"{text[: self._max_payload]}…"
+
+
+def _safe(text: str) -> str:
+    """Write a caller's text so that it stays one line of a log."""
+    return text if text.isprintable() and len(text) <= 200 else repr(text[:200])
+
+
+def _without_secrets(value: Any, depth: int = 0) -> Any:
+    if depth > MAX_DEPTH:
+        return HIDDEN
+    if isinstance(value, dict):
+        return {
+            key: HIDDEN if SECRET.search(str(key)) else _without_secrets(item, depth + 1) for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(item, depth + 1) for item in value]
+    return value

@@ -1,0 +1,59 @@
+"""`RateLimit`: so many calls a second, for each principal, session or tool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Hashable
+from typing import Any
+
+from ferrule.errors import RateLimited, SetupError
+from ferrule.protocol.call import Call
+from ferrule.runtime.dispatch import Handler
+from ferrule.runtime.limits import TokenBucket
+from ferrule.server.middleware.callers import Key, key_of
+from ferrule.server.middleware.hooks import Middleware
+
+
+class RateLimit(Middleware):
+    """Refuses calls beyond a rate, and says when to come again.
+
+    `by` is "principal" (who is not authenticated counts by session or address), "session", "tool", "server" for all
+    together, or a function of the call.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        *,
+        burst: float | None = None,
+        by: str | Key = "principal",
+        methods: Collection[str] = ("tools/call",),
+        max_keys: int = 10_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if max_keys < 1:
+            raise SetupError(f"RateLimit: max_keys must be at least 1, not {max_keys}")
+        self._rate = rate
+        self._burst = max(rate, 1.0) if burst is None else burst
+        TokenBucket(self._rate, self._burst)
+        self._key = key_of(by, "RateLimit")
+        self._methods = frozenset(methods)
+        self._max_keys = max_keys
+        self._clock = clock
+        self._buckets: dict[Hashable, TokenBucket] = {}
+
+    async def on_request(self, call: Call, proceed: Handler) -> Any:
+        """Let a call through while there is a token for it."""
+        if call.method in self._methods:
+            self._take(call)
+        return await proceed(call)
+
+    def _take(self, call: Call) -> None:
+        key, now = self._key(call), self._clock()
+        # Put in again, the bucket is the newest: the one to be forgotten is whose owner was quiet the longest.
+        bucket = self._buckets.pop(key, None) or TokenBucket(self._rate, self._burst)
+        self._buckets[key] = bucket
+        if len(self._buckets) > self._max_keys:
+            del self._buckets[next(iter(self._buckets))]
+        if not bucket.take(now):
+            raise RateLimited(bucket.wait(now))

@@ -1,0 +1,144 @@
+"""Caching: what was said before is said again, to whom it was said."""
+
+import pytest
+
+from ferrule import Caching, Context, Server, SetupError, ToolError
+from ferrule.testing import pair
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def counting(layer):
+    """A server whose tools count how often they run."""
+    app = Server("s", middleware=[layer])
+    app.runs = []
+
+    @app.tool(annotations={"readOnlyHint": True})
+    async def read(a: int = 0, b: int = 0) -> int:
+        app.runs.append((a, b))
+        return len(app.runs)
+
+    @app.tool
+    async def write() -> int:
+        app.runs.append("write")
+        return len(app.runs)
+
+    @app.tool(annotations={"readOnlyHint": True})
+    async def fail() -> int:
+        app.runs.append("fail")
+        raise ToolError("no")
+
+    @app.tool(annotations={"readOnlyHint": True})
+    async def ask(ctx: Context) -> str:
+        app.runs.append("ask")
+        return await ctx.ask("Name?", str)
+
+    @app.resource("x://y")
+    async def resource() -> str:
+        app.runs.append("resource")
+        return str(len(app.runs))
+
+    return app
+
+
+async def test_a_reading_tool_runs_once_until_the_time_is_over(era, wire):
+    clock = Clock()
+    app = counting(layer := Caching(10, clock=clock))
+    async with wire(app, era, principal="ada") as peer:
+        first = (await peer.call("read", {"a": 1, "b": 2}))["result"]
+        assert (await peer.call("read", {"b": 2, "a": 1}))["result"] == first
+        await peer.call("read", {"a": 2})
+        assert app.runs == [(1, 2), (2, 0)]
+        assert (layer.hits, layer.misses) == (1, 2)
+        clock.now = 10.0
+        await peer.call("read", {"a": 1, "b": 2})
+        assert len(app.runs) == 3
+        layer.clear()
+        await peer.call("read", {"a": 1, "b": 2})
+        assert len(app.runs) == 4
+
+
+async def test_what_writes_fails_or_asked_is_not_kept(era):
+    app = counting(Caching(shared=True))
+    async with pair(app, era, elicitation=lambda params: {"value": "ada"}) as client:
+        for _ in range(2):
+            await client.call_tool("write")
+            with pytest.raises(ToolError):
+                await client.call_tool("fail")
+            await client.call_tool("ask")
+            await client.read_resource("x://y")
+    assert app.runs.count("write") == app.runs.count("fail") == 2
+    assert app.runs.count("ask") == (2 if era == "handshake" else 4)
+
+
+async def test_tools_can_be_named_and_resources_kept(era):
+    app = counting(Caching(tools={"write"}, resources=True, shared=True))
+    async with pair(app, era) as client:
+        for _ in range(3):
+            await client.call_tool("write")
+            await client.call_tool("read")
+            await client.read_resource("x://y")
+    assert app.runs.count("write") == 1
+    assert app.runs.count((0, 0)) == 3
+    assert app.runs.count("resource") == 1
+
+
+async def test_no_principal_gets_what_was_said_to_another(era, wire):
+    app = counting(Caching())
+    async with wire(app, era, principal="ada") as ada, wire(app, era, principal="bob") as bob:
+        for peer in (ada, bob, ada, bob):
+            await peer.call("read")
+    assert len(app.runs) == 2
+
+
+async def test_unless_it_is_told_to_share(era, wire):
+    app = counting(Caching(shared=True))
+    async with wire(app, era, principal="ada") as ada, wire(app, era) as nobody:
+        for peer in (ada, nobody):
+            await peer.call("read")
+    assert len(app.runs) == 1
+
+
+async def test_sessions_without_a_principal_keep_to_themselves(wire):
+    app = counting(Caching())
+    async with wire(app) as one, wire(app) as two:
+        for peer in (one, two, one, two):
+            await peer.call("read")
+    assert len(app.runs) == 2
+
+
+async def test_only_so_many_results_are_kept(era, wire):
+    app = counting(layer := Caching(max_entries=2))
+    async with wire(app, era, principal="ada") as peer:
+        for n in (1, 2, 3, 1):
+            await peer.call("read", {"a": n})
+    assert len(app.runs) == 4
+    assert len(layer._kept) == 2
+
+
+async def test_a_mounted_server_s_cache_knows_its_own_tools(era, wire):
+    child, host = counting(Caching()), Server("host")
+    host.mount(child, "c")
+    async with wire(host, era, principal="ada") as peer:
+        for _ in range(3):
+            assert (await peer.call("c_read"))["result"]["structuredContent"] == {"result": 1}
+    assert len(child.runs) == 1
+
+
+def test_wrong_use_is_refused():
+    layer = Caching()
+    Server("one", middleware=[layer])
+    with pytest.raises(SetupError, match="belongs to another server"):
+        Server("two", middleware=[layer])
+    with pytest.raises(SetupError, match="a set of names"):
+        Caching(tools="read")
+    with pytest.raises(SetupError, match="max_entries"):
+        Caching(max_entries=0)
