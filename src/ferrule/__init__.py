@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ferrule.client.client import Client
     from ferrule.client.reconnect import Reconnect
     from ferrule.client.sync import SyncClient
+    from ferrule.client.tasks import Task
     from ferrule.errors import (
         CallFailed,
         CapabilityNotSupported,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from ferrule.server.results import ToolResult
     from ferrule.server.server import Server
     from ferrule.server.streaming import Progress
+    from ferrule.server.tasks.settings import TaskSettings
     from ferrule.server.transforming import Arg, transformed
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.web import WebRequest, WebResponse
@@ -68,6 +70,8 @@ HOMES = {
     "Timing": "ferrule.server.middleware.timing",
     "Arg": "ferrule.server.transforming",
     "transformed": "ferrule.server.transforming",
+    "Task": "ferrule.client.tasks",
+    "TaskSettings": "ferrule.server.tasks.settings",
     "Audio": "ferrule.server.media",
     "File": "ferrule.server.media",
     "Image": "ferrule.server.media",
@@ -133,6 +137,8 @@ __all__ = [
     "SetupError",
     "Stdio",
     "SyncClient",
+    "Task",
+    "TaskSettings",
     "Tcp",
     "TimedOut",
     "Timing",

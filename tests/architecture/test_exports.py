@@ -12,7 +12,7 @@ import pytest
 import ferrule
 
 PUBLIC = {
-    *("Client", "SyncClient", "Reconnect", "Server", "Ask", "Context", "Extension"),
+    *("Client", "SyncClient", "Reconnect", "Server", "Ask", "Context", "Extension", "Task", "TaskSettings"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
     *("Depends", "Middleware", "Arg", "transformed"),

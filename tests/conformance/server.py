@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from ferrule import Context, Server, ToolError
+from ferrule import Context, Refusal, Server, ToolError
 from ferrule.schema.content import AudioContent, ContentBlock, EmbeddedResource, ImageContent, ResourceContents
 
 app = Server("ferrule-conformance", version="1.0.0", instructions="Does what the conformance suite asks for.")
@@ -339,6 +339,67 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
     if ctx.peer.capabilities.elicitation is not None:
         return f"Hello, {(await ctx.ask('What is your name?', Name, key='user_name')).name}!"
     return (await ctx.sample("Invent a name", max_tokens=50, key="invented_name")).text
+
+
+# -- tools that run as tasks
+
+
+class Deletion(Struct):
+    """A form for a yes to a deletion."""
+
+    confirm: bool
+
+
+@app.tool
+def greet(name: str) -> str:
+    """Greet at once; this is never a task."""
+    return f"Hello, {name}!"
+
+
+@app.tool(task="optional")
+async def slow_compute(seconds: float, label: str = "") -> str:
+    """Take a while."""
+    await asyncio.sleep(seconds)
+    return f"Computed {label} in {seconds:g} seconds"
+
+
+@app.tool(task="required")
+async def failing_job() -> str:
+    """Fail after a while, in words for the model."""
+    await asyncio.sleep(4 * PAUSE)
+    raise ToolError("This job always fails")
+
+
+@app.tool(task="optional")
+async def protocol_error_job() -> str:
+    """Be refused after a while."""
+    await asyncio.sleep(PAUSE)
+    raise Refusal("This job cannot be done")
+
+
+@app.tool(task="optional")
+async def confirm_delete(filename: str, ctx: Context) -> str:
+    """Ask before a file would be deleted."""
+    answer = await ctx.ask(f"Delete {filename}?", Deletion)
+    return f"{'Deleted' if answer.confirm else 'Kept'} {filename}"
+
+
+@app.tool(task="optional")
+async def multi_input(ctx: Context) -> str:
+    """Ask for two things at once, which may be answered one after the other."""
+    async with asyncio.TaskGroup() as group:
+        name = group.create_task(ctx.ask("What is your name?", Name, key="name"))
+        consent = group.create_task(ctx.ask("Shall I go on?", Deletion, key="consent"))
+    return f"{name.result().name}: {consent.result().confirm}"
+
+
+@app.tool(task="required", task_start="handler")
+async def test_tool_with_task(ctx: Context) -> str:
+    """Ask for a name in the call itself, and go on as a task."""
+    answer = await ctx.ask("What is your name?", Name, key="user_name")
+    await ctx.start_task(f"Preparing a greeting for {answer.name}")
+    await asyncio.sleep(PAUSE)
+    return f"Hello, {answer.name}!"
 
 
 # -- resources

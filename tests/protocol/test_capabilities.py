@@ -105,6 +105,7 @@ FULL = {
     "prompts": {},
     "completions": {},
     "logging": {},
+    "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}},
 }
 
 GATES = {
@@ -126,6 +127,11 @@ GATES = {
     "ping": "",
     "server/discover": "",
     "subscriptions/listen": "",
+    "tasks/get": "tasks",
+    "tasks/result": "tasks",
+    "tasks/list": "tasks.list",
+    "tasks/update": "tasks",
+    "tasks/cancel": "tasks.cancel",
 }
 
 
@@ -145,6 +151,13 @@ class TestAskingAServer:
         ({"completions": {}}, "completions", True),
         ({"logging": {}}, "logging", True),
         ({"prompts": {}}, "holograms", False),
+        ({"tasks": {}}, "tasks", True),
+        ({"tasks": {}}, "tasks.list", False),
+        ({"tasks": {"cancel": {}}}, "tasks.cancel", True),
+        ({"tasks": {"cancel": False}}, "tasks.cancel", False),
+        ({"tasks": {"requests": {"tools": {"call": {}}}}}, "tasks.requests.tools.call", True),
+        ({"tasks": {"requests": {"tools": {}}}}, "tasks.requests.tools.call", False),
+        ({"tasks": {"requests": 1}}, "tasks.requests.tools.call", False),
     )
 
     @pytest.mark.parametrize(("declared", "capability", "offered"), OFFERS)

@@ -237,6 +237,9 @@ class TestAskingBack:
             "resources/read": {"uri": "a://b"},
             "subscriptions/listen": {"notifications": {}},
             "completion/complete": {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": ""}},
+            "tasks/get": {"taskId": "t"},
+            "tasks/update": {"taskId": "t", "inputResponses": {}},
+            "tasks/cancel": {"taskId": "t"},
         }.get(method, {})
         call = received(new_era(), stamped(params), method=method)
         if method in self.MAY_ASK:

@@ -9,26 +9,28 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, TypeVar, Unpack
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ferrule.client.answering import Answering, Callback, root
 from ferrule.client.batch import Batch
 from ferrule.client.cache import Cache
+from ferrule.client.calling import Calling, TaskChoice
 from ferrule.client.connecting import Connecting
-from ferrule.client.conversation import Asking, Conversation, Progress
+from ferrule.client.conversation import Asking, Conversation
 from ferrule.client.fetching import given
 from ferrule.client.notices import Deliver, Notices
 from ferrule.client.phases import Phases
+from ferrule.client.progress import Progress
 from ferrule.client.reconnecting import Reconnecting
 from ferrule.client.replaying import LOST
 from ferrule.client.settings import ClientOptions, ClientSettings, require_level
 from ferrule.client.skills import Skilled
 from ferrule.client.subscription import Changes, Listening, covers
+from ferrule.client.tasks import Relay
 from ferrule.errors import (
     Cancelled,
-    InvalidAnswer,
+    PeerError,
     SetupError,
-    ToolError,
 )
 from ferrule.schema.completion import Completion, CompletionContext, PromptReference, Reference, ResourceReference
 from ferrule.schema.methods import METHODS
@@ -37,8 +39,7 @@ from ferrule.schema.prompts import GetPromptResult, Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.roots import Root
 from ferrule.schema.rounds import COMPLETE
-from ferrule.schema.tools import CallToolResult, Tool
-from ferrule.validation.checking import given_schema
+from ferrule.schema.tools import CallToolResult
 from ferrule.wire.messages import Notification
 
 logger = logging.getLogger("ferrule.client")
@@ -51,7 +52,7 @@ FINAL = (None, COMPLETE)
 _read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
 
 
-class Client(Connecting, Skilled):
+class Client(Calling, Connecting, Skilled):
     """Reaches one server and uses what it offers."""
 
     def __init__(
@@ -76,7 +77,7 @@ class Client(Connecting, Skilled):
             roots,
             sampling_tools=settings.sampling_tools,
             sampling_context=settings.sampling_context,
-            extensions=settings.extensions,
+            extensions=settings.declared_extensions,
         )
         self.cache = Cache()
         self.notices = Notices()
@@ -87,23 +88,12 @@ class Client(Connecting, Skilled):
         self._level: str | None = None
         self._harmless: set[str] = set()
         self._output_checks: dict[str, Any] = {}
+        self._only_as_task = set()
+        self.followed = {}
         self._watchers: dict[str, list[Deliver]] = {}
         self._usual = self._how(settings.tool_timeout)
 
     # -- tools
-
-    async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
-        """Give all tools, from all pages."""
-        return await self._listed(lambda: self.iter_tools(timeout=timeout))
-
-    async def iter_tools(self, *, timeout: float | None = None) -> AsyncIterator[Tool]:
-        """Give the tools one after another, page by page."""
-        async for tool in self._pages("tools/list", "tools", timeout):
-            self._note_harm(tool)
-            self._output_checks.pop(tool.name, None)
-            if tool.output_schema is not None and self.settings.validate_results:
-                self._output_checks[tool.name] = tool.output_schema
-            yield tool
 
     async def call_tool(
         self,
@@ -114,11 +104,19 @@ class Client(Connecting, Skilled):
         on_progress: Progress | None = None,
         meta: dict[str, Any] | None = None,
         raise_on_error: bool = True,
+        task: TaskChoice = "auto",
     ) -> CallToolResult:
-        """Call a tool; raises ToolError when it failed, unless told to give the result all the same."""
+        """Call a tool; raises ToolError when it failed, unless told to give the result all the same.
+
+        A call that becomes a task is followed to its end; `task` wants one, refuses one, or says how long to keep it.
+        """
         how = self._usual
         if timeout is not None or on_progress is not None or meta is not None:
             how = self._how(given(timeout, self.settings.tool_timeout), on_progress, meta)
+        if task != "auto" or name in self._only_as_task:
+            return self.judged(
+                name, await self._call_as_task(name, arguments or {}, how, task, timeout), raise_on_error
+            )
         conversation = self._conversation or self._talk()
         try:
             awaited = conversation.call_tool(name, arguments or {}, how)
@@ -129,6 +127,12 @@ class Client(Connecting, Skilled):
         except LOST as error:
             raw, _ = await self._again(error, "tools/call", {"name": name, "arguments": arguments or {}}, how)
             conversation = self._talk()
+        except PeerError as refusal:
+            if not await self._demands_task(name, refusal):
+                raise
+            return self.judged(
+                name, await self._call_as_task(name, arguments or {}, how, True, timeout), raise_on_error
+            )
         try:
             result = _read_call_result(raw)
             final = result.result_type in FINAL
@@ -136,28 +140,12 @@ class Client(Connecting, Skilled):
             final = False
         if not final:
             params = {"name": name, "arguments": arguments or {}}
-            result = self._read("tools/call", await conversation.completed("tools/call", params, how, raw))
-        if result.is_error:
-            if raise_on_error:
-                raise ToolError(result.text or f"the tool {name} failed", result=result)
-        elif name in self._output_checks:
-            self._check_output(name, result)
+            raw = await conversation.completed("tools/call", params, how, raw)
+            created = self._created(name, raw, Relay(on_progress)) if conversation.may_be_tasks else None
+            result = self._read("tools/call", raw) if created is None else await self._own_result(created, timeout)
+        if result.is_error or name in self._output_checks:
+            return self.judged(name, result, raise_on_error)
         return result
-
-    def _check_output(self, name: str, result: CallToolResult) -> None:
-        check = self._output_checks[name]
-        if isinstance(check, dict):
-            try:
-                _, check = given_schema(check, f"the output schema of the tool {name}")
-            except SetupError as reason:
-                logger.warning("results of the tool %s are not checked: %s", name, reason)
-                del self._output_checks[name]
-                return
-            self._output_checks[name] = check
-        value = result.structured_content
-        found = check.violations(value, len(msgspec.json.encode(value)))
-        if found:
-            raise InvalidAnswer(f"the result of the tool {name} does not fit its output schema: {found[0].message}")
 
     # -- resources
 
@@ -259,6 +247,9 @@ class Client(Connecting, Skilled):
         members = dict(params or {})
         meta = members.pop("_meta", None)
         how = self._how(given(timeout, self.settings.request_timeout), meta=meta)
+        if method == "tools/call" or method.startswith("tasks/"):
+            # Who calls by hand wants the answer; who asks about tasks by hand knows them.
+            how = structs.replace(how, tasks=method != "tools/call")
         result = msgspec.json.decode(await self._ask(method, members, how))
         if isinstance(result, dict):
             self._require_complete(method, result.get("resultType"))

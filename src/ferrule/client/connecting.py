@@ -161,6 +161,7 @@ class Connecting(Restoring):
         """What one conversation has taught need not hold in the next."""
         self.cache.clear()
         self._output_checks.clear()
+        self._only_as_task.clear()
 
     def _forget_wishes(self) -> None:
         """Hear of nothing that was subscribed to."""

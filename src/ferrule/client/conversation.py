@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Raw, Struct, structs
@@ -12,29 +12,29 @@ from msgspec import Raw, Struct, structs
 from ferrule.client.answering import Answering
 from ferrule.client.opening import FallBack, Opened, Opening
 from ferrule.client.patience import Patience
-from ferrule.client.rounds import input_required
+from ferrule.client.progress import Progress, progress_told
+from ferrule.client.rounds import answers_to, input_required
 from ferrule.errors import (
     AlreadyInitialized,
     CapabilityNotSupported,
     ChildFailed,
     InitializeFailed,
-    InvalidAnswer,
     LinkLost,
     NotConnected,
-    Refusal,
     TooManyRounds,
 )
 from ferrule.protocol.call import Awaited, Note, Peer
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
+from ferrule.protocol.introduction import Introduction
 from ferrule.protocol.session import Phase
 from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.dispatch import Dispatcher
 from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
-from ferrule.schema.rounds import InputRequired
+from ferrule.schema.tasks import TASKS_EXTENSION
 from ferrule.schema.tools import ToolCall
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Transport
@@ -43,7 +43,6 @@ from ferrule.wire.messages import Id
 
 logger = logging.getLogger("ferrule.client")
 
-Progress = Callable[[float, float | None, str | None], Any]
 Heard = Callable[[Note], None]
 
 ANSWERED = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
@@ -67,6 +66,8 @@ class Asking(Struct, frozen=True):
     limit: float | None = None
     on_progress: Progress | None = None
     meta: dict[str, Any] | None = None
+    tasks: bool | None = None
+    """Whether this request says that it may be answered with a task; None for what the client says always."""
 
 
 class Allowed(Struct, frozen=True):
@@ -102,6 +103,8 @@ class Conversation:
         self._heard = heard
         self._era = Handshake()
         self._on_change: Callable[[], None] = lambda: None
+        self._level = opening.log_level
+        self._introductions: dict[bool, Introduction] = {}
         self._ended = "the client was closed"
 
     # -- opening and closing
@@ -267,6 +270,27 @@ class Conversation:
         assert self.peer is not None
         introduction = self.opening.introduction(self.peer.version, level)
         self.opened = structs.replace(self.opened, introduction=introduction)
+        self._level = level
+        self._introductions.clear()
+
+    def _introduction(self, opened: Opened, tasks: bool | None) -> Introduction:
+        """Give how a request says who sends it; one may say for itself whether it can be answered with a task."""
+        extensions = self.opening.capabilities.extensions or {}
+        if tasks is None or not opened.stateless or tasks is (TASKS_EXTENSION in extensions):
+            return opened.introduction
+        if tasks not in self._introductions:
+            assert self.peer is not None
+            others = {name: settings for name, settings in extensions.items() if name != TASKS_EXTENSION}
+            declared = {**others, TASKS_EXTENSION: {}} if tasks else others
+            capabilities = structs.replace(self.opening.capabilities, extensions=declared or None)
+            opening = structs.replace(self.opening, capabilities=capabilities)
+            self._introductions[tasks] = opening.introduction(self.peer.version, self._level)
+        return self._introductions[tasks]
+
+    @property
+    def may_be_tasks(self) -> bool:
+        """Whether any call may be answered with a task."""
+        return self.stateless and TASKS_EXTENSION in (self.opening.capabilities.extensions or ())
 
     # -- asking
 
@@ -333,10 +357,10 @@ class Conversation:
             link = self.live()
         if opened is None:
             raise NotConnected("the conversation is not open yet")
-        stamp, meta, progress = opened.introduction.stamp, how.meta, how.on_progress
+        stamp, meta, progress = self._introduction(opened, how.tasks).stamp, how.meta, how.on_progress
         if progress is None:
             return link.start(method, stamp(params, None, meta), None, how.timeout, how.limit)
-        told = _progress_told(progress, link.scope)
+        told = progress_told(progress, link.scope)
         return link.start(method, lambda token: stamp(params, token, meta), None, how.timeout, how.limit, told)
 
     def call_tool(self, name: str, arguments: Mapping[str, Any], how: Asking) -> Awaited:
@@ -355,7 +379,7 @@ class Conversation:
         """Open a subscription; its id is told before it is sent, since the server may acknowledge it at once."""
         link, opened = self.live(), self.opened
         assert opened is not None
-        stamp = opened.introduction.stamp
+        stamp = self._introduction(opened, True if "taskIds" in wanted else None).stamp
 
         def stamped(identity: Id) -> Any:
             begun(identity)
@@ -371,7 +395,7 @@ class Conversation:
                 return raw
             again = dict(params)
             if asked.input_requests:
-                again["inputResponses"] = await self._answers(method, asked)
+                again["inputResponses"] = await answers_to(asked, self.answering.answer, self.scope, method)
             else:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -390,20 +414,6 @@ class Conversation:
             self.abandon(awaited)
             raise
 
-    # -- answering
-
-    async def _answers(self, method: str, asked: InputRequired) -> dict[str, Any]:
-        """Answer all questions of a round side by side; the first failure ends the others."""
-        requests = asked.input_requests or {}
-        tasks = [self.scope.spawn(self.answering.answer(each.method, each.params)) for each in requests.values()]
-        try:
-            return dict(zip(requests, await asyncio.gather(*tasks), strict=True))
-        except Refusal as refusal:
-            raise InvalidAnswer(f"{method}: the server's request for input cannot be answered: {refusal}") from None
-        finally:
-            for task in tasks:
-                task.cancel()
-
 
 def _withdraw(link: Link) -> None:
     """Tell the server what it need not finish: one that ends in order would finish it first."""
@@ -416,22 +426,6 @@ def _withdraw(link: Link) -> None:
 def _will_be_answered(awaited: Awaited) -> bool:
     row = METHODS.get(awaited.method)
     return row is None or not row.standing
-
-
-def _progress_told(progress: Progress, scope: Scope) -> Progress:
-    def tell(done: float, total: float | None, message: str | None) -> None:
-        value = progress(done, total, message)
-        if asyncio.iscoroutine(value):
-            scope.spawn(_contained(value))
-
-    return tell
-
-
-async def _contained(work: Coroutine[Any, Any, Any]) -> None:
-    try:
-        await work
-    except Exception:
-        logger.exception("a progress callback failed")
 
 
 def _unreached(error: LinkLost) -> Exception:

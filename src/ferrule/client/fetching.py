@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Raw
 
 from ferrule.client.cache import without_hints
-from ferrule.client.conversation import Asking, Progress
+from ferrule.client.conversation import Asking
+from ferrule.client.progress import Progress
 from ferrule.client.replaying import Replaying
 from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
 from ferrule.schema.methods import Method

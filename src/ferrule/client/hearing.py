@@ -27,6 +27,7 @@ class Hearing(Facts):
     cache: Cache
     _phases: Phases
     _output_checks: dict[str, Any]
+    _only_as_task: set[str]
     _reconnecting: Reconnecting
 
     def _talk(self) -> Conversation:
@@ -115,6 +116,7 @@ class Hearing(Facts):
         self.cache.drop(note.method, uri)
         if note.method == TOOLS_CHANGED:
             self._output_checks.clear()
+            self._only_as_task.clear()
         link = conversation.link
         if link is not None:
             self.notices.receive(note, link.scope)

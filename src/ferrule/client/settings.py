@@ -13,6 +13,7 @@ from ferrule.errors import SetupError
 from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.schema.model import LogLevel
+from ferrule.schema.tasks import TASKS_EXTENSION
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
@@ -40,6 +41,10 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     sampling_tools: bool = False
     sampling_context: bool = False
     extensions: Mapping[str, Any] | None = None
+    tasks: bool = False
+    """Whether a server may answer any call with a task, which is then followed to its end (stateless era)."""
+    task_patience: float = 30.0
+    """How long a task that is being followed may be out of reach."""
     validate_results: bool = True
     env: Mapping[str, str] | None = None
     cwd: str | None = None
@@ -61,6 +66,11 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
             require_level(self.log_level)
         if self.protocol_version is not None:
             _require("protocol version", self.protocol_version, [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS])
+
+    @property
+    def declared_extensions(self) -> Mapping[str, Any] | None:
+        """What a server is told of the extensions this client was told to use."""
+        return {TASKS_EXTENSION: {}, **(self.extensions or {})} if self.tasks else self.extensions
 
     @property
     def transport_options(self) -> dict[str, Any]:
@@ -116,6 +126,8 @@ class ClientOptions(TypedDict, total=False):
     sampling_tools: bool
     sampling_context: bool
     extensions: Mapping[str, Any] | None
+    tasks: bool
+    task_patience: float
     validate_results: bool
     env: Mapping[str, str] | None
     cwd: str | None

@@ -126,6 +126,8 @@ class Listening:
         self.streams: dict[str, list[Changes]] = {}
         self.uris: Counter[str] = Counter()
         self.kinds: set[str] = set()
+        self.tasks: set[str] = set()
+        self.listened: frozenset[str] = frozenset()
         self._lock = asyncio.Lock()
         self._listen: Awaited | None = None
         self._opening: dict[Id, asyncio.Future[AcknowledgedParams]] = {}
@@ -177,6 +179,26 @@ class Listening:
                 self.kinds -= fresh
                 raise
 
+    async def want_task(self, task_id: str) -> None:
+        """Hear of a task; in the handshake era servers tell unasked."""
+        self.tasks.add(task_id)
+        async with self._lock:
+            # Whoever was first has asked for all that wait behind it.
+            if self._conversation().stateless and task_id not in self.listened:
+                try:
+                    await self._relisten()
+                except BaseException:
+                    self.tasks.discard(task_id)
+                    raise
+
+    async def unwant_task(self, task_id: str) -> None:
+        """Hear of a task no more."""
+        self.tasks.discard(task_id)
+        async with self._lock:
+            # A task that has ended tells nothing more: the subscription is given up with the last of them.
+            if self.listened and not self.tasks and not self._conversation().over:
+                await self._relisten()
+
     async def _say(self, method: str, uri: str) -> None:
         conversation = self._conversation()
         if conversation.stateless:
@@ -187,17 +209,22 @@ class Listening:
     async def _relisten(self) -> None:
         """Open one subscription for everything wanted; the one before ends when this one is acknowledged."""
         conversation = self._conversation()
-        if not (self.uris or self.kinds):
+        tasks = frozenset(self.tasks)
+        if not (self.uris or self.kinds or self.tasks):
             self._replace(None)
+            self.listened = tasks
             return
         wanted: dict[str, Any] = {FLAGS[kind]: True for kind in sorted(self.kinds)}
         if self.uris:
             wanted["resourceSubscriptions"] = sorted(self.uris)
+        if tasks:
+            wanted["taskIds"] = sorted(tasks)
         acknowledged: asyncio.Future[AcknowledgedParams] = asyncio.get_running_loop().create_future()
         listen = conversation.listen(wanted, lambda identity: self._opening.update({identity: acknowledged}))
         listen.waiter.add_done_callback(self._over)
         try:
             _compare(wanted, await _first(listen, acknowledged))
+            self.listened = tasks
         finally:
             del self._opening[listen.id]
             if self._listen is not listen:
@@ -215,6 +242,7 @@ class Listening:
             waiter.exception()
         if self._listen is not None and self._listen.waiter is waiter:
             self._listen = None
+            self.listened = frozenset()
             if not self._rescued():
                 self.end()
 
@@ -222,7 +250,7 @@ class Listening:
         """Say again what is wanted, to a server that does not know it; what it refuses now is wanted no more."""
         async with self._lock:
             if self._conversation().stateless:
-                if self.uris or self.kinds:
+                if self.uris or self.kinds or self.tasks:
                     await self._relisten()
                 return
             for uri in list(self.uris):
@@ -274,6 +302,8 @@ class Listening:
         """End every stream: nothing more will come."""
         self.uris.clear()
         self.kinds.clear()
+        self.tasks.clear()
+        self.listened = frozenset()
         for streams in self.streams.values():
             for stream in streams:
                 stream.tell(None)

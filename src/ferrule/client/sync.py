@@ -12,7 +12,10 @@ from types import TracebackType
 from typing import Any
 
 from ferrule.client.client import Client
+from ferrule.client.tasks import Task
 from ferrule.errors import AlreadyInitialized, NotConnected, SetupError
+from ferrule.schema.tasks import Task as TaskState
+from ferrule.schema.tools import CallToolResult
 
 GRACE = 10.0
 """How long what is cancelled may take to end."""
@@ -145,6 +148,8 @@ class SyncClient:
 
         def call(*args: Any, **options: Any) -> Any:
             value = self._called(attribute, args, options)
+            if isinstance(value, Task):
+                return SyncTask(value, self._wait, self._each)
             return self._each(value) if inspect.isasyncgen(value) else value
 
         return call
@@ -155,6 +160,36 @@ class SyncClient:
             return self._wait(_awaited(method, args, options))
         value = method(*args, **options)
         return self._wait(value) if inspect.iscoroutine(value) else value
+
+
+class SyncTask:
+    """A task whose methods block until they are done."""
+
+    def __init__(
+        self,
+        task: Task,
+        wait: Callable[[Coroutine[Any, Any, Any]], Any],
+        each: Callable[[AsyncIterator[Any]], Iterator[Any]],
+    ) -> None:
+        self._task = task
+        self._wait = wait
+        self._each = each
+        self.id = task.id
+
+    def status(self) -> TaskState:
+        """Look how the task stands."""
+        return self._wait(self._task.status())  # type: ignore[no-any-return]
+
+    def result(self, **options: Any) -> CallToolResult:
+        """Wait for the end of the task, and give its result."""
+        return self._wait(self._task.result(**options))  # type: ignore[no-any-return]
+
+    def cancel(self) -> None:
+        """Ask the server to end the task."""
+        self._wait(self._task.cancel())
+
+    def __iter__(self) -> Iterator[TaskState]:
+        return self._each(aiter(self._task))
 
 
 class SyncBatch:

@@ -29,6 +29,8 @@ class Revision(Struct, frozen=True):
     """Whether either side may ask the other."""
     faults_in_results: bool = True
     """Whether bad tool arguments are told to the model in a result instead of refused."""
+    tasks_by_request: bool = False
+    """Whether a request may ask to become a task: the first form of tasks, which a later revision made anew."""
     polls: bool = False
     """Whether a stream of events begins with an id, so that its reader can leave and come back."""
     absent: frozenset[str] = frozenset()
@@ -89,6 +91,8 @@ class Call(Struct, eq=False):
     reason: str = ""
     on_cancel: Callable[[], None] | None = None
     progressed: float | None = None
+    as_task: Any = None
+    """What carries this call on as a task, where it may become one."""
     pace: Any = None
     """What limits how often this call may tell of progress, where its link does not."""
     expired: bool = False

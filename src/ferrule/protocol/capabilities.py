@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ferrule.errors import CapabilityNotSupported, MissingCapability
@@ -81,4 +82,15 @@ def server_offers(capabilities: ServerCapabilities, capability: str) -> bool:
     declared = getattr(capabilities, name, None)
     if declared is None:
         return False
+    if isinstance(declared, Mapping):
+        return _within(declared, flag)
     return bool(getattr(declared, flag)) if flag else True
+
+
+def _within(declared: Any, path: str) -> bool:
+    """Tell whether a capability that is kept as it was written has a part such as `requests.tools.call`."""
+    for name in path.split(".") if path else ():
+        declared = declared.get(name) if isinstance(declared, Mapping) else None
+        if declared is None or declared is False:
+            return False
+    return True

@@ -17,6 +17,7 @@ from ferrule.wire.channel import Origin
 if TYPE_CHECKING:
     from ferrule.protocol.needs import Answers, Need, Question
     from ferrule.protocol.session import Session
+    from ferrule.protocol.tasks import Wish
 
 
 logger = logging.getLogger("ferrule.protocol")
@@ -35,6 +36,9 @@ class Era(Protocol):
     def recall(self, call: Call) -> Answers:
         """Give what earlier rounds of this call have learned."""
 
+    def require(self, call: Call, question: Question) -> None:
+        """Raise CapabilityNotSupported unless the client can be asked this."""
+
     def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
         """Give what to wait for to learn the answers, or raise Need."""
 
@@ -52,6 +56,15 @@ class Era(Protocol):
 
     def data(self, refusal: Refusal) -> Any:
         """Give what a refusal tells besides its number and its message."""
+
+    def task_wish(self, call: Call) -> Wish:
+        """Tell what a call says about becoming a task."""
+
+    def task_demanded(self, tool: str) -> Refusal:
+        """Refuse a call that must become a task and may not."""
+
+    def admit_to_tasks(self, call: Call) -> None:
+        """Raise Refusal unless the caller may ask about tasks."""
 
 
 STANDARD_CODES = frozenset({-32700, -32600, -32601, -32602, -32603})

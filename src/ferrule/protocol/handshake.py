@@ -28,6 +28,7 @@ from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.erlmcp import ERLMCP
 from ferrule.protocol.needs import Answers, Need, Question
 from ferrule.protocol.session import Phase, Session
+from ferrule.protocol.tasks import Wish, first_form, wrapped
 from ferrule.protocol.trims import (
     as_invalid_request,
     each,
@@ -63,9 +64,10 @@ from ferrule.schema.prompts import GetPromptResult, ListPromptsResult
 from ferrule.schema.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
 from ferrule.schema.roots import ListRootsResult
 from ferrule.schema.sampling import CreateMessageResult
+from ferrule.schema.tasks import TASKS_EXTENSION, CancelTaskResult, CreateTaskResult, ListTasksResult, Task
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult
 
-LATER_EXTENSIONS = frozenset({"io.modelcontextprotocol/tasks"})
+LATER_EXTENSIONS = frozenset({TASKS_EXTENSION})
 """Extensions of the stateless era only; this one has tasks of its own."""
 
 ALWAYS_ALLOWED = frozenset({"initialize", "ping"})
@@ -84,9 +86,13 @@ class OfferRefused(UnsupportedVersion):
 LATER_REFUSALS = dict.fromkeys((HeaderMismatch, MissingCapability, UnsupportedVersion), as_invalid_request)
 """What only the next era has a number for, when a handler raises it in this one."""
 
+BEFORE_TASKS = frozenset({"tasks/get", "tasks/result", "tasks/list", "tasks/cancel"})
+"""What revisions without tasks do not have."""
+
 NEWEST = Revision(
     "2025-11-25",
     nameless_id=UNSET,
+    tasks_by_request=True,
     polls=True,
     trims={
         **LATER_REFUSALS,
@@ -97,6 +103,10 @@ NEWEST = Revision(
         PlainResult: written_ahead,
         ServerCapabilities: without("extensions"),
         ClientCapabilities: without("extensions"),
+        Task: first_form,
+        CreateTaskResult: wrapped,
+        CancelTaskResult: first_form,
+        ListTasksResult: each("tasks", first_form),
     },
 )
 
@@ -104,7 +114,7 @@ BEFORE_ICONS = Revision(
     "2025-06-18",
     nameless_id=None,
     faults_in_results=False,
-    absent=frozenset({ELICITATION_COMPLETE}),
+    absent=BEFORE_TASKS | {ELICITATION_COMPLETE},
     trims={
         **LATER_REFUSALS,
         type(None): empty,
@@ -131,7 +141,7 @@ def _old(version: str, *, audio: bool, batches: bool, gone: tuple[str, ...], cap
         nameless_id=None,
         batches=batches,
         faults_in_results=False,
-        absent=frozenset({"elicitation/create", ELICITATION_COMPLETE}),
+        absent=BEFORE_TASKS | {"elicitation/create", ELICITATION_COMPLETE},
         trims={
             **LATER_REFUSALS,
             type(None): empty,
@@ -231,16 +241,20 @@ class Handshake:
         """Nothing is run twice in this era, so there is nothing to recall."""
         return Answers()
 
+    def require(self, call: Call, question: Question) -> None:
+        """Raise CapabilityNotSupported for what the agreed revision does not have or the client did not declare."""
+        peer = call.peer
+        if question.method in peer.revision.absent:
+            raise CapabilityNotSupported(question.method.partition("/")[0])
+        if isinstance(peer.capabilities, ClientCapabilities):
+            require_client(peer.capabilities, question.method, _gated(question.params, peer.revision))
+
     def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
         """Send the questions as requests on the call's own channel, to be waited for in place."""
-        peer = call.peer
         requests = []
         for _, question in missing:
-            if question.method in peer.revision.absent:
-                raise CapabilityNotSupported(question.method.partition("/")[0])
-            if isinstance(peer.capabilities, ClientCapabilities):
-                require_client(peer.capabilities, question.method, _gated(question.params, peer.revision))
-            requests.append((question.method, _older_question(question, peer.revision)))
+            self.require(call, question)
+            requests.append((question.method, _older_question(question, call.peer.revision)))
         return [call.link.ask(method, params, call.channel) for method, params in requests]
 
     def pause(self, call: Call, need: Need) -> Any:
@@ -271,6 +285,19 @@ class Handshake:
         if known is None or not (refusal.data is None or isinstance(refusal.data, dict)):
             return refusal.data
         return {**(refusal.data or {}), "refusal": known.refusal}
+
+    def task_wish(self, call: Call) -> Wish:
+        """A request says by a member of its params that it wants to become a task."""
+        if not call.peer.revision.tasks_by_request:
+            return Wish.UNKNOWN
+        return Wish.NO if call.params.task is UNSET else Wish.ASKED
+
+    def task_demanded(self, tool: str) -> Refusal:
+        """For a call that is no task there is no such method."""
+        return MethodNotFound(f"The tool {tool} runs as a task only: call it with the member `task`", {"tool": tool})
+
+    def admit_to_tasks(self, call: Call) -> None:
+        """Whoever made the handshake may ask."""
 
 
 STRANGER = Peer(OLDEST, ClientCapabilities())

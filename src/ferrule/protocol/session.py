@@ -26,6 +26,9 @@ from ferrule.wire.messages import ErrorObject, Failure, Id, Message, Notificatio
 MAX_ID = 2**53 - 1
 """Beyond this a JavaScript peer would round."""
 
+MOST_OUTLASTING = 1000
+"""How many requests that were answered with a task are remembered for their progress."""
+
 MAX_QUOTE = 200
 """How much of a peer's own words an error repeats."""
 
@@ -86,6 +89,7 @@ class Session:
         "next_id",
         "offers",
         "origin",
+        "outlasting",
         "peer",
         "peer_ready",
         "phase",
@@ -112,6 +116,8 @@ class Session:
         self.met_peer: Peer | None = None
         self.running: dict[Id, Call] = {}
         self.awaited: dict[Id, Awaited] = {}
+        self.outlasting: dict[Id, Awaited] | None = None
+        """Requests of ours that were answered with a task, whose progress is still told."""
         self.next_id = 1
 
     def enter(self, phase: Phase) -> None:
@@ -333,6 +339,8 @@ class Session:
     def progressed(self, token: Id, progress: float, now: float) -> Awaited | None:
         """Note progress on a request of ours; None when nothing waits for it or it does not increase."""
         awaited = self.awaited.get(token)
+        if awaited is None and self.outlasting is not None:
+            awaited = self.outlasting.get(token)
         if awaited is None or (awaited.progressed is not None and progress <= awaited.progressed):
             return None
         awaited.progressed = progress
@@ -340,6 +348,15 @@ class Session:
             deadline = now + awaited.timeout
             awaited.deadline = deadline if awaited.limit is None else min(deadline, awaited.limit)
         return awaited
+
+    def outlast(self, awaited: Awaited) -> None:
+        """Go on noting progress on a request that was answered with a task; the oldest of too many is forgotten."""
+        if self.outlasting is None:
+            self.outlasting = {}
+        awaited.timeout = None
+        self.outlasting[awaited.id] = awaited
+        if len(self.outlasting) > MOST_OUTLASTING:
+            del self.outlasting[next(iter(self.outlasting))]
 
     def close(self, phase: Phase = Phase.CLOSED) -> list[Awaited]:
         """End the conversation, in which nothing is admitted any more; gives whoever still waits."""

@@ -24,11 +24,12 @@ from ferrule.errors import (
     UnsupportedVersion,
 )
 from ferrule.protocol.call import Call, Peer, Revision
-from ferrule.protocol.capabilities import nested, require_client
+from ferrule.protocol.capabilities import nested, require_client, require_extension
 from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.needs import Answers, Journal, Need, Question
 from ferrule.protocol.sealing import Seal, SealTooLarge, request_binding
 from ferrule.protocol.session import Session
+from ferrule.protocol.tasks import Wish, acknowledged, input_request
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import Method
 from ferrule.schema.model import (
@@ -41,7 +42,8 @@ from ferrule.schema.model import (
     Result,
 )
 from ferrule.schema.notices import ELICITATION_COMPLETE
-from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequest, InputRequired
+from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
+from ferrule.schema.tasks import TASKS_EXTENSION, CancelTaskResult
 from ferrule.schema.tools import ListToolsResult, PlainResult, Tool
 
 
@@ -62,7 +64,12 @@ NEWEST = Revision(
     nameless_id=UNSET,
     two_way=False,
     absent=frozenset({ELICITATION_COMPLETE}),
-    trims={ListToolsResult: _listed, ServerCapabilities: _no_tasks, ClientCapabilities: _no_tasks},
+    trims={
+        ListToolsResult: _listed,
+        ServerCapabilities: _no_tasks,
+        ClientCapabilities: _no_tasks,
+        CancelTaskResult: acknowledged,
+    },
 )
 REVISIONS = {NEWEST.version: NEWEST}
 
@@ -149,14 +156,18 @@ class Stateless:
             journal = _read_journal(payload)
         return Answers(journal, _responses(call.params.input_responses))
 
+    def require(self, call: Call, question: Question) -> None:
+        """Raise CapabilityNotSupported for what this request did not declare."""
+        capabilities = call.peer.capabilities
+        if isinstance(capabilities, ClientCapabilities):
+            require_client(capabilities, question.method, question.params)
+
     def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
         """The wire cannot wait: raise the need for the answers."""
         if not call.row.may_ask:
             raise InvalidRequest(f"{call.method} cannot ask the client for input")
-        capabilities = call.peer.capabilities
-        if isinstance(capabilities, ClientCapabilities):
-            for _, question in missing:
-                require_client(capabilities, question.method, question.params)
+        for _, question in missing:
+            self.require(call, question)
         raise Need(missing)
 
     def pause(self, call: Call, need: Need) -> InputRequired:
@@ -171,7 +182,7 @@ class Stateless:
             )
         except SealTooLarge as reason:
             raise Internal(f"{reason}; the largest entry is {_largest(journal)}") from None
-        requests = {key: InputRequest(method=q.method, params=_modern(q)) for key, q in need.questions}
+        requests = {key: input_request(question) for key, question in need.questions}
         return InputRequired(
             result_type=INPUT_REQUIRED, meta=self._identity, input_requests=requests, request_state=state
         )
@@ -221,6 +232,18 @@ class Stateless:
         """What a refusal tells besides."""
         return refusal.data
 
+    def task_wish(self, call: Call) -> Wish:
+        """A client says with each request whether it can be answered with a task; whether it is, the server decides."""
+        return Wish.NO if call.peer.extension(TASKS_EXTENSION) is None else Wish.ALLOWED
+
+    def task_demanded(self, tool: str) -> Refusal:
+        """Name the extension the client would have to declare."""
+        return MissingCapability({"extensions": {TASKS_EXTENSION: {}}}, f"The tool {tool} runs as a task only")
+
+    def admit_to_tasks(self, call: Call) -> None:
+        """Only a request that declares the extension is heard."""
+        require_extension(call.peer, TASKS_EXTENSION)
+
 
 def _binding(call: Call) -> bytes:
     return request_binding(call.origin.principal, call.method, bytes(call.raw))
@@ -233,12 +256,6 @@ def _responses(raw: Raw | UnsetType) -> dict[str, Raw]:
         return _read_responses(raw)
     except (msgspec.DecodeError, RecursionError) as reason:
         raise InvalidParams(f"Invalid inputResponses: {reason}") from None
-
-
-def _modern(question: Question) -> Raw | UnsetType:
-    """A question inside a result has no ids of its own, and none at all where there is nothing to say."""
-    params = {key: value for key, value in question.params.items() if key != "elicitationId"}
-    return Raw(_write(params)) if params else UNSET
 
 
 def _largest(journal: Journal) -> str:

@@ -23,6 +23,7 @@ from ferrule.schema.resources import (
 )
 from ferrule.schema.roots import ListRootsResult
 from ferrule.schema.sampling import CreateMessageParams, CreateMessageResult
+from ferrule.schema.tasks import CancelTaskResult, ListTasksResult, Task, TaskParams, UpdateTaskParams
 from ferrule.schema.tools import CallToolParams, CallToolResult, ListToolsResult
 
 
@@ -103,6 +104,11 @@ ROWS = (
     Method("completion/complete", CompleteParams, CompleteResult, capability="completions"),
     Method("logging/setLevel", SetLevelParams, EmptyResult, stateless=False, capability="logging"),
     Method("subscriptions/listen", ListenParams, EmptyResult, handshake=False, standing=True),
+    Method("tasks/get", TaskParams, Task, capability="tasks"),
+    Method("tasks/result", TaskParams, Result, stateless=False, capability="tasks", standing=True),
+    Method("tasks/list", Page, ListTasksResult, stateless=False, capability="tasks.list"),
+    Method("tasks/update", UpdateTaskParams, EmptyResult, handshake=False, capability="tasks", read_only=False),
+    Method("tasks/cancel", TaskParams, CancelTaskResult, capability="tasks.cancel", read_only=False),
     Method(
         "sampling/createMessage",
         CreateMessageParams,

@@ -19,11 +19,13 @@ RESOURCE_UPDATED = "notifications/resources/updated"
 ROOTS_CHANGED = "notifications/roots/list_changed"
 ELICITATION_COMPLETE = "notifications/elicitation/complete"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+TASK_STATUS_CHANGED = "notifications/tasks/status"
+TASK_CHANGED = "notifications/tasks"
 
 NOTICES = frozenset(
     {
         *(CANCELLED, INITIALIZED, PROGRESS, LOG_MESSAGE, TOOLS_CHANGED, PROMPTS_CHANGED, RESOURCES_CHANGED),
-        *(RESOURCE_UPDATED, ROOTS_CHANGED, ELICITATION_COMPLETE, ACKNOWLEDGED),
+        *(RESOURCE_UPDATED, ROOTS_CHANGED, ELICITATION_COMPLETE, ACKNOWLEDGED, TASK_STATUS_CHANGED, TASK_CHANGED),
     }
 )
 """Every notification of the protocol itself."""

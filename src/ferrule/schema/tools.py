@@ -75,6 +75,7 @@ class CallToolParams(Params, kw_only=True):
     arguments: Raw = EMPTY_OBJECT
     input_responses: Raw | UnsetType = UNSET
     request_state: str | None = None
+    task: Raw | UnsetType = UNSET
 
 
 class ToolCall(Struct, gc=False):

@@ -37,6 +37,7 @@ from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
 from ferrule.server.guards import Guards
 from ferrule.server.subscriptions import Listener
+from ferrule.server.tasks.methods import TaskMethods
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Builtins:
             "prompts/get": server.prompts.fill,
             "completion/complete": server.completions.complete,
             "subscriptions/listen": self.listen,
+            **TaskMethods(server, server.tasks).handlers(),
         }
         if server.visibility.in_use:
             handlers = Guards(server).handlers(handlers, looked_into=looked_into)
@@ -204,8 +206,11 @@ class Builtins:
     async def listen(self, call: Call) -> EmptyResult:
         """Hold a subscription open until the client or the server ends it."""
         honoured, kinds = self._honoured(call.params.notifications)
+        if call.params.notifications.task_ids:
+            honoured.task_ids = await self._visible_tasks(call, call.params.notifications.task_ids)
         tag = {SUBSCRIPTION_KEY: call.id}
-        listener = Listener(call.channel, kinds, honoured.resource_subscriptions or (), call.id, call.origin.principal)
+        uris, tasks = honoured.resource_subscriptions or (), honoured.task_ids or ()
+        listener = Listener(call.channel, kinds, uris, call.id, call.origin.principal, tasks)
         call.channel.send(Notification(ACKNOWLEDGED, {"_meta": tag, "notifications": honoured}))
         ended = asyncio.Event()
 
@@ -227,6 +232,12 @@ class Builtins:
         uris = wanted.resource_subscriptions if self._offers("resources.subscribe") else None
         granted: dict[str, Any] = {FLAGS[kind]: True for kind in kinds}
         return ListenFilter(resource_subscriptions=list(uris) if uris else None, **granted), kinds
+
+    async def _visible_tasks(self, call: Call, wanted: list[str]) -> list[str]:
+        """Choose of the tasks a client wants to hear of those it may see."""
+        call.era.admit_to_tasks(call)
+        found = [task for task in wanted if await self._server.tasks.find(call, task) is not None]
+        return list(dict.fromkeys(found))
 
     def _tells(self, flag: str) -> bool:
         return self._offers(f"{flag.partition('_')[0]}.list_changed")

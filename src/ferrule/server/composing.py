@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import SetupError
+from ferrule.protocol.capabilities import server_offers
 from ferrule.runtime.dispatch import Dispatcher
 from ferrule.schema.apps import APPS
 from ferrule.schema.lifecycle import ServerCapabilities
@@ -16,6 +17,7 @@ from ferrule.server.layers import AnyLayer, Layers, checked
 from ferrule.server.links import Links
 from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.mounting import Mount
+from ferrule.server.tasks.calls import TaskCalls
 from ferrule.server.tools import RegisteredTool, Tools
 from ferrule.server.visibility import Rule, Visibility
 
@@ -69,7 +71,18 @@ class Composing:
             mended = {n: h if n == "tools/call" else self.layers.mending(h) for n, h in handlers.items()}
             notes, others = self.layers.listening({**builtins.notes(), **self.extensions.notes})
             self._dispatcher = Dispatcher(mended, builtins.instant(), notes, around, other_notes=others)
+            if self.tools.run_as_tasks:
+                self.let_tasks_run()
         return self._dispatcher
+
+    def let_tasks_run(self) -> None:
+        """Let calls of tools become tasks; a server without such tools does without the question."""
+        server, dispatcher = self._server(), self._dispatcher
+        if dispatcher is None or not server_offers(server.capabilities, "tasks.requests.tools.call"):
+            return
+        calling = dispatcher.handlers["tools/call"]
+        if not isinstance(calling, TaskCalls):
+            dispatcher.handlers["tools/call"] = TaskCalls(server, server.tasks, calling)
 
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what, also for those who are connected."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ferrule.schema.resources import ReadResourceResult
     from ferrule.server.server import Server
+    from ferrule.server.tasks.run import TaskRun
 
     State = TypeVar("State", default=Any)
 else:
@@ -104,6 +105,8 @@ class Context(Generic[State]):
     @property
     def cancelled(self) -> bool:
         """Whether nobody wants the answer any more: cancelled, or out of time; a handler in a thread looks here."""
+        if self.task is not None:
+            return self.task.kept.ended or self._call.expired
         return self._call.cancelled or self._call.expired
 
     def raise_if_cancelled(self) -> None:
@@ -113,8 +116,27 @@ class Context(Generic[State]):
 
     @property
     def hears_progress(self) -> bool:
-        """Whether the client asked to be told of progress."""
-        return self._call.meta is not None and self._call.meta.progress_token is not None
+        """Whether the client asked to be told of progress, or may look for it."""
+        return self.task is not None or (self._call.meta is not None and self._call.meta.progress_token is not None)
+
+    @property
+    def task(self) -> TaskRun | None:
+        """The task this call runs as, with its `id` and `status`; None where it is answered as any other."""
+        run: TaskRun | None = self._call.as_task
+        return run if run is not None and run.is_begun else None
+
+    @property
+    def task_id(self) -> str | None:
+        """The id of the task this call runs as, if it does."""
+        return None if self.task is None else self.task.id
+
+    async def start_task(self, message: str | None = None) -> None:
+        """Go on as a task from here: the client is answered now, and learns the result later.
+
+        For tools with `task_start="handler"`; does nothing in a call that is a task already or cannot become one.
+        """
+        if self._call.as_task is not None:
+            await self._call.as_task.begin_from_handler(message)
 
     @property
     def lifespan(self) -> State:
@@ -131,6 +153,10 @@ class Context(Generic[State]):
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the client how far the work is; does nothing when it did not ask to know."""
         call = self._call
+        if self.task is not None:
+            await self.task.report(progress, total, message)
+            await self._breathe()
+            return
         token = None if call.meta is None else call.meta.progress_token
         if token is None or not self._host.links.running(call):
             await self._breathe()
@@ -162,6 +188,10 @@ class Context(Generic[State]):
         params: dict[str, Any] = {"level": level, "data": data}
         if logger is not None:
             params["logger"] = logger
+        if self.task is not None:
+            self.task.log(params)
+            await self._breathe()
+            return
         call.channel.send(Notification(LOG_MESSAGE, params))
         await call.channel.wait_writable()
 
@@ -301,6 +331,9 @@ class Context(Generic[State]):
         known = [answers.find(place, question) for place, question in zip(places, questions, strict=True)]
         missing = [(p, q) for p, q, answer in zip(places, questions, known, strict=True) if answer is None]
         if missing:
+            if self.task is not None:
+                fresh = iter(await self.task.ask(missing))
+                return [next(fresh) if answer is None else answer for answer in known]
             if not self._host.links.running(self._call):
                 raise Cancelled("the call has ended")
             fresh = iter(await _all(self._call.era.ask(self._call, missing)))
@@ -372,7 +405,7 @@ def _run_in(loop: asyncio.AbstractEventLoop, call: Call, work: Coroutine[Any, An
 
     async def contained() -> tuple[Any, BaseException | None]:
         """Give what the work raises, for the thread to raise: also a BaseException such as Need."""
-        waiting, owner = asyncio.current_task(), call.task
+        waiting, owner = asyncio.current_task(), call.task if call.as_task is None else call.as_task.work
 
         def give_up(_: Any) -> None:
             if waiting is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable, Iterable, Iterator
+import secrets
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -43,8 +44,8 @@ class LinkState(Struct, eq=False):
     init_timer: asyncio.TimerHandle | None = None
     switches: Switches | None = None
     """What this session sees otherwise than others."""
-    owner: object | None = None
-    """Whose the results are that are kept for this link."""
+    owner: str = ""
+    """Whose the results and tasks are that are kept for this link."""
 
 
 class Links:
@@ -157,15 +158,16 @@ class Links:
         elif kind in state.listener.kinds and self.of(call).session.peer_ready:
             state.listener.tell(Notice(kind, {}))
 
-    def owner(self, call: Call) -> Hashable:
+    def owner(self, call: Call) -> str | None:
         """Tell whose a kept result is: the principal's, else the session's; without either, whoever knows its URI."""
         if call.origin.principal is not None:
-            return call.origin.principal
+            return f"principal {call.origin.principal}"
         state = self._states.get(self.of(call))
         if state is None or not self.has_session(call):
             return None
-        if state.owner is None:
-            state.owner = object()
+        if not state.owner:
+            # Nobody guesses it, and no other session has it, also when this one is over.
+            state.owner = f"session {secrets.token_hex(16)}"
         return state.owner
 
     def wants_log(self, call: Call, rank: int) -> bool:

@@ -29,6 +29,7 @@ from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.model import Implementation, MetaOnly, Params, Result
 from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
+from ferrule.schema.tasks import TASKS_EXTENSION
 from ferrule.schema.tools import Tool
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
@@ -47,6 +48,7 @@ from ferrule.server.routes import CustomRoutes
 from ferrule.server.serving import Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
+from ferrule.server.tasks.tasks import Tasks
 from ferrule.server.telling import Telling
 from ferrule.server.threads import Threads
 from ferrule.server.tools import ToolOptions, Tools
@@ -91,6 +93,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
+        self.tasks = Tasks(self, settings.tasks)
         self.subscriptions = Subscriptions()
         self.extensions = Extensions(self, settings.extensions or {})
         self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
@@ -252,6 +255,8 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
             resources=ResourcesCapability(subscribe=True, list_changed=True) if self._reads() else None,
             completions={} if self.completions.offered else None,
             logging={} if self._may_log() else None,
+            tasks=self.tasks.offered if self.tools.run_as_tasks else None,
+            extensions={TASKS_EXTENSION: {}} if self.tools.run_as_tasks else None,
         )
 
     def _reads(self) -> bool:

@@ -17,6 +17,7 @@ from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
+from ferrule.server.tasks.tasks import Tasks
 from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
 
@@ -48,6 +49,7 @@ class Serving:
     changes: Changes
     links: Links
     mounts: list[Mount]
+    tasks: Tasks
     extensions: Extensions
 
     def __init__(self, lifespan: Lifespan | Sequence[Lifespan] | None) -> None:
@@ -87,6 +89,8 @@ class Serving:
             for mount in self.mounts:
                 await mount.child.enter()
                 stack.push_async_callback(mount.child.leave)
+            # Tasks use what was entered above, so they end before it does.
+            stack.push_async_callback(self.tasks.close)
             self._lifespan_exit = stack.pop_all()
 
     def check_startable(self, other: Server) -> None:
@@ -116,11 +120,10 @@ class Serving:
             self._users -= 1
             if self._users == 0 and self._lifespan_exit is not None:
                 stack, self._lifespan_exit = self._lifespan_exit, None
-                self.lifespan_value = None
                 try:
                     await stack.aclose()
                 finally:
-                    self.changes.loop = None
+                    self.lifespan_value = self.changes.loop = None
 
     async def serve(self, *listeners: TransportListener, ready: Callable[[], Any] | None = None) -> None:
         """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached."""
@@ -147,7 +150,7 @@ class Serving:
 
     async def drain(self, grace: float) -> None:
         """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
-        await asyncio.gather(*(link.drain(grace) for link in self.links))
+        await asyncio.gather(self.tasks.drain(grace), *(link.drain(grace) for link in self.links))
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport."""

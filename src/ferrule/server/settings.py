@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, TypedDict
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ferrule.errors import SetupError
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import Icon
+from ferrule.server.tasks.settings import TaskSettings
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -63,6 +64,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How much of all kept results together."""
     bad_arguments: str = "auto"
     """How bad arguments of a tool are told: as the revision says, always in a `result`, or always as an `error`."""
+    tasks: TaskSettings = field(default_factory=TaskSettings)
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -75,6 +77,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         for name in ("include_tags", "exclude_tags"):
             if isinstance(getattr(self, name), str):
                 raise SetupError(f"{name} must be a set of texts, not the text {getattr(self, name)!r}")
+        if not isinstance(self.tasks, TaskSettings):
+            raise SetupError(f"tasks must be a TaskSettings, not {self.tasks!r}")
         unknown = [version for version in self.versions if version not in REVISIONS]
         if unknown:
             raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {', '.join(unknown)}")
@@ -150,3 +154,4 @@ class ServerOptions(TypedDict, total=False):
     result_ttl: float
     max_kept_bytes: int
     bad_arguments: str
+    tasks: TaskSettings

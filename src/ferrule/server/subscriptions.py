@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from ferrule.schema.model import SUBSCRIPTION_KEY
-from ferrule.schema.notices import RESOURCE_UPDATED
+from ferrule.schema.notices import RESOURCE_UPDATED, TASK_CHANGED
 from ferrule.wire.channel import Channel
 from ferrule.wire.messages import Id, Notification
 
@@ -17,6 +17,7 @@ NO_URIS: frozenset[str] = frozenset()
 """What most listeners of thousands subscribe to; they share it."""
 
 _write = msgspec.json.Encoder().encode
+_read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Notice:
@@ -28,7 +29,8 @@ class Notice:
         self.method = method
         self.params = params
         self.message = Notification(method, Raw(_write(params))) if params else Notification(method)
-        tagged = {**params, "_meta": {**params.get("_meta", {}), SUBSCRIPTION_KEY: 0}}
+        others = {name: value for name, value in params.items() if name != "_meta"}
+        tagged = {**others, "_meta": {**params.get("_meta", {}), SUBSCRIPTION_KEY: 0}}
         self._stem = _write(tagged).removesuffix(b"0}}")
 
     def under(self, tag: bytes) -> Notification:
@@ -39,7 +41,7 @@ class Notice:
 class Listener:
     """One place change notices go to: a link, one `subscriptions/listen`, or a function of this process."""
 
-    __slots__ = ("_channel", "_tag", "kinds", "principal", "uris")
+    __slots__ = ("_channel", "_tag", "kinds", "principal", "tasks", "uris")
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Listener:
         uris: Iterable[str] = (),
         tag: Id | None = None,
         principal: str | None = None,
+        tasks: Iterable[str] = (),
     ) -> None:
         self._channel = channel
         self._tag = None if tag is None else _write(tag)
@@ -55,6 +58,7 @@ class Listener:
         self.principal = principal
         """On whose behalf it listens, where that is all there is to tell listeners apart."""
         self.uris: set[str] | frozenset[str] = set(uris) or NO_URIS
+        self.tasks = frozenset(tasks)
 
     def tell(self, notice: Notice) -> None:
         """Pass a notice on, under the subscription it belongs to."""
@@ -81,6 +85,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._by_uri: dict[str, dict[Listener, None]] = {}
+        self._by_task: dict[str, dict[Listener, None]] = {}
         self._to_lists: dict[Listener, None] = {}
 
     def add(self, listener: Listener) -> None:
@@ -89,13 +94,17 @@ class Subscriptions:
             self._to_lists[listener] = None
         for uri in listener.uris:
             self._by_uri.setdefault(uri, {})[listener] = None
+        for task in listener.tasks:
+            self._by_task.setdefault(task, {})[listener] = None
 
     def remove(self, listener: Listener) -> None:
         """Let a listener hear nothing more."""
         self._to_lists.pop(listener, None)
         for uri in listener.uris:
-            self._discard(uri, listener)
-        listener.uris = NO_URIS
+            _discard(self._by_uri, uri, listener)
+        for task in listener.tasks:
+            _discard(self._by_task, task, listener)
+        listener.uris = listener.tasks = NO_URIS
 
     def subscribe(self, listener: Listener, uri: str) -> None:
         """Let a listener hear of one more resource; twice is once."""
@@ -108,14 +117,7 @@ class Subscriptions:
         """Let a listener hear of a resource no more."""
         if isinstance(listener.uris, set):
             listener.uris.discard(uri)
-        self._discard(uri, listener)
-
-    def _discard(self, uri: str, listener: Listener) -> None:
-        group = self._by_uri.get(uri)
-        if group is not None:
-            group.pop(listener, None)
-            if not group:
-                del self._by_uri[uri]
+        _discard(self._by_uri, uri, listener)
 
     def listeners(self, uri: str) -> list[Listener]:
         """Give who hears of a resource."""
@@ -140,6 +142,23 @@ class Subscriptions:
             listener.tell(notice)
         return len(listeners)
 
+    def task_changed(self, task_id: str, told: Callable[[], Any]) -> int:
+        """Tell everyone who listens to a task how it stands; gives how many were told."""
+        listeners = list(self._by_task.get(task_id, ()))
+        if listeners:
+            notice = Notice(TASK_CHANGED, _read(_write(told())))
+            for listener in listeners:
+                listener.tell(notice)
+        return len(listeners)
+
     def __len__(self) -> int:
-        everyone = {listener for group in self._by_uri.values() for listener in group}
-        return len(everyone | self._to_lists.keys())
+        groups = (*self._by_uri.values(), *self._by_task.values())
+        return len({listener for group in groups for listener in group} | self._to_lists.keys())
+
+
+def _discard(groups: dict[str, dict[Listener, None]], key: str, listener: Listener) -> None:
+    group = groups.get(key)
+    if group is not None:
+        group.pop(listener, None)
+        if not group:
+            del groups[key]

@@ -7,7 +7,7 @@ import copy
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct, structs
@@ -30,6 +30,7 @@ from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import internal, need_within
 from ferrule.schema.apps import ToolUi, tool_ui
 from ferrule.schema.model import Icon
+from ferrule.schema.tasks import TaskSupport
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
 from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind, names
@@ -91,6 +92,21 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     tags: Collection[str] = ()
     visible: Visible | None = None
     middleware: Sequence[AnyLayer] = ()
+    task: TaskSupport | bool = "forbidden"
+    task_start: Literal["call", "handler"] = "call"
+
+    def __post_init__(self) -> None:
+        if self.task not in (*get_args(TaskSupport), True, False):
+            raise SetupError(f"tool: task is one of {', '.join(get_args(TaskSupport))}, not {self.task!r}")
+        if self.task_start not in ("call", "handler"):
+            raise SetupError(f"tool: task_start is call or handler, not {self.task_start!r}")
+
+    @property
+    def task_support(self) -> TaskSupport:
+        """Whether the tool runs as a task; yes means that it may."""
+        if isinstance(self.task, bool):
+            return "optional" if self.task else "forbidden"
+        return self.task
 
 
 class RegisteredTool(Offered):
@@ -111,6 +127,8 @@ class RegisteredTool(Offered):
         "reshape",
         "source",
         "start",
+        "task",
+        "task_start",
         "timeout",
         "tool",
         "wrapped",
@@ -134,6 +152,8 @@ class RegisteredTool(Offered):
         self.invoke = binding.invoke
         self.start, self.places = run_for(binding, server.threads, crowding, budget, inline=options.inline)
         self.timeout = options.timeout or server.settings.tool_timeout
+        self.task = options.task_support
+        self.task_start = options.task_start
         self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
         self.write = writer_for(wrap)
         finishing = Finishing(server, binding, wrap, self.exact, policy)
@@ -214,11 +234,18 @@ class Tools:
         """Offer what is ready to be called."""
         self._server.visibility.notice(entry)
         self.catalogue.add(entry.name, entry, replace=replace)
+        if entry.task != "forbidden":
+            self._server.let_tasks_run()
 
     def adopt(self, entry: RegisteredTool, name: str) -> RegisteredTool:
         """Make a copied tool of a mounted server one of this server's."""
         settle_adopted(entry, name, self._server)
         return entry
+
+    @property
+    def run_as_tasks(self) -> bool:
+        """Whether any tool may run as a task."""
+        return any(entry.task != "forbidden" for entry in self.catalogue.registered.values())
 
     def mirrored(self, name: str) -> mirror.Annotated:
         """Tell which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
@@ -379,6 +406,7 @@ def _described(binding: Binding, options: ToolOptions, *, inlines: bool) -> Tool
         output_schema=binding.output_schema
         and _published(binding.output_schema, inlines and options.output_schema is None, name),
         annotations=_annotations(annotations),
+        execution=None if options.task_support == "forbidden" else {"taskSupport": options.task_support},
         icons=options.icons,
         meta=meta,
     )

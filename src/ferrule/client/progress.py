@@ -1,0 +1,34 @@
+"""Telling a caller how far its call is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ferrule.supervision.scope import Scope
+
+logger = logging.getLogger("ferrule.client")
+
+Progress = Callable[[float, float | None, str | None], Any]
+"""A callback that gets what is done, of how much if that is known, and in words."""
+
+
+def progress_told(progress: Progress, scope: Scope) -> Progress:
+    """Give a callback that does not wait for the caller's, which may."""
+
+    def tell(done: float, total: float | None, message: str | None) -> None:
+        value = progress(done, total, message)
+        if asyncio.iscoroutine(value):
+            scope.spawn(contained(value))
+
+    return tell
+
+
+async def contained(work: Coroutine[Any, Any, Any]) -> None:
+    """Wait for a progress callback; one that fails harms nobody else."""
+    try:
+        await work
+    except Exception:
+        logger.exception("a progress callback failed")

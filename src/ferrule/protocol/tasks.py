@@ -1,0 +1,81 @@
+"""How either era speaks of tasks: whether a call may become one, and the form a task has on the wire."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, structs
+
+from ferrule.errors import InvalidParams
+from ferrule.protocol.needs import Question
+from ferrule.schema.model import EmptyResult
+from ferrule.schema.rounds import InputRequest
+from ferrule.schema.tasks import RELATED_TASK_KEY, CancelTaskResult, Task, TaskWanted, WrappedTask
+
+_write = msgspec.json.Encoder().encode
+_read_wanted = msgspec.json.Decoder(TaskWanted).decode
+
+
+class Wish(Enum):
+    """What a call says about becoming a task."""
+
+    UNKNOWN = auto()
+    """Its revision has no tasks: the call is answered as it always was."""
+    NO = auto()
+    """It must be answered with its own result."""
+    ALLOWED = auto()
+    """Either will do."""
+    ASKED = auto()
+    """It wants a task and nothing else."""
+
+
+def wanted(raw: Raw | UnsetType) -> TaskWanted:
+    """Read how a call wants to be run as a task; one that does not say leaves it to the server."""
+    if raw is UNSET:
+        return TaskWanted()
+    try:
+        given = _read_wanted(raw)
+    except (msgspec.DecodeError, RecursionError) as reason:
+        raise InvalidParams(f"Invalid task: {reason}") from None
+    if given.ttl is not None and given.ttl < 0:
+        raise InvalidParams(f"Invalid task: ttl is a number of milliseconds from 0 on, not {given.ttl}")
+    return given
+
+
+def related(question: Question, task_id: str) -> Question:
+    """Give a question that says to which task it belongs."""
+    meta = {**question.params.get("_meta", {}), RELATED_TASK_KEY: {"taskId": task_id}}
+    return structs.replace(question, params={**question.params, "_meta": meta})
+
+
+def input_request(question: Question) -> InputRequest:
+    """Put a question into a result: there it has no id of its own, and no params where there is nothing to say."""
+    params = {key: value for key, value in question.params.items() if key != "elicitationId"}
+    return InputRequest(method=question.method, params=Raw(_write(params)) if params else UNSET)
+
+
+# -- the first form of tasks
+
+
+def first_form(task: Task) -> Task:
+    """Say how a task stands in the words tasks had first: times have other names, the outcome is asked for apart."""
+    return Task(
+        task_id=task.task_id,
+        status=task.status,
+        status_message=task.status_message,
+        created_at=task.created_at,
+        last_updated_at=task.last_updated_at,
+        ttl=task.ttl_ms,
+        poll_interval=task.poll_interval_ms,
+    )
+
+
+def wrapped(task: Task) -> WrappedTask:
+    """Give a new task the envelope it had first."""
+    return WrappedTask(task=first_form(task))
+
+
+def acknowledged(cancelled: CancelTaskResult) -> EmptyResult:
+    """Say only that the wish was heard: how the task stands is asked for apart."""
+    return EmptyResult(result_type=cancelled.result_type, meta=cancelled.meta)

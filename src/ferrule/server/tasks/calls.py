@@ -1,0 +1,97 @@
+"""Which calls of tools become tasks, and how their work is carried on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import CapabilityNotSupported, Internal, InvalidRequest, MethodNotFound, Refusal
+from ferrule.protocol.call import Call
+from ferrule.protocol.needs import Need
+from ferrule.protocol.tasks import Wish
+from ferrule.runtime.dispatch import Handler, internal, need_within
+from ferrule.schema.tasks import TASK, CreateTaskResult, Task
+from ferrule.server.results import whole
+from ferrule.server.tasks.run import TaskRun
+from ferrule.server.tasks.tasks import Tasks
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+
+class TaskCalls:
+    """Answers `tools/call` of a server that has tools which run as tasks; middleware is around their work."""
+
+    def __init__(self, server: Server, tasks: Tasks, proceed: Handler) -> None:
+        self._find = server.tools.catalogue.get
+        self._tasks = tasks
+        self._proceed = proceed
+
+    async def __call__(self, call: Call) -> Any:
+        """Make a task of a call that should be one, and answer any other as it is."""
+        entry = self._find(call.params.name)
+        if entry is None:
+            return await self._proceed(call)
+        wish = call.era.task_wish(call)
+        if entry.task == "forbidden" and wish is Wish.ASKED:
+            raise MethodNotFound(f"The tool {entry.name} does not run as a task", {"tool": entry.name})
+        if entry.task == "required" and wish is Wish.NO:
+            raise call.era.task_demanded(entry.name)
+        if entry.task == "forbidden" or wish in (Wish.NO, Wish.UNKNOWN):
+            return await self._proceed(call)
+        run = call.as_task = TaskRun(self._tasks, call)
+        if entry.task_start == "handler":
+            return await self._begun_by_handler(run, wish)
+        await run.begin()
+        run.answered.set_result(None)
+        self._tasks.start(run, self._carry(run))
+        return _created(run)
+
+    async def _begun_by_handler(self, run: TaskRun, wish: Wish) -> Any:
+        """Run a call as any other until its handler says that it is a task from here on."""
+        work = self._tasks.start(run, self._carry(run))
+        try:
+            await asyncio.wait({work, run.begun}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            run.answered.set_result(None)
+            if not run.is_begun:
+                self._tasks.stop(run)
+        if not run.is_begun:
+            if isinstance(run.outcome, BaseException):
+                raise run.outcome
+            if wish is not Wish.ASKED:
+                return run.outcome
+            await run.begin()
+            await run.finish(run.outcome)
+        return _created(run)
+
+    async def _carry(self, run: TaskRun) -> None:
+        run.outcome = await self._outcome(run.call)
+        if run.is_begun and not run.kept.ended:
+            await run.finish(_of_a_task(run.outcome))
+
+    async def _outcome(self, call: Call) -> Any:
+        """Run a call to its result, or to why there is none."""
+        try:
+            return whole(await self._proceed(call))
+        except Refusal as refusal:
+            return refusal
+        except CapabilityNotSupported as failure:
+            return call.era.lacking(failure)
+        except asyncio.CancelledError:
+            return Internal("The work of the task was cancelled")
+        except BaseException as error:  # a handler may raise anything; it ends its own task only
+            return need_within(error) or internal(f"the tool {call.params.name}", error)
+
+
+def _created(run: TaskRun) -> Task:
+    task = run.as_told(CreateTaskResult)
+    task.result_type = TASK
+    return task
+
+
+def _of_a_task(outcome: Any) -> Any:
+    """What ends a call so that it can be made again cannot end a task."""
+    if isinstance(outcome, Need):
+        return InvalidRequest("A task asks with ctx.elicit, ctx.ask or ctx.sample, not by ending")
+    return outcome

@@ -1,0 +1,127 @@
+"""The methods by which clients ask about tasks, in either era."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import structs
+
+from ferrule.errors import InvalidParams, Refusal
+from ferrule.protocol.call import Call
+from ferrule.protocol.capabilities import server_offers
+from ferrule.runtime.dispatch import Handler
+from ferrule.schema.model import EmptyResult
+from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, CancelTaskResult, ListTasksResult, Task
+from ferrule.schema.tools import CallToolResult
+from ferrule.server.catalogue import off
+from ferrule.server.tasks.tasks import Tasks
+from ferrule.server.tasks.wording import cursor_after, read_cursor, told
+from ferrule.stores.tasks import StoredTask
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+PAGE_SIZE = 100
+"""Tasks on a page of `tasks/list`."""
+
+CANCELLED = "The task was cancelled"
+
+_read_result = msgspec.json.Decoder(CallToolResult).decode
+
+
+class TaskMethods:
+    """Answers what clients ask about the tasks of one server."""
+
+    def __init__(self, server: Server, tasks: Tasks) -> None:
+        self._server = server
+        self._tasks = tasks
+
+    def handlers(self) -> dict[str, Handler]:
+        """The methods by name."""
+        return {
+            "tasks/get": self.get,
+            "tasks/result": self.result,
+            "tasks/list": self.listed,
+            "tasks/update": self.update,
+            "tasks/cancel": self.cancel,
+        }
+
+    async def get(self, call: Call) -> Task:
+        """Tell how a task stands."""
+        return told(await self._found(call, "tasks"), call.peer.revision, Task)
+
+    async def result(self, call: Call) -> CallToolResult:
+        """Wait for the end of a task, and give what its call would have been answered with."""
+        task = await self._found(call, "tasks")
+        while not task.ended:
+            run = self._tasks.live.get(task.id)
+            if run is None:  # another process runs it
+                await asyncio.sleep(task.poll_interval)
+                task = await self._found(call, "tasks")
+            else:
+                await run.attend(call)
+                task = run.kept
+        if task.error is not None:
+            raise Refusal(task.error.message, task.error.data, code=task.error.code)
+        if task.result is None:
+            raise Refusal(CANCELLED, {"taskId": task.id})
+        result = _read_result(task.result)
+        meta = {**(result.meta or {}), RELATED_TASK_KEY: {"taskId": task.id}}
+        return structs.replace(result, result_type=None, meta=meta)
+
+    async def listed(self, call: Call) -> ListTasksResult:
+        """Give the caller's tasks, page by page."""
+        self._admit(call, "tasks.list")
+        tasks, now = self._tasks, self._tasks.settings.clock()
+        after = read_cursor(call.params.cursor)
+        found = await tasks.settings.store.page(tasks.owner(call), after, PAGE_SIZE + 1, now)
+        page = [tasks.live[each.id].kept if each.id in tasks.live else each for each in found[:PAGE_SIZE]]
+        more = cursor_after(page[-1]) if len(found) > PAGE_SIZE else None
+        return ListTasksResult(tasks=[told(each, call.peer.revision, Task) for each in page], next_cursor=more)
+
+    async def update(self, call: Call) -> EmptyResult:
+        """Hand a task the answers to what it asked."""
+        task = await self._found(call, "tasks")
+        run = self._tasks.live.get(task.id)
+        if run is not None:
+            await run.answer(call.params.input_responses)
+        return EmptyResult()
+
+    async def cancel(self, call: Call) -> CancelTaskResult:
+        """End a task; one that has ended stays as it is."""
+        task = await self._found(call, "tasks.cancel")
+        revision = call.peer.revision
+        if task.ended and revision.tasks_by_request:
+            raise InvalidParams(f"Cannot cancel task: already in terminal status '{task.status}'", {"taskId": task.id})
+        run = self._tasks.live.get(task.id)
+        if run is not None:
+            await run.cancel()
+            task = run.kept
+        elif not task.ended:
+            task = await self._cancel_elsewhere(task)
+        return told(task, revision, CancelTaskResult)
+
+    async def _cancel_elsewhere(self, task: StoredTask) -> StoredTask:
+        """Mark a task that another process runs: it finds out when it has something to tell."""
+        settings = self._tasks.settings
+        cancelled = structs.replace(
+            task, status="cancelled", status_message=CANCELLED, updated=settings.clock(), input_requests={}
+        )
+        if await settings.store.update(cancelled, GOING_ON):
+            return cancelled
+        return await settings.store.get(task.id, settings.clock()) or cancelled
+
+    async def _found(self, call: Call, capability: str) -> StoredTask:
+        self._admit(call, capability)
+        task_id: Any = call.params.task_id
+        task = await self._tasks.find(call, task_id)
+        if task is None:
+            raise InvalidParams("Failed to retrieve task: Task not found", {"taskId": task_id[:200]})
+        return task
+
+    def _admit(self, call: Call, capability: str) -> None:
+        if not server_offers(self._server.capabilities, capability):
+            raise off(capability)
+        call.era.admit_to_tasks(call)

@@ -1,0 +1,307 @@
+"""One call that goes on as a task: how it stands, what it asks, and who is told.
+
+Rule: a status is changed in one place, `change`, one change after the other; what has ended never changes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw, structs
+
+from ferrule.errors import CallFailed, Cancelled, FerruleError, Internal, PeerError, Refusal
+from ferrule.protocol.call import Call
+from ferrule.protocol.needs import Question
+from ferrule.protocol.tasks import input_request, related
+from ferrule.runtime.dispatch import internal
+from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, TASK_STATUS_CHANGED
+from ferrule.schema.rounds import COMPLETE
+from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, Task, TaskError
+from ferrule.server.tasks.wording import told
+from ferrule.server.types.known import encode_hook
+from ferrule.stores.tasks import StoredTask
+from ferrule.wire.messages import Notification
+
+if TYPE_CHECKING:
+    from ferrule.server.tasks.tasks import Tasks
+    from ferrule.wire.channel import Channel
+
+logger = logging.getLogger("ferrule.tasks")
+
+TELL_EVERY = 0.1
+"""A task that tells of its progress again and again is written down and told of once in so many seconds."""
+
+LONGEST_MESSAGE = 500
+"""Characters of a tool's own words that the status of its task repeats."""
+
+_write = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
+
+
+class Asked:
+    """A question of a task that waits for its answer."""
+
+    __slots__ = ("answer", "by", "question")
+
+    def __init__(self, question: Question, answer: asyncio.Future[Raw]) -> None:
+        self.question = question
+        self.answer = answer
+        self.by: Call | None = None
+        """Whose way back it was sent on, while that is there."""
+
+
+class TaskRun:
+    """One call, from the moment it may become a task to its end."""
+
+    def __init__(self, tasks: Tasks, call: Call) -> None:
+        self._tasks = tasks
+        self.call = call
+        self.work: asyncio.Task[None] | None = None
+        self.outcome: Any = None
+        """What the work came to, where it ended before it became a task."""
+        self.timer: asyncio.TimerHandle | None = None
+        self.questions: dict[str, Asked] = {}
+        self._kept: StoredTask | None = None
+        self._lock = asyncio.Lock()
+        self._told_at = 0.0
+        self._late: asyncio.TimerHandle | None = None
+        self._watchers: list[asyncio.Future[None]] = []
+        self._attending: list[Call] = []
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # -- how it stands
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the call has become a task."""
+        return self._kept is not None
+
+    @property
+    def kept(self) -> StoredTask:
+        """How the task stands."""
+        assert self._kept is not None, "a call that has not become a task has no status"
+        return self._kept
+
+    @property
+    def id(self) -> str:
+        """The id of the task."""
+        return self.kept.id
+
+    @property
+    def status(self) -> str:
+        """The status of the task."""
+        return self.kept.status
+
+    def as_told(self, kind: type[Task] = Task) -> Task:
+        """Say how the task stands in the words of the revision it was started in."""
+        return told(self.kept, self.call.peer.revision, kind)
+
+    async def begin(self, message: str | None = None) -> None:
+        """Become a task; raises Busy when there is no room for one more."""
+        if not self.is_begun:
+            self._kept = await self._tasks.keep(self, message)
+            self.begun.set_result(None)
+
+    async def begin_from_handler(self, message: str | None) -> None:
+        """Become a task in the midst of a call, and go on when that is answered: its answer is the first to be said."""
+        await self.begin(message)
+        await self.answered
+
+    async def change(self, **members: Any) -> bool:
+        """Put the task into another state, and tell whoever wants to know; False when it has ended already."""
+        async with self._lock:
+            if self.kept.ended:
+                return False
+            after = structs.replace(self.kept, updated=self._tasks.settings.clock(), **members)
+            kept = await self._tasks.settings.store.update(after, GOING_ON)
+            if not kept:
+                # Ended from elsewhere, or gone: what runs here is nobody's any more.
+                ended = await self._tasks.settings.store.get(self.id, 0.0)
+                after = ended or structs.replace(after, status="cancelled")
+                self._tasks.stop(self)
+            self._kept = after
+        self._announce()
+        return kept
+
+    def _announce(self) -> None:
+        self._told_at = self._tasks.loop.time()
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+        self._wake()
+        if self.kept.ended:
+            self._tasks.ended(self)
+        if self.call.peer.revision.tasks_by_request:
+            task = self.call.peer.revision.trim(self.as_told())
+            self._send(Notification(TASK_STATUS_CHANGED, task))
+        self._tasks.tell(self.kept)
+
+    def _wake(self) -> None:
+        waiting, self._watchers = self._watchers, []
+        for watcher in waiting:
+            if not watcher.done():
+                watcher.set_result(None)
+
+    async def changed(self) -> None:
+        """Wait until the task changes."""
+        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.append(watcher)
+        try:
+            await watcher
+        finally:
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
+
+    # -- its end
+
+    async def finish(self, outcome: Any) -> None:
+        """Keep what the work came to; a task that was cancelled meanwhile stays so."""
+        if not isinstance(outcome, Refusal):
+            try:
+                written = _write(structs.replace(outcome, result_type=COMPLETE))
+            except Exception as failure:  # a result may hold anything
+                outcome = internal(f"writing the result of the tool {self.kept.tool}", failure)
+            else:
+                await self._complete(outcome, written)
+                return
+        refusal = self.call.peer.revision.trim(outcome)
+        era = self.call.era
+        error = TaskError(code=era.code(refusal), message=refusal.message, data=era.data(refusal))
+        message = refusal.message[:LONGEST_MESSAGE]
+        await self.change(status="failed", status_message=message, error=error, input_requests={})
+
+    async def _complete(self, result: Any, written: bytes) -> None:
+        is_error = bool(result.is_error)
+        message = result.text[:LONGEST_MESSAGE] if is_error else None
+        await self.change(
+            status="completed", status_message=message, result=written, is_error=is_error, input_requests={}
+        )
+
+    async def cancel(self, message: str = "The task was cancelled") -> None:
+        """End the task now, and its work as soon as that heeds it."""
+        if await self.change(status="cancelled", status_message=message, input_requests={}):
+            self._tasks.stop(self)
+
+    async def give_up(self, why: str) -> None:
+        """End the task for a reason of the server's own."""
+        await self.finish(Internal(why))
+        self._tasks.stop(self)
+
+    # -- what its handler tells
+
+    async def report(self, progress: float, total: float | None, message: str | None) -> None:
+        """Tell how far the work is: as the task's status, and as progress where the revision has it for tasks."""
+        before = self.kept.progress
+        if before is not None and progress <= before[0]:
+            logger.warning("progress of a task must increase: %s after %s was dropped", progress, before[0])
+            return
+        words = message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}")
+        members = {"progress": (progress, total), "status_message": words[:LONGEST_MESSAGE]}
+        await self._noted(members)
+        token = None if self.call.meta is None else self.call.meta.progress_token
+        if token is not None and self._tasks.may_tell_progress(self.call):
+            params = {"progressToken": token, "progress": progress, "total": total, "message": message}
+            self._tell(PROGRESS, {name: value for name, value in params.items() if value is not None})
+
+    async def _noted(self, members: dict[str, Any]) -> None:
+        """Write progress down: at once, then once in a while, the last never lost."""
+        loop = self._tasks.loop
+        wait = self._told_at + TELL_EVERY - loop.time()
+        if wait <= 0:
+            await self.change(**members)
+        elif not self.kept.ended:
+            self._kept = structs.replace(self.kept, **members)
+            if self._late is None:
+                self._late = loop.call_later(wait, lambda: self._tasks.scope.spawn(self.change()))
+
+    def log(self, params: dict[str, Any]) -> None:
+        """Send a log message, where tasks have them."""
+        self._tell(LOG_MESSAGE, params)
+
+    def _tell(self, method: str, params: dict[str, Any]) -> None:
+        if self.call.peer.revision.tasks_by_request and not self.kept.ended:
+            self._send(Notification(method, {**params, "_meta": {RELATED_TASK_KEY: {"taskId": self.id}}}))
+
+    def _send(self, notification: Notification) -> None:
+        """Say something where the client listens: to whoever waits for the result, else on the link's own channel."""
+        link: Any = self.call.link
+        channel: Channel | None = None if link.closed else link.channel
+        if self._attending:
+            channel = self._attending[-1].channel
+        if channel is not None:
+            channel.send(notification)
+
+    # -- what its handler asks
+
+    async def ask(self, missing: Sequence[tuple[str, Question]]) -> list[Raw]:
+        """Wait for the client's answers; while any is missing, the task says that it needs input."""
+        for _, question in missing:
+            self.call.era.require(self.call, question)
+        loop = asyncio.get_running_loop()
+        asked = {place: Asked(question, loop.create_future()) for place, question in missing}
+        self.questions.update(asked)
+        try:
+            if not await self._show_questions():
+                raise Cancelled("the task has ended")
+            return [await each.answer for each in asked.values()]
+        finally:
+            unanswered = [place for place in asked if self.questions.pop(place, None) is not None]
+            if unanswered:
+                await self._show_questions()
+
+    async def _show_questions(self) -> bool:
+        """Say what is needed now, or that nothing is; False when the task has ended."""
+        requests = {place: input_request(each.question) for place, each in self.questions.items()}
+        status = "input_required" if requests else "working"
+        return await self.change(status=status, input_requests=requests)
+
+    async def answer(self, responses: dict[str, Raw]) -> None:
+        """Take answers of the client; what was not asked, or is answered already, is ignored."""
+        known = {place: raw for place, raw in responses.items() if place in self.questions}
+        if not known:
+            return
+        answered = [(self.questions.pop(place), raw) for place, raw in known.items()]
+        await self._show_questions()
+        for asked, raw in answered:
+            if not asked.answer.done():
+                asked.answer.set_result(raw)
+
+    async def attend(self, call: Call) -> None:
+        """Keep a caller that waits for the result until the task ends, and ask it what the task asks meanwhile."""
+        asking: dict[str, asyncio.Task[None]] = {}
+        self._attending.append(call)
+        try:
+            while not self.kept.ended:
+                for place, asked in self.questions.items():
+                    if asked.by is None and place not in asking:
+                        asked.by = call
+                        asking[place] = self._tasks.scope.spawn(self._put(call, place, asked))
+                await self.changed()
+        finally:
+            self._attending.remove(call)
+            for task in asking.values():
+                task.cancel()
+            self._leave_to_others(call)
+
+    def _leave_to_others(self, call: Call) -> None:
+        for asked in self.questions.values():
+            if asked.by is call:
+                asked.by = None
+        self._wake()
+
+    async def _put(self, call: Call, place: str, asked: Asked) -> None:
+        """Ask one question on the way back of whoever waits; one that cannot be asked there waits for the next."""
+        try:
+            raw = await call.era.ask(call, [(place, related(asked.question, self.id))])[0]
+            await self.answer({place: raw})
+        except PeerError as refused:
+            if not asked.answer.done():
+                asked.answer.set_exception(refused)
+        except CallFailed as failure:
+            logger.info("a question of the task %s waits for another caller: %s", self.id, failure)
+        except FerruleError:
+            logger.exception("a question of the task %s cannot be asked", self.id)

@@ -1,0 +1,195 @@
+"""The tasks of one server: which are kept, which run, who may see them, and their end with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import Busy
+from ferrule.protocol.call import Call
+from ferrule.protocol.stateless import NEWEST as STATELESS
+from ferrule.protocol.tasks import wanted
+from ferrule.schema.tasks import Task
+from ferrule.server.tasks.run import TaskRun
+from ferrule.server.tasks.settings import TaskSettings
+from ferrule.server.tasks.wording import told
+from ferrule.stores.tasks import StoredTask
+from ferrule.supervision.scope import Scope
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+logger = logging.getLogger("ferrule.tasks")
+
+ID_BYTES = 24
+"""How many random bytes an id has: nobody guesses one, since where nobody is authenticated it opens the task."""
+
+LEAST_SWEEP = 1.0
+"""Seconds between two looks for tasks that have expired, at least."""
+
+STOPPED = "The server stopped before the task was done"
+EXPIRED = "The task took longer than it is kept"
+
+
+class Tasks:
+    """The tasks of one server."""
+
+    def __init__(self, server: Server, settings: TaskSettings) -> None:
+        self._server = server
+        self.settings = settings
+        self.live: dict[str, TaskRun] = {}
+        """Tasks that run here and have not ended."""
+        self._working: dict[TaskRun, str] = {}
+        """Whatever runs, with its owner: also what was ended and does not heed it."""
+        self._scope: Scope | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """Where the work of tasks lives: with the server, whoever comes and goes."""
+        if self._scope is None:
+            self._scope = Scope(asyncio.get_running_loop())
+        return self._scope
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of whoever asks; a server lives in one."""
+        return asyncio.get_running_loop()
+
+    @property
+    def offered(self) -> dict[str, Any]:
+        """What is declared to clients that ask for tasks; where a caller cannot be known again, there is no list."""
+        listing: dict[str, Any] = {"list": {}} if self.settings.access == "session" else {}
+        return {**listing, "cancel": {}, "requests": {"tools": {"call": {}}}}
+
+    # -- the beginning
+
+    def start(self, run: TaskRun, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Begin the work of a task, or of a call that may become one."""
+        self._working.setdefault(run, "")
+        task = run.work = self.scope.spawn(work)
+        task.add_done_callback(lambda _: self._working.pop(run, None))
+        return task
+
+    async def keep(self, run: TaskRun, message: str | None) -> StoredTask:
+        """Keep a new task before anyone is told of it; raises Busy when there is no room for one more."""
+        call, settings = run.call, self.settings
+        owner, now = self.owner(call), settings.clock()
+        by_request = call.peer.revision.tasks_by_request
+        asked = wanted(call.params.task).ttl if by_request else None
+        self._make_sure_of_room(run, owner)
+        task = StoredTask(
+            id=secrets.token_urlsafe(ID_BYTES),
+            owner=owner,
+            tool=call.params.name,
+            status_message=message,
+            created=now,
+            updated=now,
+            ttl=settings.lifetime(None if asked is None else asked / 1000),
+            poll_interval=settings.poll_interval,
+        )
+        self._working[run] = owner
+        try:
+            await settings.store.create(task, now)
+        except BaseException:
+            del self._working[run]
+            raise
+        self.live[task.id] = run
+        if task.ttl is not None:
+            run.timer = self.loop.call_later(task.ttl, self._expire, run)
+            self._look_later(task.ttl)
+        logger.info("task %s: the tool %s was started", task.id[:6], task.tool)
+        return task
+
+    def _make_sure_of_room(self, run: TaskRun, owner: str) -> None:
+        most, most_of_one = self.settings.max_running, self.settings.max_running_per_owner
+        if len(self._working.keys() - {run}) >= most:
+            raise Busy(f"Busy: {most} tasks run already")
+        if owner and Counter(self._working.values())[owner] >= most_of_one:
+            raise Busy(f"Busy: {most_of_one} of your tasks run already")
+
+    # -- who may see what
+
+    def owner(self, call: Call) -> str:
+        """Tell whose a task of this call is; empty for whoever knows its id."""
+        by_session = self.settings.access == "session" and call.era is self._server.handshake
+        if call.origin.principal is None and not by_session:
+            return ""
+        return self._server.links.owner(call) or ""
+
+    async def find(self, call: Call, task_id: str) -> StoredTask | None:
+        """Give a task this caller may see, as it stands now."""
+        run = self.live.get(task_id)
+        task = await self.settings.store.get(task_id, self.settings.clock()) if run is None else run.kept
+        return task if task is not None and task.owner in ("", self.owner(call)) else None
+
+    # -- telling
+
+    def tell(self, task: StoredTask) -> None:
+        """Tell the subscriptions that asked for this task."""
+        self._server.subscriptions.task_changed(task.id, lambda: told(task, STATELESS, Task))
+
+    def may_tell_progress(self, call: Call) -> bool:
+        """Tell whether one more progress notice may go out now to the caller of a task."""
+        return self._server.links.may_tell_progress(call)
+
+    # -- the end
+
+    def ended(self, run: TaskRun) -> None:
+        """Learn that a task has come to its end."""
+        self.live.pop(run.id, None)
+        if run.timer is not None:
+            run.timer.cancel()
+        logger.info("task %s: %s", run.id[:6], run.status)
+
+    def stop(self, run: TaskRun) -> None:
+        """End the work of a task."""
+        if run.work is not None and not run.work.done():
+            self.scope.cancel(run.work)
+
+    def _expire(self, run: TaskRun) -> None:
+        self.scope.spawn(self._forget(run))
+
+    async def _forget(self, run: TaskRun) -> None:
+        await run.give_up(EXPIRED)
+        await self.settings.store.delete(run.id)
+
+    def _look_later(self, delay: float) -> None:
+        """Look for what has expired when the first of it does, so that it is not kept until somebody asks."""
+        at = self.loop.time() + max(delay, LEAST_SWEEP)
+        if self._sweep is None or self._sweep.when() > at:
+            if self._sweep is not None:
+                self._sweep.cancel()
+            self._sweep = self.loop.call_at(at, lambda: self.scope.spawn(self._swept()))
+
+    async def _swept(self) -> None:
+        self._sweep = None
+        now = self.settings.clock()
+        following = await self.settings.store.expire(now)
+        if following is not None:
+            self._look_later(following - now)
+
+    async def drain(self, grace: float) -> None:
+        """Wait until no task runs, at most `grace` seconds."""
+        working = [run.work for run in self._working if run.work is not None]
+        if working and grace > 0:
+            await asyncio.wait(working, timeout=grace)
+
+    async def close(self) -> None:
+        """End every task that still runs: the server stops."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        if self._scope is None:
+            return
+        for run in list(self._working):
+            if run.is_begun:
+                await run.give_up(STOPPED)
+            else:
+                self.stop(run)
+        scope, self._scope = self._scope, None
+        await scope.close()

@@ -1,0 +1,246 @@
+"""The tasks of a server: bounds, expiry, and their end with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from ferrule import Context, Server
+from ferrule.server.tasks.settings import TaskSettings
+from ferrule.server.tasks.tasks import EXPIRED, STOPPED
+from ferrule.stores.memory_tasks import MemoryTasks
+
+
+def virtual() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def new_app(**settings: Any) -> Server:
+    app = Server("s", tasks=TaskSettings(**settings), keepalive_interval=None)
+
+    @app.tool(task="optional")
+    async def quick() -> str:
+        return "quick"
+
+    @app.tool(task="optional")
+    async def wait(ctx: Context) -> str:
+        await asyncio.sleep(1_000_000)
+        return "late"
+
+    return app
+
+
+class TestBounds:
+    async def test_only_so_many_run_at_once(self, era: str, peer: Any) -> None:
+        """seed:TASK-02, TSKX-14: one more is refused as busy until one has ended."""
+        async with peer(new_app(max_running=2), era) as client:
+            first = await client.start("wait")
+            await client.start("wait")
+            answer = await client.request("tools/call", {"name": "wait", "task": {}})
+            assert "2 tasks run already" in answer["error"]["message"]
+            await client.cancel(first)
+            await asyncio.sleep(0.01)
+            await client.start("wait")
+
+    async def test_one_owner_cannot_take_every_place(self, era: str, peer: Any) -> None:
+        app = new_app(max_running_per_owner=1)
+        async with peer(app, era, principal="ann") as ann, peer(app, era, principal="bob") as bob:
+            await ann.start("wait")
+            answer = await ann.request("tools/call", {"name": "wait", "task": {}})
+            assert "1 of your tasks" in answer["error"]["message"]
+            await bob.start("wait")
+
+    async def test_a_store_that_is_full_refuses(self, era: str, peer: Any) -> None:
+        async with peer(new_app(store=MemoryTasks(max_tasks=1)), era) as client:
+            task = await client.start("wait")
+            answer = await client.request("tools/call", {"name": "quick", "task": {}})
+            assert "keeps as many tasks as it can" in answer["error"]["message"]
+            await client.cancel(task)
+            await client.start("quick")
+
+    async def test_ten_thousand_that_have_ended_stay_within_bounds(self, peer: Any) -> None:
+        store = MemoryTasks(max_tasks=500, max_bytes=100_000)
+        app = new_app(store=store)
+        async with peer(app, "stateless") as client:
+            for _ in range(10_000):
+                await client.start("quick")
+                await asyncio.sleep(0)
+                client.heard.clear()
+                client.times.clear()
+            await asyncio.sleep(0.01)
+            gc.collect()
+            assert len(store) <= 500
+            assert store.size <= 100_000
+            assert app.tasks.live == {}
+            assert len(asyncio.all_tasks()) < 10
+
+
+class TestExpiry:
+    async def test_a_task_is_forgotten_when_its_time_is_over(self, era: str, peer: Any, virtual_time: None) -> None:
+        """TSKX-13, TASK-9: and not before."""
+        store = MemoryTasks()
+        async with peer(new_app(ttl=60.0, clock=virtual, store=store), era) as client:
+            task = await client.start("quick")
+            await asyncio.sleep(59)
+            assert (await client.look(task))["result"]["status"] == "completed"
+            await asyncio.sleep(2)
+            assert (await client.look(task))["error"]["code"] == -32602
+            assert len(store) == 0, "it is not kept until somebody asks"
+
+    async def test_one_that_still_runs_is_ended_first(self, era: str, peer: Any, virtual_time: None) -> None:
+        app = new_app(ttl=60.0, clock=virtual)
+        async with peer(app, era) as client:
+            task = await client.start("wait")
+            if era == "stateless":
+                client.ask("subscriptions/listen", {"notifications": {"taskIds": [task["taskId"]]}})
+            await asyncio.sleep(61)
+            told = client.told("notifications/tasks" if era == "stateless" else "notifications/tasks/status")
+            assert (told[-1]["params"]["status"], told[-1]["params"]["statusMessage"]) == ("failed", EXPIRED)
+            assert (await client.look(task))["error"]["code"] == -32602
+            assert app.tasks.live == {}
+
+    async def test_whoever_waits_then_learns_it(self, peer: Any, virtual_time: None) -> None:
+        async with peer(new_app(ttl=60.0, clock=virtual)) as client:
+            task = await client.start("wait")
+            assert (await client.outcome(task))["error"]["message"] == EXPIRED
+
+
+class TestTheEnd:
+    async def test_a_server_that_stops_ends_its_tasks(self, era: str, peer: Any) -> None:
+        """SHUT-05: none is left running, each says how it ended."""
+        store = MemoryTasks()
+        app = new_app(store=store)
+        before = asyncio.all_tasks()
+        async with peer(app, era, principal="ann") as client:
+            task = await client.start("wait")
+            await asyncio.sleep(0)
+        assert app.tasks.live == {}
+        assert asyncio.all_tasks() - before == set()
+        kept = await store.get(task["taskId"], 0.0)
+        assert kept is not None
+        assert (kept.status, kept.error and kept.error.message) == ("failed", STOPPED)
+        async with peer(app, era, principal="ann") as client:
+            assert (await client.look(task))["result"]["status"] == "failed"
+            assert await client.text(await client.start("quick")) == "quick"
+
+    async def test_a_server_that_drains_lets_them_end(self, era: str, peer: Any) -> None:
+        app = Server("s")
+
+        @app.tool(task="optional")
+        async def short() -> str:
+            await asyncio.sleep(0.05)
+            return "done"
+
+        async with peer(app, era) as client:
+            task = await client.start("short")
+            await app.drain(10.0)
+            assert app.tasks.live == {}
+            kept = await app.tasks.settings.store.get(task["taskId"], 0.0)
+            assert kept is not None
+            assert kept.status == "completed"
+
+    async def test_the_lifespan_is_there_as_long_as_a_task_runs(self, era: str, peer: Any) -> None:
+        seen: list[Any] = []
+
+        async def lifespan(app: Server) -> Any:
+            yield "state"
+            seen.append("closed")
+
+        app = Server("s", lifespan=lifespan)
+
+        @app.tool(task="optional")
+        async def late(ctx: Context) -> str:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                seen.append(ctx.lifespan)
+            return ""
+
+        async with peer(app, era) as client:
+            await client.start("late")
+            await asyncio.sleep(0)
+        assert seen == ["state", "closed"]
+
+    async def test_work_that_will_not_end_does_not_hold_the_server(
+        self, peer: Any, virtual_time: None, caplog: Any
+    ) -> None:
+        app, go = Server("s"), asyncio.Event()
+
+        @app.tool(task="optional")
+        async def stubborn() -> str:
+            while not go.is_set():
+                try:
+                    await go.wait()
+                except asyncio.CancelledError:
+                    continue
+            return ""
+
+        async with peer(app) as client:
+            await client.start("stubborn")
+            await asyncio.sleep(0)
+        assert "left behind" in caplog.text
+        go.set()
+        await asyncio.sleep(0.01)
+
+
+class TestAnotherProcess:
+    """Two servers with one store stand for two processes that share it."""
+
+    def two(self) -> tuple[Server, Server]:
+        store = MemoryTasks()
+        return new_app(store=store, poll_interval=0.01), new_app(store=store, poll_interval=0.01)
+
+    async def test_a_task_is_seen_from_every_process(self, era: str, peer: Any) -> None:
+        """TASK-6: on any instance."""
+        here, there = self.two()
+        async with peer(here, era, principal="ann") as first, peer(there, era, principal="ann") as second:
+            task = await first.start("quick")
+            assert (await second.look(task))["result"]["taskId"] == task["taskId"]
+            assert await second.text(task) == "quick"
+
+    async def test_one_that_is_cancelled_elsewhere_ends_when_it_has_something_to_say(self, era: str, peer: Any) -> None:
+        store, go, ended = MemoryTasks(), asyncio.Event(), asyncio.Event()
+        here, there = Server("s", tasks=TaskSettings(store=store)), new_app(store=store)
+
+        @here.tool(task="optional")
+        async def work(ctx: Context) -> str:
+            try:
+                await go.wait()
+                await asyncio.sleep(0.11)
+                await ctx.report_progress(1)
+                await asyncio.sleep(3600)
+            finally:
+                ended.set()
+            return ""
+
+        async with peer(here, era, principal="ann") as first, peer(there, era, principal="ann") as second:
+            task = await first.start("work")
+            await second.cancel(task)
+            assert (await second.look(task))["result"]["status"] == "cancelled"
+            go.set()
+            await ended.wait()
+            assert (await first.look(task))["result"]["status"] == "cancelled"
+            assert here.tasks.live == {}
+
+
+async def test_two_ends_at_once_leave_one(era: str, peer: Any) -> None:
+    """What has ended never changes: whoever is first has ended it."""
+    app = new_app()
+    async with peer(app, era) as client:
+        task = await client.start("wait")
+        await asyncio.sleep(0)
+        run = app.tasks.live[task["taskId"]]
+        await asyncio.gather(run.cancel("first"), run.give_up("second"), run.cancel("third"))
+        state = (await client.look(task))["result"]
+        assert (state["status"], state["statusMessage"]) == ("cancelled", "first")
+        assert not await run.change(status="working")
+
+
+def test_a_setting_of_the_wrong_kind_is_refused() -> None:
+    with pytest.raises(Exception, match="TaskSettings"):
+        Server("s", tasks={"ttl": 5})  # type: ignore[arg-type]
+    assert structs.replace(TaskSettings(), ttl=None).ttl is None
