@@ -78,7 +78,9 @@ class Composing:
     def let_tasks_run(self) -> None:
         """Let calls of tools become tasks; a server without such tools does without the question."""
         server, dispatcher = self._server(), self._dispatcher
-        if dispatcher is None or not server_offers(server.capabilities, "tasks.requests.tools.call"):
+        declared = server.settings.capabilities
+        refused = declared is not None and not server_offers(declared, "tasks.requests.tools.call")
+        if dispatcher is None or refused:
             return
         calling = dispatcher.handlers["tools/call"]
         if not isinstance(calling, TaskCalls):

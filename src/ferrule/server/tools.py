@@ -240,6 +240,8 @@ class Tools:
     def adopt(self, entry: RegisteredTool, name: str) -> RegisteredTool:
         """Make a copied tool of a mounted server one of this server's."""
         settle_adopted(entry, name, self._server)
+        if entry.task != "forbidden":
+            self._server.let_tasks_run()
         return entry
 
     @property
