@@ -423,3 +423,22 @@ async def test_contents_a_handler_names_itself_are_named_as_the_host_does(era, l
     app.mount(child, "c")
     async with pair(app, era) as client:
         assert (await client.read_resource("x://c/both")).contents[0].uri == "x://c/both"
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_mounted_tool_runs_as_a_task_also_where_it_is_the_first_that_may(era, late):
+    child, host = Server("child"), hosting()
+
+    @child.tool(task="optional")
+    async def slow(ctx: Context) -> bool:
+        return ctx.task_id is not None
+
+    if not late:
+        host.mount(child, prefix="child")
+    async with pair(host, era=era) as before:
+        await before.call_tool("own")
+        if late:
+            host.mount(child, prefix="child")
+        async with pair(host, era=era) as client:
+            assert (await client.call_tool("child_slow", task=True)).data is True
+            assert (await client.call_tool("child_slow")).data is False

@@ -13,16 +13,14 @@ from ferrule.client.answering import Answering
 from ferrule.client.opening import FallBack, Opened, Opening
 from ferrule.client.patience import Patience
 from ferrule.client.progress import Progress, progress_told
-from ferrule.client.rounds import input_required
+from ferrule.client.rounds import answers_to, input_required
 from ferrule.errors import (
     AlreadyInitialized,
     CapabilityNotSupported,
     ChildFailed,
     InitializeFailed,
-    InvalidAnswer,
     LinkLost,
     NotConnected,
-    Refusal,
     TooManyRounds,
 )
 from ferrule.protocol.call import Awaited, Note, Peer
@@ -36,7 +34,6 @@ from ferrule.runtime.dispatch import Dispatcher
 from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
-from ferrule.schema.rounds import InputRequired
 from ferrule.schema.tasks import TASKS_EXTENSION
 from ferrule.schema.tools import ToolCall
 from ferrule.supervision.scope import Scope
@@ -393,7 +390,7 @@ class Conversation:
                 return raw
             again = dict(params)
             if asked.input_requests:
-                again["inputResponses"] = await self._answers(method, asked)
+                again["inputResponses"] = await answers_to(asked, self.answering.answer, self.scope, method)
             else:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -411,20 +408,6 @@ class Conversation:
         except asyncio.CancelledError:
             self.abandon(awaited)
             raise
-
-    # -- answering
-
-    async def _answers(self, method: str, asked: InputRequired) -> dict[str, Any]:
-        """Answer all questions of a round side by side; the first failure ends the others."""
-        requests = asked.input_requests or {}
-        tasks = [self.scope.spawn(self.answering.answer(each.method, each.params)) for each in requests.values()]
-        try:
-            return dict(zip(requests, await asyncio.gather(*tasks), strict=True))
-        except Refusal as refusal:
-            raise InvalidAnswer(f"{method}: the server's request for input cannot be answered: {refusal}") from None
-        finally:
-            for task in tasks:
-                task.cancel()
 
 
 def _withdraw(link: Link) -> None:

@@ -1,13 +1,18 @@
-"""Reading a result that asks for input."""
+"""A result that asks for input: reading it, and answering what it asks."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from ferrule.errors import InvalidAnswer
+from ferrule.errors import InvalidAnswer, Refusal
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
 from ferrule.schema.tasks import TASK
+from ferrule.supervision.scope import Scope
 
 _read_round = msgspec.json.Decoder(InputRequired).decode
 
@@ -25,3 +30,18 @@ def input_required(raw: Raw) -> InputRequired | None:
     if not asked.input_requests and asked.request_state is None:
         raise InvalidAnswer("the server's request for input does not say which")
     return asked
+
+
+async def answers_to(
+    asked: InputRequired, answer: Callable[..., Coroutine[Any, Any, Any]], scope: Scope, method: str
+) -> dict[str, Any]:
+    """Answer all questions of a round side by side; the first failure ends the others."""
+    requests = asked.input_requests or {}
+    tasks = [scope.spawn(answer(each.method, each.params)) for each in requests.values()]
+    try:
+        return dict(zip(requests, await asyncio.gather(*tasks), strict=True))
+    except Refusal as refusal:
+        raise InvalidAnswer(f"{method}: the server's request for input cannot be answered: {refusal}") from None
+    finally:
+        for task in tasks:
+            task.cancel()

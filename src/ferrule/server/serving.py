@@ -48,8 +48,8 @@ class Serving:
     settings: ServerSettings
     changes: Changes
     links: Links
-    tasks: Tasks
     mounts: list[Mount]
+    tasks: Tasks
     extensions: Extensions
 
     def __init__(self, lifespan: Lifespan | Sequence[Lifespan] | None) -> None:

@@ -3,7 +3,7 @@
     python autobahn.py WSTEST [CASE ...]
 
 WSTEST is the suite's program: it needs a Python 2.7 (`pip install virtualenv==20.15.1`, a virtual environment of that
-Python, `pip install autobahntestsuite` in it). Without cases all are run, in about fifteen minutes, and the page of
+Python, `pip install autobahntestsuite` in it). Without cases all are run, in about half an hour, and the page of
 the documents is written anew; with some, such as `6.*`, what is not as it should be is printed only.
 The echo is our channel with one method replaced: what it reads goes back as it came, with no JSON in between.
 """
