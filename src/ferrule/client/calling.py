@@ -231,6 +231,11 @@ class Calling(Fetching):
         return self._conversation is not None and self._conversation.closing
 
     @property
+    def _takes_tasks(self) -> bool:
+        """Whether any call may be answered with a task."""
+        return self.stateless and TASKS_EXTENSION in (self.settings.declared_extensions or ())
+
+    @property
     def comes_back(self) -> bool:
         """Whether a new conversation is being opened in place of a lost one."""
         return self._reconnecting.active

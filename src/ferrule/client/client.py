@@ -141,7 +141,7 @@ class Client(Calling, Connecting, Skilled):
         if not final:
             params = {"name": name, "arguments": arguments or {}}
             raw = await conversation.completed("tools/call", params, how, raw)
-            created = self._created(name, raw, Relay(on_progress)) if conversation.may_be_tasks else None
+            created = self._created(name, raw, Relay(on_progress)) if self._takes_tasks else None
             result = self._read("tools/call", raw) if created is None else await self._own_result(created, timeout)
         if result.is_error or name in self._output_checks:
             return self.judged(name, result, raise_on_error)

@@ -287,11 +287,6 @@ class Conversation:
             self._introductions[tasks] = opening.introduction(self.peer.version, self._level)
         return self._introductions[tasks]
 
-    @property
-    def may_be_tasks(self) -> bool:
-        """Whether any call may be answered with a task."""
-        return self.stateless and TASKS_EXTENSION in (self.opening.capabilities.extensions or ())
-
     # -- asking
 
     async def ask(self, method: str, params: dict[str, Any], how: Asking) -> Raw:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Context, Refusal, Server, SetupError, ToolError
+from ferrule import Context, Depends, Progress, Refusal, Server, SetupError, ToolError
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.tasks.calls import TaskCalls
@@ -374,3 +374,73 @@ class TestComposition:
 
     async def test_a_call_from_this_process_is_no_task(self) -> None:
         assert (await new_app().call_tool("bound")).text == "bound"
+
+
+class TestTogetherWithTheRest:
+    async def test_a_mounted_tool_runs_as_a_task_of_the_server_it_is_mounted_in(self, era: str, peer: Any) -> None:
+        """Also the first such tool, and one that comes later."""
+        app, other = Server("s"), Server("other")
+
+        @other.tool(task="optional")
+        async def slow(ctx: Context) -> str:
+            return f"{await ctx.ask('Which?', str)} {ctx.task_id is not None}"
+
+        async with peer(app, era) as client:
+            app.mount(other, prefix="far")
+            task = await client.start("far_slow")
+            await client.reply(task, {"action": "accept", "content": {"value": "this"}})
+            assert await client.text(task) == "this True"
+            app.unmount(other)
+            assert app.capabilities.tasks is None
+            other.add_tool("late", lambda: "late", task="required")
+            app.mount(other, prefix="far")
+            assert await client.text(await client.start("far_late")) == "late"
+
+    async def test_a_tool_the_caller_does_not_see_is_not_there_as_a_task_either(self, era: str, peer: Any) -> None:
+        app = Server("s")
+
+        @app.tool(task="required", visible=lambda ctx: ctx.principal == "ann")
+        async def secret() -> str:
+            return "secret"
+
+        async with peer(app, era, principal="ann") as ann, peer(app, era, principal="bob") as bob:
+            assert await ann.text(await ann.start("secret")) == "secret"
+            for more in ({}, {"task": {}}):
+                error = (await bob.request("tools/call", {"name": "secret", **more}))["error"]
+                assert (error["code"], error["message"]) == (-32602, "Unknown tool: secret")
+
+    async def test_a_generator_tells_of_its_progress_in_a_task_too(self, era: str, peer: Any) -> None:
+        app, go = Server("s"), asyncio.Event()
+
+        @app.tool(task="optional")
+        async def count() -> Any:
+            yield Progress(1, 2, "one")
+            await go.wait()
+            yield "counted"
+
+        async with peer(app, era) as client:
+            task = await client.start("count")
+            while (await client.look(task))["result"].get("statusMessage") != "one":
+                await asyncio.sleep(0.001)
+            go.set()
+            assert await client.text(task) == "counted"
+
+    async def test_dependencies_live_as_long_as_the_work(self, era: str, peer: Any) -> None:
+        app, go, seen = Server("s"), asyncio.Event(), []
+
+        async def opened() -> Any:
+            seen.append("opened")
+            yield "it"
+            seen.append("closed")
+
+        @app.tool(task="optional")
+        async def use(it: str = Depends(opened)) -> str:
+            await go.wait()
+            seen.append(f"used {it}")
+            return "done"
+
+        async with peer(app, era) as client:
+            task = await client.start("use")
+            go.set()
+            assert await client.text(task) == "done"
+        assert seen == ["opened", "used it", "closed"]

@@ -13,23 +13,32 @@ from ferrule.runtime.dispatch import Handler, internal, need_within
 from ferrule.schema.tasks import TASK, CreateTaskResult, Task
 from ferrule.server.results import whole
 from ferrule.server.tasks.run import TaskRun
-from ferrule.server.tasks.tasks import Tasks
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
+    from ferrule.server.tools import RegisteredTool
 
 
 class TaskCalls:
     """Answers `tools/call` of a server that has tools which run as tasks; middleware is around their work."""
 
-    def __init__(self, server: Server, tasks: Tasks, proceed: Handler) -> None:
-        self._find = server.tools.catalogue.get
-        self._tasks = tasks
+    def __init__(self, server: Server, proceed: Handler) -> None:
+        self._catalogue = server.tools.catalogue
+        self._sees = server.visibility.sees if server.visibility.in_use else None
+        self._tasks = server.tasks
         self._proceed = proceed
+
+    def _find(self, call: Call) -> RegisteredTool | None:
+        """Give the tool a call names, if there is one and its caller sees it."""
+        name = call.params.name
+        if self._sees is None:
+            return self._catalogue.get(name)
+        entry = self._catalogue.registered.get(name)
+        return entry if entry is not None and self._sees(call, self._catalogue, name, entry) else None
 
     async def __call__(self, call: Call) -> Any:
         """Make a task of a call that should be one, and answer any other as it is."""
-        entry = self._find(call.params.name)
+        entry = self._find(call)
         if entry is None:
             return await self._proceed(call)
         wish = call.era.task_wish(call)
