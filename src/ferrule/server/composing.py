@@ -71,20 +71,16 @@ class Composing:
             mended = {n: h if n == "tools/call" else self.layers.mending(h) for n, h in handlers.items()}
             notes, others = self.layers.listening({**builtins.notes(), **self.extensions.notes})
             self._dispatcher = Dispatcher(mended, builtins.instant(), notes, around, other_notes=others)
-            if self.tools.run_as_tasks:
-                self.let_tasks_run()
+            if self.tools.know_tasks:
+                self._run_as_tasks(self._dispatcher)
         return self._dispatcher
 
-    def let_tasks_run(self) -> None:
+    def _run_as_tasks(self, dispatcher: Dispatcher) -> None:
         """Let calls of tools become tasks; a server without such tools does without the question."""
-        server, dispatcher = self._server(), self._dispatcher
+        server = self._server()
         declared = server.settings.capabilities
-        refused = declared is not None and not server_offers(declared, "tasks.requests.tools.call")
-        if dispatcher is None or refused:
-            return
-        calling = dispatcher.handlers["tools/call"]
-        if not isinstance(calling, TaskCalls):
-            dispatcher.handlers["tools/call"] = TaskCalls(server, calling)
+        if declared is None or server_offers(declared, "tasks.requests.tools.call"):
+            dispatcher.handlers["tools/call"] = TaskCalls(server, dispatcher.handlers["tools/call"])
 
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what, also for those who are connected."""

@@ -48,8 +48,8 @@ class Serving:
     settings: ServerSettings
     changes: Changes
     links: Links
-    mounts: list[Mount]
     tasks: Tasks
+    mounts: list[Mount]
     extensions: Extensions
 
     def __init__(self, lifespan: Lifespan | Sequence[Lifespan] | None) -> None:

@@ -74,11 +74,11 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise SetupError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        if not isinstance(self.tasks, TaskSettings):
+            raise SetupError(f"tasks must be a TaskSettings, not {self.tasks!r}")
         for name in ("include_tags", "exclude_tags"):
             if isinstance(getattr(self, name), str):
                 raise SetupError(f"{name} must be a set of texts, not the text {getattr(self, name)!r}")
-        if not isinstance(self.tasks, TaskSettings):
-            raise SetupError(f"tasks must be a TaskSettings, not {self.tasks!r}")
         unknown = [version for version in self.versions if version not in REVISIONS]
         if unknown:
             raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {', '.join(unknown)}")

@@ -199,12 +199,15 @@ class Tools:
 
     def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
         self._server = server
+        self._on_change = on_change
+        self.know_tasks = self._to_be_composed = False
+        """Whether there is, or was, a tool that runs as a task."""
         self.catalogue: Catalogue[RegisteredTool] = Catalogue(
             "tool",
             lambda tools: ListToolsResult(tools=tools),
             lambda entry: entry.tool,
             page_size=page_size,
-            on_change=on_change,
+            on_change=self._changed,
             is_on=server.visibility.is_on,
         )
         self._get = self.catalogue.get
@@ -233,16 +236,25 @@ class Tools:
     def offer(self, entry: RegisteredTool, *, replace: bool = False) -> None:
         """Offer what is ready to be called."""
         self._server.visibility.notice(entry)
+        self._note_task(entry)
         self.catalogue.add(entry.name, entry, replace=replace)
-        if entry.task != "forbidden":
-            self._server.let_tasks_run()
 
     def adopt(self, entry: RegisteredTool, name: str) -> RegisteredTool:
         """Make a copied tool of a mounted server one of this server's."""
         settle_adopted(entry, name, self._server)
-        if entry.task != "forbidden":
-            self._server.let_tasks_run()
+        self._note_task(entry)
         return entry
+
+    def _note_task(self, entry: RegisteredTool) -> None:
+        if entry.task != "forbidden" and not self.know_tasks:
+            self.know_tasks = self._to_be_composed = True
+
+    def _changed(self) -> None:
+        """Tell of a change; with the first tool that runs as a task, calls are answered in another way."""
+        self._on_change()
+        if self._to_be_composed:
+            self._to_be_composed = False
+            self._server.recompose()
 
     @property
     def run_as_tasks(self) -> bool:
