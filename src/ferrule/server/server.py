@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
@@ -34,6 +34,7 @@ from ferrule.schema.tools import Tool
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
 from ferrule.server.composing import Composing
+from ferrule.server.elsewhere import SERVER, instead_of, missing_from
 from ferrule.server.extending import Extending
 from ferrule.server.extensions import Extensions, answerer
 from ferrule.server.kept_results import KeptResults
@@ -66,10 +67,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     def __init__(
         self,
-        name: str,
+        name: str = "ferrule",
+        instructions: str | None = None,
         *,
         version: str = "0.0.0",
-        instructions: str | None = None,
         lifespan: Lifespan | Sequence[Lifespan] | None = None,
         middleware: Iterable[AnyLayer] = (),
         **options: Unpack[ServerOptions],
@@ -77,7 +78,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         try:
             self.settings = ServerSettings(**options)
         except (TypeError, SetupError) as reason:
-            raise SetupError(f"Server: {reason}") from None
+            raise SetupError(f"Server: {reason}{instead_of(options)}") from None
         settings = self.settings
         check_extensions(settings.extensions or (), "Server")
         self.name = name
@@ -137,6 +138,9 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
         return from_fastapi(cls, application, options)
 
+    if not TYPE_CHECKING:
+        __getattr__ = missing_from("Server", SERVER)
+
     # -- offering
 
     @overload
@@ -173,8 +177,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     resource_template = resource
 
-    def completion(self, place: str) -> Callable[[F], F]:
-        """Suggest values for a prompt, a template, one of their parameters, or any parameter of a name."""
+    def completion(self, place: str = "") -> Callable[[F], F]:
+        """Suggest values for a prompt, a template, one of their parameters, any parameter of a name, or for all."""
+        if not isinstance(place, str):
+            raise SetupError('@app.completion needs parentheses: @app.completion("language") or @app.completion()')
 
         def add(fn: Callable[..., Any]) -> None:
             self.completions.add(place, fn)
@@ -363,4 +369,4 @@ def _options(kind: type[Any], options: Mapping[str, Any], what: str) -> Any:
         return kind(**options)
     except TypeError as reason:
         known = ", ".join(kind.__struct_fields__)
-        raise SetupError(f"{what}: {reason}; the options are {known}") from None
+        raise SetupError(f"{what}: {reason}{instead_of(options)}; the options are {known}") from None
