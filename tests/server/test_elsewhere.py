@@ -160,8 +160,9 @@ async def test_a_question_names_the_type_of_its_answer_in_either_way(era: str) -
         assert (await client.call_tool("greet")).data == "Hello, Ada"
 
 
-def test_a_server_is_mounted_by_the_name_of_its_parameter() -> None:
+@pytest.mark.parametrize("word", ["prefix", "namespace"])
+def test_a_server_is_mounted_under_either_word_for_its_prefix(word: str) -> None:
     host, guest = Server("host"), Server("guest")
     guest.add_tool("ping", lambda: "pong")
-    host.mount(server=guest, prefix="g")
+    host.mount(server=guest, **{word: "g"})
     assert host.get_tool("g_ping")

@@ -90,9 +90,12 @@ class Composing:
 
     # -- other servers
 
-    def mount(self, server: Server, prefix: str = "") -> Server:
-        """Offer all that another server offers, now and later: `weather` makes `weather_tool` and `x://weather/…`."""
-        self._mount(server, prefix, live=True)
+    def mount(self, server: Server, prefix: str = "", *, namespace: str = "") -> Server:
+        """Offer all that another server offers, now and later: `weather` makes `weather_tool` and `x://weather/…`.
+
+        `namespace` is the name FastMCP has for `prefix`.
+        """
+        self._mount(server, prefix or namespace, live=True)
         return server
 
     def import_server(self, server: Server, prefix: str = "") -> Server:

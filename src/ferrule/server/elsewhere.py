@@ -61,7 +61,6 @@ OPTIONS = {
     "enabled": "app.disable(name)",
     "cache_hints": "cache_ttl=… and cache_scope=… of Server",
     "request_state_security": "request_state_keys=[…] of Server",
-    "namespace": "prefix=…",
     "auth": "nothing yet: authorization is not there",
     "token_verifier": "nothing yet: authorization is not there",
 }
