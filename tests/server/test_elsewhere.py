@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ferrule import AssistantMessage, Context, Message, Server, SetupError, UserMessage
-from ferrule.server.elsewhere import CONTEXT, OPTIONS, SERVER
+from ferrule.server.elsewhere import CONTEXT, OPTIONS, SERVER, answering
 from ferrule.testing import pair
 from ferrule.types import Completion, CompletionArgument, CompletionContext, PromptReference, ResourceReference
 
@@ -23,16 +23,26 @@ def test_a_server_needs_no_name_and_takes_its_instructions_second() -> None:
 def test_a_method_that_a_server_has_elsewhere_is_answered_with_ours(name: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(Server("demo"), name)
-    assert f"'{name}'; here it is {SERVER[name]}" in str(caught.value)
+    assert str(caught.value) == f"Server has no attribute '{name}'; here it is {SERVER[name]}"
 
 
 def test_an_attribute_that_nobody_has_is_just_missing() -> None:
     assert not hasattr(Server("demo"), "colour")
 
 
-@pytest.mark.parametrize("name", CONTEXT)
-def test_what_a_context_has_elsewhere_is_not_ours_by_accident(name: str) -> None:
-    assert name not in dir(Context)
+@pytest.mark.parametrize("kind", [Server, Context])
+def test_names_of_others_do_not_slow_the_lookup_of_our_own(kind: type) -> None:
+    assert not any("__getattr__" in vars(owner) for owner in kind.__mro__)
+
+
+@pytest.mark.parametrize(("kind", "names"), [(Server, SERVER), (Context, CONTEXT)])
+def test_names_of_others_are_not_there(kind: type, names: dict[str, str]) -> None:
+    assert [name for name in names if hasattr(kind, name)] == []
+
+
+def test_a_name_that_is_ours_needs_no_answer() -> None:
+    with pytest.raises(TypeError, match=r"Server\.tool is there"):
+        answering({"tool": "app.tool"})(Server)
 
 
 async def test_what_a_context_has_elsewhere_is_named_in_the_log(era: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, 
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.server.asking import Elicitation, elicit_question, read_elicitation, sample_question, url_question
-from ferrule.server.elsewhere import CONTEXT, missing_from
+from ferrule.server.elsewhere import CONTEXT, answering
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ _read_any = msgspec.json.Decoder().decode
 _write = msgspec.json.Encoder().encode
 
 
+@answering(CONTEXT)
 class Context(Generic[State]):
     """What a handler receives when it asks for a `Context`, or for a `Context[AppState]` to have the lifespan typed."""
 
@@ -65,9 +66,6 @@ class Context(Generic[State]):
     def _host(self) -> Server:
         """The server the client speaks with; another one than `server` where that is mounted."""
         return self.server
-
-    if not TYPE_CHECKING:
-        __getattr__ = missing_from("Context", CONTEXT)
 
     # -- who asks
 

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
@@ -34,7 +34,7 @@ from ferrule.schema.tools import Tool
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
 from ferrule.server.composing import Composing
-from ferrule.server.elsewhere import SERVER, instead_of, missing_from
+from ferrule.server.elsewhere import SERVER, answering, instead_of
 from ferrule.server.extending import Extending
 from ferrule.server.extensions import Extensions, answerer
 from ferrule.server.kept_results import KeptResults
@@ -62,6 +62,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
+@answering(SERVER)
 class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
@@ -137,9 +138,6 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         from ferrule.server.openapi.building import from_fastapi
 
         return from_fastapi(cls, application, options)
-
-    if not TYPE_CHECKING:
-        __getattr__ = missing_from("Server", SERVER)
 
     # -- offering
 
