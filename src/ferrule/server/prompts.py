@@ -104,7 +104,7 @@ class Prompts:
         schema = options.schema or _free_form(options.arguments)
         content_types = (*CONTENT_TYPES, PromptMessage, GetPromptResult, Media)
         binding = bind(
-            with_questions(fn, content_types),
+            with_questions(fn, content_types, inline=options.inline),
             context_type=Context,
             schema=schema,
             content_types=content_types,

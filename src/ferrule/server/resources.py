@@ -172,7 +172,7 @@ class Resources:
         if not SCHEME.match(uri):
             raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
         binding = bind(
-            with_questions(fn),
+            with_questions(fn, inline=options.inline),
             context_type=Context,
             content_types=(ResourceContents, ReadResourceResult, Media),
             in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,

@@ -197,10 +197,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
-        if isinstance(fn, Recipe):
-            return fn.offer(self, _options(ToolOptions, options, "tool")).tool  # type: ignore[no-any-return]
         if options.get("ui") is not None:
             self.apps()
+        if isinstance(fn, Recipe):
+            return fn.offer(self, _options(ToolOptions, options, "tool")).tool  # type: ignore[no-any-return]
         return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
 
     def remove_tool(self, name: str) -> None:

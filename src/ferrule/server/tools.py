@@ -221,7 +221,7 @@ class Tools:
     def make(self, fn: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
         """Make a function ready to be called as a tool, without offering it."""
         binding = bind(
-            with_questions(fn, RESULT_TYPES),
+            with_questions(fn, RESULT_TYPES, inline=options.inline),
             context_type=Context,
             schema=options.schema,
             output_schema=options.output_schema,
@@ -354,7 +354,9 @@ class Tools:
 
     def _mended(self, call: Call, entry: RegisteredTool, error: BaseException) -> BaseException:
         """Let the layers say what an error means, those of the tool's own server first."""
-        way = entry.way if entry.source is None else (*entry.way, *entry.source.way)
+        way, made_of = entry.way, entry.source
+        while made_of is not None:
+            way, made_of = (*way, *made_of.way), made_of.source
         for mount, _ in reversed(way):
             error = mount.child.layers.mended(call, error)
         return self._server.layers.mended(call, error)
