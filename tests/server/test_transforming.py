@@ -216,6 +216,26 @@ class TestSources:
                 with pytest.raises(ToolError, match="mended"):
                     await client.call_tool(name, {"n": 1})
 
+    async def test_layers_that_a_mounted_server_gets_later_surround_what_was_made_of_its_tools(self, era):
+        child, host, outer, heard = Server("child"), Server("host"), Server("outer"), []
+        child.add_tool(search)
+        host.mount(child, "c")
+        host.add_tool(transformed(host.get_tool("c_search"), name="one"))
+        host.add_tool(transformed(host.get_tool("one"), name="two"))
+        outer.mount(host, "h")
+
+        class Listening(Middleware):
+            async def on_call_tool(self, call, proceed):
+                heard.append(call.params.name)
+                return await proceed(call)
+
+        child.middleware(Listening())
+        for app, prefix in ((host, ""), (outer, "h_")):
+            async with pair(app, era) as client:
+                for name in ("one", "two"):
+                    assert (await client.call_tool(prefix + name, {"q": "tea"})).data == "tea 10 none -"
+        assert heard == ["search"] * 4
+
     async def test_options_hold_for_a_tool_that_is_made_of_a_function(self, era):
         app, heard = Server("s"), []
 

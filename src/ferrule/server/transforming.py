@@ -17,9 +17,10 @@ from ferrule.errors import SetupError
 from ferrule.schema.tools import CallToolResult, Tool
 from ferrule.server.arguments import parsed_arguments
 from ferrule.server.binding import InvalidArguments
+from ferrule.server.describing import ToolOptions
 from ferrule.server.detours import settle
 from ferrule.server.offering import Recipe, Visible
-from ferrule.server.tools import RegisteredTool, ToolOptions
+from ferrule.server.tools import RegisteredTool
 from ferrule.server.types.known import encode_hook
 from ferrule.validation.checking import Violation, given_schema, missing, unknown
 
