@@ -71,6 +71,8 @@ class Composing:
             mended = {n: h if n == "tools/call" else self.layers.mending(h) for n, h in handlers.items()}
             notes, others = self.layers.listening({**builtins.notes(), **self.extensions.notes})
             self._dispatcher = Dispatcher(mended, builtins.instant(), notes, around, other_notes=others)
+            if around("tools/call"):
+                self._dispatcher.handlers["tools/call"] = self.tools.telling(self._dispatcher.handlers["tools/call"])
             if self.tools.know_tasks:
                 self._run_as_tasks(self._dispatcher)
         return self._dispatcher

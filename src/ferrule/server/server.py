@@ -34,6 +34,7 @@ from ferrule.schema.tools import Tool
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
 from ferrule.server.composing import Composing
+from ferrule.server.describing import ToolOptions
 from ferrule.server.elsewhere import SERVER, answering, instead_of
 from ferrule.server.extending import Extending
 from ferrule.server.extensions import Extensions, answerer
@@ -52,7 +53,7 @@ from ferrule.server.subscriptions import Subscriptions
 from ferrule.server.tasks.tasks import Tasks
 from ferrule.server.telling import Telling
 from ferrule.server.threads import Threads
-from ferrule.server.tools import ToolOptions, Tools
+from ferrule.server.tools import Tools
 from ferrule.server.visibility import Visibility
 from ferrule.wire.channel import Origin, Receiver
 
@@ -201,10 +202,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
-        if isinstance(fn, Recipe):
-            return fn.offer(self, _options(ToolOptions, options, "tool")).tool  # type: ignore[no-any-return]
         if options.get("ui") is not None:
             self.apps()
+        if isinstance(fn, Recipe):
+            return fn.offer(self, _options(ToolOptions, options, "tool")).tool  # type: ignore[no-any-return]
         return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
 
     def remove_tool(self, name: str) -> None:
@@ -250,7 +251,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         return self._capabilities
 
     def _derived(self) -> ServerCapabilities:
-        # What is switched off counts: it may come back, and a capability cannot.
+        # What is switched off counts: it may come back, and a capability cannot. Tasks outlive the tools they ran.
         changes = ListCapability(list_changed=True)
         tools, prompts = len(self.tools.catalogue.registered), len(self.prompts.catalogue.registered)
         return ServerCapabilities(
@@ -259,8 +260,8 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
             resources=ResourcesCapability(subscribe=True, list_changed=True) if self._reads() else None,
             completions={} if self.completions.offered else None,
             logging={} if self._may_log() else None,
-            tasks=self.tasks.offered if self.tools.run_as_tasks else None,
-            extensions={TASKS_EXTENSION: {}} if self.tools.run_as_tasks else None,
+            tasks=self.tasks.offered if self.tools.know_tasks else None,
+            extensions={TASKS_EXTENSION: {}} if self.tools.know_tasks else None,
         )
 
     def _reads(self) -> bool:
