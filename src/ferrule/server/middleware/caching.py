@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import copy
+import hashlib
 import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ferrule.errors import SetupError
+from ferrule.errors import Refusal, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.crowd import Crowd
 from ferrule.runtime.dispatch import Handler
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult
+from ferrule.server.guards import Guards
+from ferrule.server.kept_results import PREFIX as KEPT
 from ferrule.server.middleware.callers import caller
 from ferrule.server.middleware.hooks import Middleware
+from ferrule.server.types.known import encode_hook
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _read = msgspec.json.Decoder().decode
-
-Kept = CallToolResult | ReadResourceResult
+_write = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
+_readers: dict[type, Callable[[bytes], Any]] = {
+    kind: msgspec.json.Decoder(kind).decode for kind in (CallToolResult, ReadResourceResult)
+}
 
 
 class Caching(Middleware):
@@ -32,7 +37,7 @@ class Caching(Middleware):
 
     Without `tools`, it keeps what tools with `readOnlyHint` give. A result is given only to the principal it was made
     for, without one only within its session; callers that have neither get everything fresh. `shared=True` gives it to
-    everybody. Errors, and results that needed an answer of the user's, are never kept.
+    everybody who sees the tool. Errors, and results that needed an answer of the user's, are never kept.
     """
 
     def __init__(
@@ -43,20 +48,26 @@ class Caching(Middleware):
         resources: bool = False,
         shared: bool = False,
         max_entries: int = 1000,
+        max_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if isinstance(tools, str):
             raise SetupError(f"Caching: tools must be a set of names, not the text {tools!r}")
-        if max_entries < 1:
-            raise SetupError(f"Caching: max_entries must be at least 1, not {max_entries}")
+        for name, value in (("max_entries", max_entries), ("max_bytes", max_bytes)):
+            if value < 1:
+                raise SetupError(f"Caching: {name} must be at least 1, not {value}")
         self._ttl = ttl
         self._tools = None if tools is None else frozenset(tools)
         self._resources = resources
         self._shared = shared
         self._max_entries = max_entries
+        self._max_bytes = max_bytes
         self._clock = clock
-        self._kept: dict[Any, tuple[Kept, float]] = {}
+        self._kept: dict[Any, tuple[type, bytes, float]] = {}
         self._server: Server | None = None
+        self._guards: Guards | None = None
+        self.size = 0
+        """Bytes of all results that are kept."""
         self.hits = 0
         self.misses = 0
 
@@ -65,49 +76,75 @@ class Caching(Middleware):
         if self._server is not None and self._server is not server:
             raise SetupError("Caching: this one belongs to another server already; make one for each")
         self._server = server
+        self._guards = Guards(server)
 
     def clear(self) -> None:
         """Forget everything."""
         self._kept.clear()
+        self.size = 0
 
     async def on_call_tool(self, call: Call, proceed: Handler) -> Any:
         """Give what was said before, or keep what is said now."""
-        if not self._keeps(call.params.name):
+        if not self._keeps(call):
             return await proceed(call)
         return await self._through(call, proceed, ("tool", call.params.name, _arguments(call)))
 
     async def on_read_resource(self, call: Call, proceed: Handler) -> Any:
         """The same for resources, if they are kept at all."""
-        if not self._resources:
+        if not self._resources or not self._finds(call):
             return await proceed(call)
         return await self._through(call, proceed, ("resource", call.params.uri, b""))
 
-    def _keeps(self, name: str) -> bool:
-        if self._tools is not None:
-            return name in self._tools
-        entry = None if self._server is None else self._server.tools.catalogue.registered.get(name)
-        return entry is not None and entry.tool.hints.read_only
+    def _keeps(self, call: Call) -> bool:
+        """Tell whether what this tool says is kept; who does not see the tool is refused where all others are."""
+        entry = None if self._guards is None else self._guards.tool(call)
+        if entry is None:
+            return False
+        return entry.tool.hints.read_only if self._tools is None else call.params.name in self._tools
+
+    def _finds(self, call: Call) -> bool:
+        """Tell whether a caller sees a resource; what was kept for one caller alone is kept once already."""
+        if self._guards is None or call.params.uri.startswith(KEPT):
+            return False
+        try:
+            self._guards.resource(call)
+        except Refusal:
+            return False
+        return True
 
     async def _through(self, call: Call, proceed: Handler, what: tuple[str, str, bytes | None]) -> Any:
         whose = self._whose(call)
         if whose is None or what[-1] is None or call.retry:
             return await proceed(call)
-        key, now = (what, whose), self._clock()
+        key = (what, whose)
         kept = self._kept.get(key)
-        if kept is not None and now < kept[1]:
+        if kept is not None and self._clock() < kept[2]:
             self.hits += 1
-            return copy.copy(kept[0])
+            # Read anew for each caller: layers around this one may change what they are given.
+            return _readers[kept[0]](kept[1])
         self.misses += 1
         result = await proceed(call)
-        if isinstance(result, Kept) and not getattr(result, "is_error", None) and call.answers is None:
+        if type(result) in _readers and not getattr(result, "is_error", None) and call.answers is None:
             self._keep(key, result)
         return result
 
-    def _keep(self, key: Any, result: Kept) -> None:
-        self._kept.pop(key, None)
-        while len(self._kept) >= self._max_entries:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = (copy.copy(result), self._clock() + self._ttl)
+    def _keep(self, key: Any, result: Any) -> None:
+        try:
+            written = _write(result)
+        except Exception:  # what cannot be written is refused where it is sent
+            return
+        self._forget(key)
+        if len(written) > self._max_bytes:
+            return
+        while self._kept and (len(self._kept) >= self._max_entries or self.size + len(written) > self._max_bytes):
+            self._forget(next(iter(self._kept)))
+        self._kept[key] = (type(result), written, self._clock() + self._ttl)
+        self.size += len(written)
+
+    def _forget(self, key: Any) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self.size -= len(kept[1])
 
     def _whose(self, call: Call) -> tuple[str, Any] | None:
         """Give for whom a result may be kept; None if we cannot tell callers apart."""
@@ -119,8 +156,8 @@ class Caching(Middleware):
 
 
 def _arguments(call: Call) -> bytes | None:
-    """Write arguments in one way, in whatever order they came; None for what is no JSON."""
+    """Give what stands for arguments, in whatever order they came and however long; None for what is no JSON."""
     try:
-        return _canonical(_read(call.params.arguments))
+        return hashlib.sha256(_canonical(_read(call.params.arguments))).digest()
     except (ValueError, RecursionError):
         return None
