@@ -90,15 +90,18 @@ class Composing:
 
     # -- other servers
 
-    def mount(self, other: Server, prefix: str = "") -> Server:
-        """Offer all that another server offers, now and later: `weather` makes `weather_tool` and `x://weather/…`."""
-        self._mount(other, prefix, live=True)
-        return other
+    def mount(self, server: Server, prefix: str = "", *, namespace: str = "") -> Server:
+        """Offer all that another server offers, now and later: `weather` makes `weather_tool` and `x://weather/…`.
 
-    def import_server(self, other: Server, prefix: str = "") -> Server:
+        `namespace` is the name FastMCP has for `prefix`.
+        """
+        self._mount(server, prefix or namespace, live=True)
+        return server
+
+    def import_server(self, server: Server, prefix: str = "") -> Server:
         """Offer all that another server offers now; what it adds or removes later is not followed."""
-        self._mount(other, prefix, live=False)
-        return other
+        self._mount(server, prefix, live=False)
+        return server
 
     def _mount(self, other: Server, prefix: str, *, live: bool) -> None:
         if isinstance(other, str):
@@ -112,11 +115,11 @@ class Composing:
         if other.visibility.judges:
             self.visibility.judge()
 
-    def unmount(self, other: Server) -> None:
+    def unmount(self, server: Server) -> None:
         """Offer nothing of another server any more; its lifespan ends when this server's does."""
-        found = [mount for mount in self.mounts if mount.child is other]
+        found = [mount for mount in self.mounts if mount.child is server]
         if not found:
-            raise SetupError(f"the server {other.name!r} is not mounted in {self.name!r}")
+            raise SetupError(f"the server {server.name!r} is not mounted in {self.name!r}")
         for mount in found:
             self.mounts.remove(mount)
             mount.end()

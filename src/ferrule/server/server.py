@@ -34,6 +34,7 @@ from ferrule.schema.tools import Tool
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
 from ferrule.server.composing import Composing
+from ferrule.server.elsewhere import SERVER, answering, instead_of
 from ferrule.server.extending import Extending
 from ferrule.server.extensions import Extensions, answerer
 from ferrule.server.kept_results import KeptResults
@@ -61,15 +62,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
+@answering(SERVER)
 class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
         self,
-        name: str,
+        name: str = "ferrule",
+        instructions: str | None = None,
         *,
         version: str = "0.0.0",
-        instructions: str | None = None,
         lifespan: Lifespan | Sequence[Lifespan] | None = None,
         middleware: Iterable[AnyLayer] = (),
         **options: Unpack[ServerOptions],
@@ -77,7 +79,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         try:
             self.settings = ServerSettings(**options)
         except (TypeError, SetupError) as reason:
-            raise SetupError(f"Server: {reason}") from None
+            raise SetupError(f"Server: {reason}{instead_of(options)}") from None
         settings = self.settings
         check_extensions(settings.extensions or (), "Server")
         self.name = name
@@ -173,8 +175,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     resource_template = resource
 
-    def completion(self, place: str) -> Callable[[F], F]:
-        """Suggest values for a prompt, a template, one of their parameters, or any parameter of a name."""
+    def completion(self, place: str = "") -> Callable[[F], F]:
+        """Suggest values for a prompt, a template, one of their parameters, any parameter of a name, or for all."""
+        if not isinstance(place, str):
+            raise SetupError('@app.completion needs parentheses: @app.completion("language") or @app.completion()')
 
         def add(fn: Callable[..., Any]) -> None:
             self.completions.add(place, fn)
@@ -363,4 +367,4 @@ def _options(kind: type[Any], options: Mapping[str, Any], what: str) -> Any:
         return kind(**options)
     except TypeError as reason:
         known = ", ".join(kind.__struct_fields__)
-        raise SetupError(f"{what}: {reason}; the options are {known}") from None
+        raise SetupError(f"{what}: {reason}{instead_of(options)}; the options are {known}") from None

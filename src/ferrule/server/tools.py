@@ -75,6 +75,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     inline: bool = False
     schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
+    structured_output: bool | None = None
+    """Whether its results are data with a schema; None for yes where the return annotation has one."""
     deprecated: bool = False
     max_threads: int = 32
     inline_refs: bool | None = None
@@ -225,6 +227,7 @@ class Tools:
             context_type=Context,
             schema=options.schema,
             output_schema=options.output_schema,
+            describe_output=options.structured_output is not False,
             content_types=RESULT_TYPES,
             in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
         )
