@@ -28,6 +28,8 @@ logger = logging.getLogger("ferrule.openapi")
 
 SAFE, REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"}), frozenset({"PUT", "DELETE"})
 
+MAX_ANSWER = 4 * 1024 * 1024
+"""What goes into a message twice, as text and as data, and still fits."""
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 """What reading a description raises that is not what it should be: something else than an object, a list, a text."""
 
@@ -57,8 +59,8 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     """Whether tools promise what the API's description promises; an answer that breaks it is a failure then."""
     scheme: str = "api"
     """The scheme of the resources' URIs."""
-    max_answer: int = 4 * 1024 * 1024
-    """How many bytes an answer of the API may have, unpacked: it goes into a message twice, as text and as data."""
+    max_answer: int = MAX_ANSWER
+    """How many bytes an answer of the API may have, unpacked."""
 
 
 def offer(server: Server, document: Document, client: WebClient, options: ImportOptions) -> None:
