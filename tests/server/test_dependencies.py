@@ -340,6 +340,39 @@ class TestTidyingUp:
             await closed.wait()
         assert LOG == ["open", "run", "close"]
 
+    async def test_after_a_cancel_while_a_thread_still_opens_it(self, wire):
+        app, closed = Server("s"), threading.Event()
+        begun, go_on = threading.Event(), threading.Event()
+
+        def resource():
+            begun.set()
+            go_on.wait(20)
+            LOG.append("open")
+            try:
+                yield 1
+                LOG.append("commit")
+            finally:
+                LOG.append("close")
+                closed.set()
+
+        @app.tool
+        async def use(a: int = Depends(resource)) -> str:
+            LOG.append("run")
+            return ""
+
+        async with wire(app) as peer:
+            asked = peer.ask("tools/call", {"name": "use", "arguments": {}})
+            while not begun.is_set():
+                await asyncio.sleep(0.001)
+            peer.notify("notifications/cancelled", {"requestId": asked})
+            while peer.link.session.running:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
+            go_on.set()
+            while not closed.is_set():
+                await asyncio.sleep(0.001)
+        assert LOG == ["open", "close"]
+
     async def test_a_thread_that_still_runs_keeps_what_it_was_given(self, wire):
         app, closed = Server("s"), asyncio.Event()
         begun, go_on = threading.Event(), threading.Event()

@@ -406,6 +406,11 @@ class TestMistakes:
         with pytest.raises(SetupError, match="takes the server first"):
             Server("a").mount("b", Server("c"))
 
+    @pytest.mark.parametrize("prefix", [".", ".."])
+    def test_a_prefix_that_is_a_step_in_a_path(self, prefix):
+        with pytest.raises(SetupError, match="part of names and URIs"):
+            hosting(prefix=prefix)
+
     def test_a_prefix_that_is_no_name(self):
         with pytest.raises(SetupError, match="part of names and URIs"):
             hosting(prefix="a b/c")

@@ -70,6 +70,39 @@ def site() -> Server:
 
         return WebResponse(parts())
 
+    @app.custom_route("/raising/{what}")
+    async def raising(request: WebRequest) -> str:
+        raise {"cancel": asyncio.CancelledError, "exit": SystemExit}[request.path_params["what"]]
+
+    @app.custom_route("/exiting")
+    def exiting(request: WebRequest) -> str:
+        raise SystemExit
+
+    @app.custom_route("/echo")
+    async def echo(request: WebRequest) -> Any:
+        said = request.query_params
+        if "theirs" in said:
+            theirs = PlainTextResponse("x", headers={"X-Secret": "42"})
+            theirs.raw_headers.append((b"x-said", said["theirs"].encode("latin-1")))
+            return theirs
+        status: Any = int(said["status"]) if said.get("status", "").lstrip("-").isdigit() else said.get("status", 200)
+        return WebResponse("x", status, {said.get("name", "x-said"): said.get("value", "")}, said.get("type"))
+
+    @app.custom_route("/cookies")
+    async def cookies(request: WebRequest) -> Any:
+        answer = PlainTextResponse("x")
+        answer.set_cookie("a", "1", httponly=True)
+        answer.set_cookie("b", "2")
+        return answer
+
+    @app.custom_route("/endless")
+    async def endless(request: WebRequest) -> WebResponse:
+        async def parts() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x" * 1000
+
+        return WebResponse(parts())
+
     @app.tool
     def add(a: int, b: int) -> int:
         return a + b
@@ -118,7 +151,7 @@ def test_a_route_answers_beside_mcp(front: Any) -> None:
             assert found.headers["x-content-type-options"] == "nosniff"
             head = await web.head("/health")
             assert (head.status_code, head.content) == (200, b"")
-            assert (await web.get("/files/a%2Fb%20c/part/d/e.txt?q=1")).text == "a/b c|d/e.txt|1"
+            assert (await web.get("/files/a%20b/part/d/e.txt?q=1")).text == "a b|d/e.txt|1"
             made = await web.put("/hook", json={"n": 1})
             assert (made.status_code, made.json(), made.headers["x-seen"]) == (201, {"got": {"n": 1}}, "yes")
             assert (await web.post("/form")).text == "in a thread"
@@ -170,6 +203,89 @@ def test_what_a_route_does_not_take_is_refused_with_what_it_takes(front: Any) ->
             assert (await web.options("/hook")).status_code == 204
             assert (await web.get("/health", headers={"Origin": "https://evil.example"})).status_code == 403
             assert (await web.get("/elsewhere")).status_code == 404
+
+    asyncio.run(main())
+
+
+STRAYING = [
+    "/files/a%2Fb/part/c",
+    "/files/..%2F..%2Fetc/part/c",
+    "/files/%2Fetc/part/c",
+    "/files/../part/c",
+    "/files/%2e%2e/part/c",
+    "/files/a/part/%2e%2e/%2e%2e/etc/passwd",
+    "/files/a/part/b/..%2f..%2fc",
+    "/files/a/part//etc/passwd",
+    "/files/a/part/%2Fetc/passwd",
+]
+
+
+def test_a_variable_of_a_path_cannot_lead_out_of_a_folder(front: Any) -> None:
+    """The path goes out as it is written here: a web client would straighten it first."""
+
+    async def main() -> None:
+        async with front(site()) as url:
+            host, port = url.removeprefix("http://").split(":")
+            for path in STRAYING:
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+                assert (await reader.read()).startswith(b"HTTP/1.1 404 "), path
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_whatever_a_route_raises_is_answered_and_ends_nothing_else(front: Any) -> None:
+    async def main() -> None:
+        async with front(site()) as url, httpx.AsyncClient(base_url=url) as web:
+            for path in ("/raising/cancel", "/raising/exit", "/exiting"):
+                assert (await web.get(path)).status_code == 500, path
+            assert (await web.get("/health")).status_code == 200
+
+    asyncio.run(main())
+
+
+BREAKING = [
+    {"value": "a\r\nX-Evil: 1"},
+    {"name": "a\r\nX-Evil"},
+    {"type": "text/plain\r\nX-Evil: 1"},
+    {"theirs": "a\r\nX-Evil: 1"},
+    {"status": "0"},
+    {"status": "-1"},
+    {"status": "101"},
+    {"status": "1000"},
+    {"status": "200 OK\r\nX-Evil: 1"},
+]
+
+
+def test_an_answer_that_would_break_its_frame_is_not_sent(front: Any) -> None:
+    """Response splitting."""
+
+    async def main() -> None:
+        async with front(site()) as url, httpx.AsyncClient(base_url=url) as web:
+            for query in BREAKING:
+                answer = await web.get("/echo", params=query)
+                assert answer.status_code == 500, query
+                assert not {"x-evil", "x-secret"} & answer.headers.keys()
+
+    asyncio.run(main())
+
+
+def test_cookies_stay_apart(front: Any) -> None:
+    async def main() -> None:
+        async with front(site()) as url, httpx.AsyncClient(base_url=url) as web:
+            answer = await web.get("/cookies")
+            assert [each.partition(";")[0] for each in answer.headers.get_list("set-cookie")] == ["a=1", "b=2"]
+            assert dict(web.cookies) == {"a": "1", "b": "2"}
+
+    asyncio.run(main())
+
+
+def test_asking_for_the_head_alone_does_not_run_an_endless_answer(front: Any) -> None:
+    async def main() -> None:
+        async with front(site()) as url, httpx.AsyncClient(base_url=url) as web:
+            assert (await web.head("/endless")).status_code == 200
+            assert (await web.get("/health")).status_code == 200
 
     asyncio.run(main())
 

@@ -116,6 +116,15 @@ def test_a_link_put_where_a_file_was_is_not_followed(tmp_path):
         read_file(tmp_path / "file.md", LIMIT)
 
 
+def test_a_link_put_where_a_folder_was_is_not_followed(tmp_path):
+    """The file of the same name behind it is somebody else's."""
+    write(tmp_path, "secrets/notes.md")
+    (tmp_path / "skill").mkdir()
+    (tmp_path / "skill" / "docs").symlink_to(tmp_path / "secrets")
+    with pytest.raises(Malformed, match="behind a link"):
+        read_file(tmp_path.resolve() / "skill" / "docs" / "notes.md", LIMIT)
+
+
 @pytest.mark.parametrize(
     ("path", "text", "why"),
     [

@@ -143,6 +143,21 @@ class TestBounds:
 
         run(use())
 
+    def test_large_results_of_one_owner_do_not_push_out_those_of_another(self) -> None:
+        async def use() -> None:
+            store = MemoryTasks(max_bytes=100)
+            await store.create(new("mine", "ada"), 0)
+            await end(store, new("mine", "ada"), b"x" * 20)
+            for number in range(10):
+                task = new(f"flood {number}", "eve")
+                await store.create(task, 0)
+                await end(store, task, b"x" * 40)
+            assert await store.get("mine", 0) is not None
+            assert await store.get("flood 9", 0) is not None
+            assert store.size <= 100
+
+        run(use())
+
     def test_ends_of_tasks_long_gone_are_not_remembered(self) -> None:
         async def use() -> None:
             store = MemoryTasks(max_tasks=1)

@@ -194,6 +194,13 @@ def test_no_text_takes_long(text: str) -> None:
     assert time.process_time() - started < 5
 
 
+@pytest.mark.parametrize("rest", ["-\r\n" * 5000, "\r\n" * 8000, "--- x\n" * 2600, " " * 16_000, "---x\r\n" * 2000])
+def test_a_head_that_never_ends_is_given_up_at_once(rest: str) -> None:
+    """Tried in every way its lines could be read, it would stop the whole process."""
+    with pytest.raises(Malformed):
+        front_matter("---\n" + rest)
+
+
 WORDS = st.sampled_from(
     ["a", "b c", "x: y", "#c", "a # b", "- d", "it's", '"q"', "1", "2.5", "true", "null", "", "[", "*z", "&y", "|", "?"]
 ) | st.text(alphabet="ab'\"#: \né", max_size=20)

@@ -16,6 +16,9 @@ from ferrule.schema.tasks import RELATED_TASK_KEY, CancelTaskResult, Task, TaskW
 _write = msgspec.json.Encoder().encode
 _read_wanted = msgspec.json.Decoder(TaskWanted).decode
 
+LONGEST_TTL = 10**15
+"""Milliseconds, some thirty thousand years: nobody can reckon with more, and a number may have any length."""
+
 
 class Wish(Enum):
     """What a call says about becoming a task."""
@@ -38,9 +41,11 @@ def wanted(raw: Raw | UnsetType) -> TaskWanted:
         given = _read_wanted(raw)
     except (msgspec.DecodeError, RecursionError) as reason:
         raise InvalidParams(f"Invalid task: {reason}") from None
-    if given.ttl is not None and given.ttl < 0:
-        raise InvalidParams(f"Invalid task: ttl is a number of milliseconds from 0 on, not {given.ttl}")
-    return given
+    if given.ttl is None:
+        return given
+    if given.ttl < 0:
+        raise InvalidParams("Invalid task: ttl is a number of milliseconds from 0 on")
+    return structs.replace(given, ttl=min(given.ttl, LONGEST_TTL))
 
 
 def related(question: Question, task_id: str) -> Question:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from typing import Any
 
@@ -59,10 +60,35 @@ class Step(Struct, frozen=True):
         run = _here if self.inline else plain
         if not self.is_manager:
             return await run(lambda: self.make(**given))
-        manager = self.make(**given)
-        value = await run(manager.__enter__)
-        stack.push_async_exit(lambda *exc: run(lambda: manager.__exit__(*exc)))
+        entry = Entry(self.make(**given))
+        stack.push_async_exit(lambda *exc: entry.leave(run, exc))
+        return await run(entry.enter)
+
+
+class Entry:
+    """One plain provider that is entered in a thread; left there too if its caller is gone before it was entered."""
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+        self._lock = threading.Lock()
+        self._entered = self._given_up = False
+
+    def enter(self) -> Any:
+        """Enter it; blocks."""
+        value = self._manager.__enter__()
+        with self._lock:
+            self._entered = not self._given_up
+        if self._given_up:
+            # A thread cannot be stopped: what it has opened for a caller that was cancelled is closed here.
+            gone = asyncio.CancelledError()
+            self._manager.__exit__(type(gone), gone, None)
         return value
+
+    async def leave(self, run: Plain, exc: tuple[Any, ...]) -> Any:
+        """Leave it, now or when it turns out to have been entered."""
+        with self._lock:
+            self._given_up = not self._entered
+        return await run(lambda: self._manager.__exit__(*exc)) if self._entered else None
 
 
 class Plan:

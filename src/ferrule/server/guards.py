@@ -18,6 +18,7 @@ from ferrule.server.kept_results import PREFIX as KEPT
 if TYPE_CHECKING:
     from ferrule.server.resources import Found
     from ferrule.server.server import Server
+    from ferrule.server.tools import RegisteredTool
 
 
 class Guards:
@@ -44,8 +45,17 @@ class Guards:
         """Stand before what is answered on the spot; the lists know by themselves who asks."""
         return {**instant, "resources/subscribe": partial(self._subscribe, instant["resources/subscribe"])}
 
+    def tool(self, call: Call) -> RegisteredTool | None:
+        """Give the tool a call names, if there is one and its caller sees it."""
+        found: RegisteredTool | None = self._find(self._tools.catalogue, call.params.name, call)
+        return found
+
+    def resource(self, call: Call) -> Found:
+        """Find the resource a call names among those its caller sees; raises Refusal when there is none."""
+        return self._found(call.params.uri, call)
+
     async def _call_tool(self, run: Callable[[Call, Any], Awaitable[Any]], call: Call) -> Any:
-        entry = self._find(self._tools.catalogue, call.params.name, call)
+        entry = self.tool(call)
         if entry is None:
             raise self._tools.missing(call.params.name)
         return await run(call, entry)

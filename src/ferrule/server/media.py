@@ -10,10 +10,11 @@ import contextlib
 import io
 import mimetypes
 import os
+import stat
 import urllib.parse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ferrule.errors import SetupError
 from ferrule.schema.content import (
@@ -136,10 +137,8 @@ class Media:
         if isinstance(source, bytes):
             return source
         if isinstance(source, Path):
-            if source.exists() and not source.is_file():
-                raise UnwritableResult(f"{self.name!r} is not a file")
-            with source.open("rb") as file:
-                return file.read(self.max_size + 1)
+            with self._opened(source) as file:
+                return file.read(self.max_size + 1) or b""
         if hasattr(source, "read"):
             with contextlib.ExitStack() as after:
                 # Whoever gave it has returned: nobody else is left to close it.
@@ -149,6 +148,14 @@ class Media:
         saved = io.BytesIO()
         source.save(saved, format=self._format or "png")
         return saved.getvalue()
+
+    def _opened(self, path: Path) -> BinaryIO:
+        """Open a file, and nothing that only looks like one: a pipe or a device would be waited for without end."""
+        file = open(path, "rb", opener=_at_once)  # noqa: SIM115  closed by who asked
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise UnwritableResult(f"{self.name!r} is not a file")
+        return file
 
     def mime_of(self, data: bytes) -> str:
         """Tell what it is: as it was told, by its name, by how it begins."""
@@ -225,8 +232,8 @@ class File(Media):
         if isinstance(self._source, Path) and self._source.is_file():
             size = self._source.stat().st_size
             if self.embed_up_to < size <= self.max_size:
-                with self._source.open("rb") as file:
-                    mime_type = self.mime_of(file.read(64))
+                with self._opened(self._source) as file:
+                    mime_type = self.mime_of(file.read(64) or b"")
                 link = keep(self.read, self.name, mime_type, size)
         else:
             data = self.read()
@@ -236,6 +243,10 @@ class File(Media):
         if link is not None:
             link.annotations, link.meta = self.annotations, self.meta
         return link
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _understood(source: Any, kind: str) -> Any:

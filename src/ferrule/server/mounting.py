@@ -27,7 +27,8 @@ from ferrule.server.offering import Offered
 if TYPE_CHECKING:
     from ferrule.server.server import Server
 
-PREFIX = re.compile(r"[A-Za-z0-9_.\-]*")
+PREFIX = re.compile(r"(?!\.+\Z)[A-Za-z0-9_.\-]*")
+"""Not dots alone: in a URI they are steps, which somebody on the way may take."""
 URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*:(?://)?)(.*)", re.DOTALL)
 
 

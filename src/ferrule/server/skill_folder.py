@@ -129,11 +129,15 @@ class Folder:
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """Read a regular file of at most so many bytes; not what a link leads to."""
+    """Read a regular file of at most so many bytes; not what a link leads to, be it one of the folders on the way."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise Malformed("it is no regular file")
+        # Looked at when it is open: what is put in its place from now on does not matter any more.
+        if os.path.realpath(path) != str(path) or not os.path.samestat(status, path.stat(follow_symlinks=False)):
+            raise Malformed("it lies behind a link")
         content = file.read(most + 1)
     if len(content) > most:
         raise Malformed(f"it is larger than {most} bytes")

@@ -11,6 +11,9 @@ from ferrule.stores.tasks import StoredTask
 LEAST_LOOKED_AT = 1024
 """How many ends are noted, of tasks that are long gone too, before those are looked for."""
 
+SHARE = 4
+"""One owner's results may take one part in so many of the room before they push others' out."""
+
 FULL = "Busy: this server keeps as many tasks as it can, and none of them has ended"
 
 
@@ -75,9 +78,21 @@ class MemoryTasks:
         self.size += len(task.result or b"") - len(kept.result or b"")
         if task.ended:
             self._ended[task.id] = None
-            while self.size > self._max_bytes and (oldest := next(iter(self._ended))) != task.id:
-                self._forget(oldest)
+            if self.size > self._max_bytes:
+                self._make_bytes(task)
         return True
+
+    def _make_bytes(self, task: StoredTask) -> None:
+        """Forget results: first the owner's own, as long as it has more than its share, then the oldest of all."""
+        own = self._of[task.owner]
+        held = sum(len(self._tasks[each].result or b"") for each in own)
+        for each in [each for each in self._ended if each in own and each != task.id]:
+            if self.size <= self._max_bytes or held <= self._max_bytes // SHARE:
+                break
+            held -= len(self._tasks[each].result or b"")
+            self._forget(each)
+        while self.size > self._max_bytes and (oldest := next(iter(self._ended))) != task.id:
+            self._forget(oldest)
 
     async def page(self, owner: str, after: tuple[float, str] | None, limit: int, now: float) -> list[StoredTask]:
         """Give tasks of one owner by time of creation and id, those after a given pair, at most so many."""

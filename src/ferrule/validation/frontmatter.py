@@ -16,7 +16,8 @@ MAX_SIZE = 16 * 1024
 MAX_LINES = 256
 """How many lines a quoted text, a flow list or a flow object may take: each is read anew with every line."""
 
-_HEAD = re.compile(r"\ufeff?---[ \t]*\r?\n(?P<yaml>(?:.*\r?\n)*?)---[ \t]*(?:\r?\n|\Z)")
+# A line is read in one way only: were its end told in two, a file without a second `---` would be tried for ever.
+_HEAD = re.compile(r"\ufeff?---[ \t]*\r?\n(?P<yaml>(?:[^\n]*\n)*?)---[ \t]*(?:\r?\n|\Z)")
 _KEY = re.compile(r"""(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'\[{][^#]*?):(?:[ \t]+(?P<rest>.*)|\Z)""")
 _BLOCK = re.compile(r"(?P<style>[|>])(?P<marks>[+-]?[1-9]?|[1-9][+-])(?:[ \t]+#.*)?")
 

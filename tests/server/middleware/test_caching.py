@@ -1,5 +1,7 @@
 """Caching: what was said before is said again, to whom it was said."""
 
+import gc
+
 import pytest
 
 from ferrule import Caching, Context, PeerError, Server, SetupError, ToolError
@@ -131,6 +133,77 @@ async def test_a_mounted_server_s_cache_knows_its_own_tools(era, wire):
         for _ in range(3):
             assert (await peer.call("c_read"))["result"]["structuredContent"] == {"result": 1}
     assert len(child.runs) == 1
+
+
+async def test_a_new_session_never_gets_what_was_said_to_one_that_is_over(wire):
+    """The memory of a session that ended is soon another's; what was kept for it is not."""
+    app = counting(Caching())
+    for _ in range(20):
+        async with wire(app) as peer:
+            await peer.call("read")
+        del peer
+        gc.collect()
+    assert len(app.runs) == 20
+
+
+async def test_what_is_kept_cannot_be_changed_by_who_got_it(era, wire):
+    async def doubling(call, proceed):
+        result = await proceed(call)
+        if call.method == "tools/call":
+            result.content.append(result.content[0])
+        return result
+
+    app = counting(Caching(shared=True))
+    outer = Server("outer", middleware=[doubling, Caching(tools={"c_read"}, shared=True)])
+    outer.mount(app, "c")
+    async with wire(outer, era) as peer:
+        answers = [await peer.call("c_read") for _ in range(4)]
+    assert [len(answer["result"]["content"]) for answer in answers] == [2] * 4
+
+
+async def test_a_shared_result_is_not_given_to_who_does_not_see_the_tool(era, wire):
+    app = Server("s", middleware=[Caching(shared=True, resources=True)])
+
+    def for_admins(ctx):
+        return ctx.principal == "admin"
+
+    @app.tool(annotations={"readOnlyHint": True}, visible=for_admins)
+    async def plans() -> str:
+        return "top secret"
+
+    @app.resource("x://plans", visible=for_admins)
+    async def resource() -> str:
+        return "top secret"
+
+    async def asked(principal):
+        async with wire(app, era, principal=principal) as peer:
+            return [await peer.call("plans"), await peer.request("resources/read", {"uri": "x://plans"})]
+
+    assert all("top secret" in str(answer) for answer in await asked("admin"))
+    assert all("error" in answer and "top secret" not in str(answer) for answer in await asked("eve"))
+
+
+async def test_a_tool_that_was_switched_off_says_nothing_any_more(era, wire):
+    app = counting(Caching(tools={"read"}, shared=True))
+    async with wire(app, era) as peer:
+        await peer.call("read")
+        app.disable("read")
+        assert "error" in await peer.call("read")
+
+
+async def test_long_arguments_and_results_take_no_more_room_than_they_may(era, wire):
+    app = Server("s", middleware=[layer := Caching(shared=True, max_bytes=10_000)])
+
+    @app.tool(annotations={"readOnlyHint": True}, output_schema=None)
+    async def some(size: int, note: str = "") -> str:
+        return "x" * size
+
+    async with wire(app, era) as peer:
+        for number in range(20):
+            await peer.call("some", {"size": 1000, "note": f"{number}" * 5000})
+        await peer.call("some", {"size": 20_000})
+    assert 0 < layer.size <= 10_000
+    assert sum(len(str(key)) for key in layer._kept) < 10_000
 
 
 def test_wrong_use_is_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gzip
 import json
 import logging
 import time
@@ -505,3 +506,110 @@ def test_any_text_arrives_as_it_was(pet: str, colour: str) -> None:
     path, raw, arrived = json.loads(asyncio.run(main()).text)
     assert raw.count("/") == 2
     assert (path, arrived) == (f"/pets/{pet}", colour)
+
+
+# -- hostile descriptions, hostile answers
+
+
+def described(**said: Any) -> dict[str, Any]:
+    return {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, **said}
+
+
+def taking(schema: Any, **said: Any) -> dict[str, Any]:
+    body = {"content": {"application/json": {"schema": schema}}}
+    return described(paths={"/x": {"post": {"operationId": "x", "requestBody": body, "responses": {}}}}, **said)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "path", ["https://evil.example/x", "//evil.example/x", "/\\evil.example", "x", "/a\r\nX-Evil: 1", "/a b"]
+)
+def test_a_path_that_leads_to_another_host_is_refused(path: str) -> None:
+    """The credentials of the client would go there."""
+    with pytest.raises(SetupError, match="must begin with one slash"):
+        Server.from_openapi(described(paths={path: {"get": {"responses": {}}}}), Echo())
+
+
+def test_a_short_yaml_that_stands_for_a_huge_document_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Aliases of aliases: nine times nine times nine …"""
+    monkeypatch.setattr("ferrule.server.openapi.schemas.MAX_PARTS", 10_000)
+    lines = ["openapi: 3.1.0", "x-0: &a0 {type: string}"]
+    for level in range(1, 9):
+        members = ", ".join(f"p{number}: *a{level - 1}" for number in range(9))
+        lines.append(f"x-{level}: &a{level} {{type: object, properties: {{{members}}}}}")
+    lines.append("paths: {/x: {post: {requestBody: {content: {application/json: {schema: {type: object,")
+    lines.append("  properties: {q: *a8}}}}}, responses: {}}}}")
+    with pytest.raises(SetupError, match="more than 10,000 schemas"):
+        Server.from_openapi("\n".join(lines), Echo())
+
+
+ENDLESS: dict[str, Any] = {"type": "object", "properties": {}}
+ENDLESS["properties"]["again"] = ENDLESS
+ITSELF = {"schemas": {"A": {"allOf": [{"$ref": "#/components/schemas/A"}]}}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        taking(nested(5000)),
+        taking(ENDLESS),
+        taking({"$ref": "#/components/schemas/A"}, components=ITSELF),
+        "openapi: 3.1.0\nx: " + "[" * 5000 + "]" * 5000,
+        taking({"properties": 5}),
+        taking({"allOf": 5}),
+        described(paths=5),
+        described(paths={"/x": {"get": {"parameters": 5}}}),
+        described(paths={"/x": {"get": {"parameters": [{"in": "query", "name": "a", "content": {"a/b": {}}}]}}}),
+        described(paths={"/x": {"get": {"responses": 5}}}),
+        described(paths={"/x": {"get": {"tags": 5, "responses": {}}}}),
+        {**described(paths={}), "info": 5},
+    ],
+    ids=range(12),
+)
+def test_a_description_that_is_nested_without_end_or_malformed_is_refused(spec: Any) -> None:
+    with pytest.raises(SetupError):
+        Server.from_openapi(spec, Echo())
+
+
+def test_an_answer_without_end_or_packed_beyond_measure_is_not_read_to_its_end() -> None:
+    """A gzip bomb, a stream that never ends, and bytes that are not what they say: the model is told, nothing more."""
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            sent += 65536
+            yield b"x" * 65536
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/bomb":
+            packed = gzip.compress(bytes(50_000_000))
+            return httpx.Response(200, content=packed, headers={"content-encoding": "gzip"})
+        if request.url.path == "/endless":
+            return httpx.Response(200, content=endless(), headers={"content-type": "text/plain"})
+        if request.url.path == "/failing":
+            return httpx.Response(500, content=endless(), headers={"content-type": "text/plain"})
+        return httpx.Response(200, content=b'{"a": "\xff"}', headers={"content-type": "application/json"})
+
+    async def main() -> None:
+        paths = {f"/{name}": {"get": {"operationId": name}} for name in ("bomb", "endless", "failing", "garbled")}
+        web = httpx.AsyncClient(base_url="http://api", transport=httpx.MockTransport(answer))
+        app = Server.from_openapi(described(paths=paths), web, max_answer=1_000_000)
+        async with Client(app) as client:
+            for name, why in (
+                ("bomb", "more than 1,000,000 bytes"),
+                ("endless", "more than 1,000,000 bytes"),
+                ("failing", "answered 500"),
+                ("garbled", "not JSON"),
+            ):
+                with pytest.raises(ToolError, match=why):
+                    await client.call_tool(name)
+
+    asyncio.run(main())
+    assert sent < 3_000_000

@@ -135,6 +135,27 @@ class TestLooking:
             for asked, granted in ((60_000, 60_000), (10**9, 100_000), (0, 1000), (None, 100_000)):
                 assert (await client.start("quick", task={"ttl": asked}))["ttl"] == granted
 
+    @pytest.mark.parametrize("asked", [2**63, 10**400, 1e308])
+    async def test_a_life_beyond_all_measure_is_no_error(self, peer: Any, asked: float) -> None:
+        for most in (100.0, None):
+            async with peer(new_app(tasks=TaskSettings(max_ttl=most))) as client:
+                task = await client.start("wait", task={"ttl": asked})
+                assert (await client.look(task))["result"]["status"] == "working"
+
+    async def test_a_result_too_long_for_any_message_fails_its_task_and_is_not_kept(self, peer: Any, era: str) -> None:
+        """Kept, every look at it would fail, and the client would look again."""
+        app = new_app()
+
+        @app.tool(task="optional", output_schema=None)
+        async def long() -> str:
+            return "x" * 17_000_000
+
+        async with peer(app, era) as client:
+            task = await client.start("long")
+            assert (await client.end(task))["status"] == "failed"
+            assert "more than the" in (await client.outcome(task))["error"]["message"]
+            assert app.tasks.settings.store.size == 0
+
 
 class TestWaiting:
     async def test_the_result_is_what_the_call_would_have_been_answered_with(self, wire: Any, peer: Any) -> None:

@@ -26,6 +26,7 @@ from ferrule.transports.websocket.frames import (
 )
 from ferrule.transports.websocket.reading import (
     MAX_FRAGMENTS,
+    MOST_IN_A_TEXT,
     Binary,
     Control,
     Event,
@@ -362,3 +363,9 @@ def test_messages_joined_by_line_feeds_are_told_apart(messages: list[dict[str, i
     lines = [json.dumps(message).encode() for message in messages]
     assert split_messages(b"\n".join(lines)) == lines
     assert split_messages(b"\n".join([*lines, b""])) == lines
+
+
+def test_a_text_of_a_million_lines_is_one_message_that_cannot_be_read() -> None:
+    """Answered line by line, it would keep everyone else waiting."""
+    assert len(split_messages(b"x\n" * MOST_IN_A_TEXT)) == MOST_IN_A_TEXT
+    assert len(split_messages(b"x\n" * 1_000_000)) == 1

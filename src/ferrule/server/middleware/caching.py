@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import hashlib
 import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,17 @@ from ferrule.schema.tools import CallToolResult
 from ferrule.server.kept_results import PREFIX
 from ferrule.server.middleware.callers import caller
 from ferrule.server.middleware.hooks import Middleware
+from ferrule.server.types.known import encode_hook
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _read = msgspec.json.Decoder().decode
-
-Kept = CallToolResult | ReadResourceResult
+_write = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
+_readers: dict[type, Callable[[bytes], Any]] = {
+    kind: msgspec.json.Decoder(kind).decode for kind in (CallToolResult, ReadResourceResult)
+}
 
 
 class Caching(Middleware):
@@ -34,7 +37,8 @@ class Caching(Middleware):
 
     Without `tools`, it keeps what tools with `readOnlyHint` give. A result is given only to the principal it was made
     for, without one only within its session; callers that have neither get everything fresh. `shared=True` gives it to
-    everybody. Errors, results that needed an answer of the user's, and links to what was too large are never kept.
+    everybody who sees the tool. Errors, results that needed an answer of the user's, and links to what was too large
+    are never kept.
     """
 
     def __init__(
@@ -45,20 +49,25 @@ class Caching(Middleware):
         resources: bool = False,
         shared: bool = False,
         max_entries: int = 1000,
+        max_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if isinstance(tools, str):
             raise SetupError(f"Caching: tools must be a set of names, not the text {tools!r}")
-        if max_entries < 1:
-            raise SetupError(f"Caching: max_entries must be at least 1, not {max_entries}")
+        for name, value in (("max_entries", max_entries), ("max_bytes", max_bytes)):
+            if value < 1:
+                raise SetupError(f"Caching: {name} must be at least 1, not {value}")
         self._ttl = ttl
         self._tools = None if tools is None else frozenset(tools)
         self._resources = resources
         self._shared = shared
         self._max_entries = max_entries
+        self._max_bytes = max_bytes
         self._clock = clock
-        self._kept: dict[Any, tuple[Kept, float]] = {}
+        self._kept: dict[Any, tuple[type, bytes, float]] = {}
         self._server: Server | None = None
+        self.size = 0
+        """Bytes of all results that are kept."""
         self.hits = 0
         self.misses = 0
 
@@ -71,6 +80,7 @@ class Caching(Middleware):
     def clear(self) -> None:
         """Forget everything."""
         self._kept.clear()
+        self.size = 0
 
     async def on_call_tool(self, call: Call, proceed: Handler) -> Any:
         """Give what was said before, or keep what is said now."""
@@ -109,22 +119,35 @@ class Caching(Middleware):
         whose = self._whose(call)
         if whose is None or what[-1] is None or call.retry:
             return await proceed(call)
-        key, now = (what, whose), self._clock()
+        key = (what, whose)
         kept = self._kept.get(key)
-        if kept is not None and now < kept[1]:
+        if kept is not None and self._clock() < kept[2]:
             self.hits += 1
-            return copy.copy(kept[0])
+            # Read anew for each caller: layers around this one may change what they are given.
+            return _readers[kept[0]](kept[1])
         self.misses += 1
         result = await proceed(call)
-        if isinstance(result, Kept) and _may_be_kept(result) and call.answers is None:
+        if type(result) in _readers and _may_be_kept(result) and call.answers is None:
             self._keep(key, result)
         return result
 
-    def _keep(self, key: Any, result: Kept) -> None:
-        self._kept.pop(key, None)
-        while len(self._kept) >= self._max_entries:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = (copy.copy(result), self._clock() + self._ttl)
+    def _keep(self, key: Any, result: Any) -> None:
+        try:
+            written = _write(result)
+        except Exception:  # what cannot be written is refused where it is sent
+            return
+        self._forget(key)
+        if len(written) > self._max_bytes:
+            return
+        while self._kept and (len(self._kept) >= self._max_entries or self.size + len(written) > self._max_bytes):
+            self._forget(next(iter(self._kept)))
+        self._kept[key] = (type(result), written, self._clock() + self._ttl)
+        self.size += len(written)
+
+    def _forget(self, key: Any) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self.size -= len(kept[1])
 
     def _whose(self, call: Call) -> tuple[str, Any] | None:
         """Give for whom a result may be kept; None if we cannot tell callers apart."""
@@ -135,7 +158,7 @@ class Caching(Middleware):
         return caller(call)
 
 
-def _may_be_kept(result: Kept) -> bool:
+def _may_be_kept(result: CallToolResult | ReadResourceResult) -> bool:
     """Neither an error nor a link that is read by this caller alone, and for a while."""
     if isinstance(result, ReadResourceResult):
         return True
@@ -144,8 +167,8 @@ def _may_be_kept(result: Kept) -> bool:
 
 
 def _arguments(call: Call) -> bytes | None:
-    """Write arguments in one way, in whatever order they came; None for what is no JSON."""
+    """Give what stands for arguments, in whatever order they came and however long; None for what is no JSON."""
     try:
-        return _canonical(_read(call.params.arguments))
+        return hashlib.sha256(_canonical(_read(call.params.arguments))).digest()
     except (ValueError, RecursionError):
         return None

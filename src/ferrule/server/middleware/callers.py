@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -10,6 +12,9 @@ from ferrule.protocol.call import Call
 from ferrule.runtime.crowd import Crowd
 
 Key = Callable[[Call], Hashable]
+
+_numbers = itertools.count(1)
+_sessions: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 def target(call: Call) -> str:
@@ -24,11 +29,19 @@ def caller(call: Call) -> tuple[str, Hashable]:
         return "principal", call.origin.principal
     if isinstance(call.link, Crowd):
         return "address", call.origin.address
-    return "session", id(call.link)
+    return "session", _number(call)
+
+
+def _number(call: Call) -> int:
+    """Give the number of a session; what is over never lends its own to another, as an address in memory would."""
+    number = _sessions.get(call.link)
+    if number is None:
+        number = _sessions[call.link] = next(_numbers)
+    return number
 
 
 def _session(call: Call) -> Hashable:
-    return caller(call) if isinstance(call.link, Crowd) else ("session", id(call.link))
+    return caller(call) if isinstance(call.link, Crowd) else ("session", _number(call))
 
 
 KEYS: dict[str, Key] = {

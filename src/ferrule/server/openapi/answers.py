@@ -7,6 +7,7 @@ import http
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from ferrule.errors import ToolError
 from ferrule.schema.content import AudioContent, EmbeddedResource, ImageContent, ResourceContents, TextContent
@@ -33,9 +34,26 @@ class Response(Protocol):
         """The whole body."""
 
 
+class WholeResponse(Struct, frozen=True):
+    """An answer that was read part by part."""
+
+    status_code: int
+    headers: Any
+    content: bytes
+
+
+async def read_bounded(response: Any, most: int) -> WholeResponse:
+    """Read a streamed answer of `httpx`, unpacked, up to a bit more than so many bytes: it may be endless."""
+    content = bytearray()
+    async for part in response.aiter_bytes():
+        content += part
+        if len(content) > most:
+            break
+    return WholeResponse(response.status_code, response.headers, bytes(content))
+
+
 def result_of(operation: Operation, response: Response) -> CallToolResult:
-    """Make the result of a tool; raises ToolError when the API refused."""
-    refuse_failure(operation, response)
+    """Make the result of a tool of a good answer; raises ToolError when it cannot be read."""
     content, kind = response.content, media_type(response)
     if not content:
         return CallToolResult(content=[])
@@ -90,7 +108,7 @@ def _is_json(kind: str) -> bool:
 def _structured(operation: Operation, content: bytes) -> CallToolResult:
     try:
         value = msgspec.json.decode(content)
-    except (msgspec.DecodeError, RecursionError) as reason:
+    except (ValueError, RecursionError) as reason:
         raise ToolError(f"{operation.place} answered with something that is not JSON: {reason}") from None
     text = value if isinstance(value, str) else content.decode(errors="replace")
     structured: Any = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import msgspec
 from ferrule.errors import SetupError
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+PATH = re.compile(r"/(?:[^/\\\x00-\x20\x7f][^\\\x00-\x20\x7f]*)?")
+"""One slash, then whatever can be seen: neither a second slash, which begins a host, nor a backslash, taken for one."""
 MAX_HOPS = 64
 """How many references may stand one behind the other."""
 
@@ -28,6 +31,8 @@ class Document:
         self.is_3_0 = version.startswith("3.0")
         """Whether its schemas are the dialect of their own that 3.0 had."""
         information = root.get("info") or {}
+        if not isinstance(information, Mapping):
+            raise SetupError(f"`info` of the OpenAPI document is an object, not {information!r:.100}")
         self.title = str(information.get("title") or "api")
         self.version = str(information.get("version") or "0.0.0")
         self.description: str | None = information.get("description") or None
@@ -77,6 +82,11 @@ class Document:
     def operations(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Give each operation: its method, its path, and what is said about it with what its path says for all."""
         for path, item in (self.root.get("paths") or {}).items():
+            if not isinstance(path, str) or not PATH.fullmatch(path):
+                # Anything else could be an address of its own, where the client's credentials would go.
+                raise SetupError(
+                    f"the path {path!r:.200} in the OpenAPI document must begin with one slash, as in /pets"
+                )
             whole = self.follow(item, path)
             for method in METHODS:
                 if method in whole:
@@ -97,5 +107,5 @@ def _parsed(text: str | bytes) -> Any:
             ) from None
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as reason:
+    except (yaml.YAMLError, RecursionError) as reason:
         raise SetupError(f"the OpenAPI document is neither JSON nor YAML: {reason}") from None

@@ -12,11 +12,11 @@ from msgspec import Struct
 from ferrule.errors import SetupError, ToolError
 from ferrule.schema.tools import CallToolResult, ToolAnnotations
 from ferrule.server.context import Context
-from ferrule.server.openapi.answers import Response, as_text, media_type, refuse_failure, result_of
+from ferrule.server.openapi.answers import Response, as_text, media_type, read_bounded, refuse_failure, result_of
 from ferrule.server.openapi.document import Document
 from ferrule.server.openapi.naming import Names
 from ferrule.server.openapi.operations import Operation, read_operation
-from ferrule.server.openapi.requests import compose
+from ferrule.server.openapi.requests import Outgoing, compose
 from ferrule.server.openapi.rules import OpenApiRule, kind_of
 from ferrule.server.openapi.schemas import Schemas
 from ferrule.validation.checking import LateSchema
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ferrule.openapi")
 
 SAFE, REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"}), frozenset({"PUT", "DELETE"})
+
+MAX_ANSWER = 4 * 1024 * 1024
+"""What goes into a message twice, as text and as data, and still fits."""
+MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
+"""What reading a description raises that is not what it should be: something else than an object, a list, a text."""
 
 Adjust = Callable[[Operation, dict[str, Any]], dict[str, Any] | None]
 
@@ -54,6 +59,8 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     """Whether tools promise what the API's description promises; an answer that breaks it is a failure then."""
     scheme: str = "api"
     """The scheme of the resources' URIs."""
+    max_answer: int = MAX_ANSWER
+    """How many bytes an answer of the API may have, unpacked."""
 
 
 def offer(server: Server, document: Document, client: WebClient, options: ImportOptions) -> None:
@@ -61,12 +68,11 @@ def offer(server: Server, document: Document, client: WebClient, options: Import
     if not callable(getattr(client, "request", None)):
         raise SetupError("from_openapi needs a client that makes the requests: httpx.AsyncClient(base_url=…), for one")
     schemas, names = Schemas(document), Names(options.names)
-    for method, path, said in document.operations():
-        operation = read_operation(document, schemas, method, path, said)
+    for operation in _operations(document, schemas):
         kind = kind_of(operation, options.rules)
         if kind == "none":
             continue
-        caller = Caller(operation, client, frozenset(name.lower() for name in options.forward_headers))
+        caller = Caller(operation, client, options)
         name = names.name(operation)
         if kind == "resource":
             _offer_resource(server, name, caller, options.scheme)
@@ -74,27 +80,52 @@ def offer(server: Server, document: Document, client: WebClient, options: Import
             _offer_tool(server, name, caller, options)
 
 
+def _operations(document: Document, schemas: Schemas) -> list[Operation]:
+    """Read all operations; what somebody else wrote may be anything."""
+    found: list[Operation] = []
+    try:
+        for method, path, said in document.operations():
+            found.append(read_operation(document, schemas, method, path, said))
+    except MALFORMED as reason:
+        after = f"after {found[-1].place}" if found else "at its beginning"
+        raise SetupError(f"the OpenAPI document is malformed {after}: {type(reason).__name__}: {reason}") from reason
+    return found
+
+
 class Caller:
     """Calls one operation."""
 
-    def __init__(self, operation: Operation, client: WebClient, forwarded: frozenset[str]) -> None:
+    def __init__(self, operation: Operation, client: WebClient, options: ImportOptions) -> None:
         self.operation = operation
-        self._client = client
-        self._forwarded = forwarded
+        self._client: Any = client
+        self._forwarded = frozenset(name.lower() for name in options.forward_headers)
+        self._most = options.max_answer
+        # Looked for in the class: an object that stands in for a client in a test has every method one asks for.
+        self._streams = inspect.isfunction(getattr(type(client), "stream", None))
 
     async def call(self, arguments: Mapping[str, Any], context: Context) -> Response:
-        """Make the request; raises ToolError when there is no answer."""
+        """Make the request; raises ToolError when there is no answer, or too much of it."""
         operation = self.operation
         outgoing = compose(operation, arguments)
         headers = {name: value for name, value in context.headers.items() if name.lower() in self._forwarded}
         try:
-            return await self._client.request(
-                outgoing.method, outgoing.url, headers={**headers, **outgoing.headers}, content=outgoing.content
-            )
+            response = await self._answer(outgoing, {**headers, **outgoing.headers})
         except Exception as error:
             logger.warning("%s failed", operation.place, exc_info=error)
             # Its class says whether to try again; its text may hold an address or a key.
             raise ToolError(f"{operation.place} was not answered: {type(error).__name__}") from error
+        refuse_failure(operation, response)
+        if len(response.content) > self._most:
+            raise ToolError(f"{operation.place} answered with more than {self._most:,} bytes; ask for less")
+        return response
+
+    async def _answer(self, outgoing: Outgoing, headers: Mapping[str, str]) -> Response:
+        told: dict[str, Any] = {"headers": headers, "content": outgoing.content}
+        if not self._streams:
+            whole: Response = await self._client.request(outgoing.method, outgoing.url, **told)
+            return whole
+        async with self._client.stream(outgoing.method, outgoing.url, **told) as response:
+            return await read_bounded(response, self._most)
 
 
 def _offer_tool(server: Server, name: str, caller: Caller, options: ImportOptions) -> None:
@@ -140,7 +171,6 @@ def _offer_resource(server: Server, name: str, caller: Caller, scheme: str) -> N
     async def read(ferrule_context: Context, **values: Any) -> str | bytes:
         given = {argument: value for argument, value in values.items() if value is not None}
         response = await caller.call(given, ferrule_context)
-        refuse_failure(operation, response)
         text = as_text(response.content, media_type(response))
         return response.content if text is None else text
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from ferrule.errors import SetupError
 from ferrule.server.openapi.document import Document
 
 Side = Literal["request", "answer"]
@@ -19,6 +20,8 @@ DROPPED = frozenset({"discriminator", "xml", "externalDocs", "example", "nullabl
 LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 SINGLE = frozenset({"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"})
+MAX_PARTS = 1_000_000
+"""How many schemas of one document are written: by its aliases, a short YAML file can stand for any number of them."""
 HIDDEN = {"request": "readOnly", "answer": "writeOnly"}
 
 
@@ -29,6 +32,7 @@ class Schemas:
         self._document = document
         self._definitions: dict[tuple[Side, str], tuple[dict[str, Any], frozenset[str]]] = {}
         self._names: dict[str, str] = {}
+        self._count = 0
 
     def whole(self, schema: Any, side: Side) -> dict[str, Any]:
         """Give a schema that stands alone."""
@@ -82,6 +86,9 @@ class Schemas:
             return {}
         if not isinstance(schema, Mapping):
             return {"not": {}}
+        self._count += 1
+        if self._count > MAX_PARTS:
+            raise SetupError(f"the OpenAPI document holds more than {MAX_PARTS:,} schemas: write it with references")
         if "$ref" in schema:
             return self._referring(schema, side, needed)
         written: dict[str, Any] = {}

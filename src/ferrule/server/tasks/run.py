@@ -24,6 +24,7 @@ from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, Task, TaskError
 from ferrule.server.tasks.wording import told
 from ferrule.server.types.known import encode_hook
 from ferrule.stores.tasks import StoredTask
+from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ TELL_EVERY = 0.1
 
 LONGEST_MESSAGE = 500
 """Characters of a tool's own words that the status of its task repeats."""
+
+ENVELOPE = 16 * 1024
+"""Bytes of a message that are left for what is said around the result of a task."""
 
 _write = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
 
@@ -166,13 +170,25 @@ class TaskRun:
             except Exception as failure:  # a result may hold anything
                 outcome = internal(f"writing the result of the tool {self.kept.tool}", failure)
             else:
-                await self._complete(outcome, written)
-                return
+                if len(written) <= self._most:
+                    await self._complete(outcome, written)
+                    return
+                # Kept, it could never be sent: who asks for it would be told of an error again and again.
+                outcome = Internal(
+                    f"The result has {len(written):,} bytes, more than the {self._most:,} that can be sent"
+                )
         refusal = self.call.peer.revision.trim(outcome)
         era = self.call.era
         error = TaskError(code=era.code(refusal), message=refusal.message, data=era.data(refusal))
         message = refusal.message[:LONGEST_MESSAGE]
         await self.change(status="failed", status_message=message, error=error, input_requests={})
+
+    @property
+    def _most(self) -> int:
+        """How long an encoded result may be to fit into a message, with what is said around it."""
+        link: Any = self.call.link
+        most: int = min(link.options.max_message_size, MAX_MESSAGE_SIZE) - ENVELOPE
+        return most
 
     async def _complete(self, result: Any, written: bytes) -> None:
         is_error = bool(result.is_error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -107,9 +106,9 @@ class Tasks:
 
     def _make_sure_of_room(self, run: TaskRun, owner: str) -> None:
         most, most_of_one = self.settings.max_running, self.settings.max_running_per_owner
-        if len(self._working.keys() - {run}) >= most:
+        if len(self._working) - (run in self._working) >= most:
             raise Busy(f"Busy: {most} tasks run already")
-        if owner and Counter(self._working.values())[owner] >= most_of_one:
+        if owner and list(self._working.values()).count(owner) >= most_of_one:
             raise Busy(f"Busy: {most_of_one} of your tasks run already")
 
     # -- who may see what

@@ -44,7 +44,16 @@ class CustomRoute:
     def match(self, path: str) -> dict[str, str] | None:
         """Give the values of the path's variables, or None when this is another path."""
         found = self._pattern.fullmatch(path)
-        return None if found is None else {name: unquote(value) for name, value in found.groupdict().items()}
+        if found is None:
+            return None
+        values = {name: unquote(value) for name, value in found.groupdict().items()}
+        return None if any(_strays(given, values[name]) for name, given in found.groupdict().items()) else values
+
+
+def _strays(given: str, value: str) -> bool:
+    """Tell whether a value is more than the segments it seemed to be, or a path that leads elsewhere in a folder."""
+    hides = value.count("/") != given.count("/")
+    return hides or value.startswith("/") or not {".", ".."}.isdisjoint(value.split("/"))
 
 
 def _pattern(path: str) -> re.Pattern[str]:
@@ -101,14 +110,21 @@ class CustomDoor:
     async def _answer(self, route: CustomRoute, request: WebRequest, responder: Responder, head: bytes) -> None:
         try:
             response = respond(await route.answer(request))
-            head += response.head(ALWAYS)
+            own = response.head(ALWAYS)
             body = b"" if response.streams else response.body
-        except Exception as error:
+        except BaseException as error:  # a handler may raise anything; only its caller may cancel it
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
             reference = secrets.token_hex(4)
             logger.error("the route %s failed (reference %s)", route.path, reference, exc_info=error)
             responder.reply(500, TEXT_HEAD + head, f"Internal error (reference {reference})\n".encode())
             return
-        if response.streams:
+        head += own
+        if response.streams and request.method == "HEAD":
+            # Nobody reads the parts, so nothing would slow them down.
+            responder.begin(response.status_code, head)
+            responder.finish()
+        elif response.streams:
             await _stream(response, responder, head)
         else:
             responder.reply(response.status_code, head, body)
@@ -116,6 +132,11 @@ class CustomDoor:
     async def close(self, grace: float = 0.0) -> None:
         """Let handlers end within `grace` seconds, then end them."""
         await self._scope.close(grace)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _stream(response: WebResponse, responder: Responder, head: bytes) -> None:

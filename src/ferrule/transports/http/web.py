@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct
 
+from ferrule.errors import SetupError
 from ferrule.transports.http.message import Headers, HttpRequest, header_lines
 
 TEXT, JSON, BYTES = "text/plain; charset=utf-8", "application/json", "application/octet-stream"
 MEASURED = frozenset({"content-length", "transfer-encoding", "connection"})
 """Headers that belong to whoever writes the answer."""
+STATUSES = range(200, 600)
+"""Those that end an exchange."""
 
 
 class WebRequest:
@@ -64,7 +67,8 @@ class WebResponse(Struct, eq=False):
 
     content: Any = None
     status_code: int = 200
-    headers: Mapping[str, str] = {}
+    headers: Mapping[str, str | Sequence[str]] = {}
+    """By name; several values are several lines, as cookies need it."""
     media_type: str | None = None
 
     @property
@@ -83,12 +87,15 @@ class WebResponse(Struct, eq=False):
         return content.encode() if isinstance(content, str) else msgspec.json.encode(content)
 
     def head(self, always: Mapping[str, str]) -> bytes:
-        """Write the headers, and of those every answer has the ones not given."""
+        """Write the headers, and of those every answer has the ones not given; refuses what no answer may have."""
+        if not isinstance(self.status_code, int) or self.status_code not in STATUSES:
+            raise SetupError(f"the status of an answer is from 200 to 599, not {self.status_code!r}")
         given = {name.lower(): value for name, value in self.headers.items() if name.lower() not in MEASURED}
         usual = {name.lower(): value for name, value in always.items()}
         if self.content is not None:
             usual["content-type"] = self.media_type or self._usual_type()
-        return header_lines({**usual, **given})
+        lines = [(name, each) for name, said in {**usual, **given}.items() for each in _values(said)]
+        return b"".join(header_lines({name: value}) for name, value in lines)
 
     def _usual_type(self) -> str:
         if isinstance(self.content, str):
@@ -105,13 +112,16 @@ def respond(value: Any) -> WebResponse:
     body, raw = getattr(value, "body", None), getattr(value, "raw_headers", None)
     if isinstance(body, bytes) and raw is not None:
         # A response of Starlette or FastAPI, known by its parts: neither is imported here.
-        return WebResponse(body, value.status_code, _joined(raw))
+        return WebResponse(body, value.status_code, _gathered(raw))
     return WebResponse(value)
 
 
-def _joined(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    headers: dict[str, str] = {}
+def _values(said: str | Sequence[str]) -> Sequence[str]:
+    return [said] if isinstance(said, str) else said
+
+
+def _gathered(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
+    headers: dict[str, list[str]] = {}
     for name, value in raw:
-        key = name.decode("latin-1").lower()
-        headers[key] = f"{headers[key]}, {value.decode('latin-1')}" if key in headers else value.decode("latin-1")
+        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
     return headers

@@ -303,6 +303,10 @@ def read_closing(payload: bytes) -> Closing:
         raise Broken(BAD_DATA, "the reason of the close is not UTF-8") from None
 
 
+MOST_IN_A_TEXT = 1000
+"""How many messages one text may hold: a short one could hold millions, all answered before anyone else's turn."""
+
+
 def split_messages(text: bytes) -> list[bytes]:
     """Cut a text message into the JSON messages it holds: lines, unless all of it is one value spread over lines."""
     if text.find(b"\n", 0, -1) < 0:
@@ -311,5 +315,5 @@ def split_messages(text: bytes) -> list[bytes]:
         msgspec_json.decode(text, type=Raw)
     except (ValueError, RecursionError):
         lines = [line for line in text.replace(b"\r", b"\n").split(b"\n") if line.strip()]
-        return lines or [text]
+        return lines if 0 < len(lines) <= MOST_IN_A_TEXT else [text]
     return [text]
