@@ -20,7 +20,7 @@ from ferrule.transports.tcp.settings import TcpOptions, TcpSettings, UnixSetting
 from ferrule.transports.websocket.settings import WebSocketOptions, WebSocketSettings
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
-REQUIRED: dict[str, dict[str, Any]] = {"unix": {"path": "/tmp/nowhere.sock"}}  # noqa: S108
+REQUIRED: dict[str, dict[str, Any]] = {"unix": {"path": "/tmp/nowhere.sock"}}
 """What a transport cannot be without."""
 
 DOCUMENTED = {

@@ -40,7 +40,8 @@ class Pace:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.progress = TokenBucket(settings.progress_rate, settings.progress_rate)
-        self.logs = TokenBucket(settings.log_rate, settings.log_rate)
+        rate = settings.log_rate
+        self.logs = None if rate is None else TokenBucket(rate, rate)
 
 
 class LinkState(Struct, eq=False):
@@ -199,8 +200,10 @@ class Links:
 
     def may_log(self, call: Call) -> bool:
         """Tell whether one more log message may go out now on this call's link."""
+        if self._settings.log_rate is None:
+            return True
         pace = self._pace(call)
-        return pace is not None and pace.logs.take(self.of(call).loop.time())
+        return pace is not None and pace.logs is not None and pace.logs.take(self.of(call).loop.time())
 
     def _pace(self, call: Call) -> Pace | None:
         """Give how fast a link may be told; a crowd's calls share none, and one that is gone has none."""

@@ -43,8 +43,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     request_state_keys: tuple[str | bytes, ...] = ()
     request_state_lifetime: float = 600.0
     progress_rate: float = 1000.0
-    log_rate: float = 1000.0
-    """How many log messages a second one client is sent, and in one burst; more are dropped."""
+    log_rate: float | None = None
+    """How many log messages a second one client is sent, and in one burst; more are dropped. None: as fast as it reads."""
     shutdown_grace: float = 5.0
     strict_version: bool = False
     inline_refs: bool = False
@@ -145,7 +145,7 @@ class ServerOptions(TypedDict, total=False):
     request_state_keys: tuple[str | bytes, ...]
     request_state_lifetime: float
     progress_rate: float
-    log_rate: float
+    log_rate: float | None
     shutdown_grace: float
     strict_version: bool
     inline_refs: bool
