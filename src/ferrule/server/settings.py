@@ -44,7 +44,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     request_state_lifetime: float = 600.0
     progress_rate: float = 1000.0
     log_rate: float | None = None
-    """How many log messages a second one client is sent, and in one burst; more are dropped. None: as fast as it reads."""
+    """How many log messages a second a client is sent, and in one burst; more are dropped. None: as it reads."""
     shutdown_grace: float = 5.0
     strict_version: bool = False
     inline_refs: bool = False
