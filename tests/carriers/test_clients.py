@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from our_carriers import ANY_PORT, certificate
+from every_way import every_way
 
-from ferrule import Client, Context, Http, Server, Tcp, Unix, WebSocket
+from ferrule import Client, Context, Server
 from ferrule.errors import EncodeError
 from ferrule.testing import ERAS
-from ferrule.transports.http.pair_listener import Sse
 
 PATIENCE = 60.0
 SMALL = 4096
@@ -57,25 +56,6 @@ async def served(listener: Any) -> AsyncIterator[Any]:
         await serving
 
 
-def socket_options(folder: str) -> dict[str, tuple[Any, Any, str, dict[str, Any]]]:
-    """Say how each transport is served, where it is then found, and the options a client gives it."""
-    cert, key = certificate()
-    trusted = {"ca": cert, "server_name": "localhost"}
-    return {
-        "tcp": (Tcp(**ANY_PORT), lambda at: f"tcp://127.0.0.1:{at[1]}", "tcp", {}),
-        "tls": (
-            Tcp(**ANY_PORT, certificate=cert, private_key=key),
-            lambda at: f"tls://127.0.0.1:{at[1]}",
-            "tcp",
-            trusted,
-        ),
-        "unix": (Unix(f"{folder}/s"), lambda _: f"unix:{folder}/s", "tcp", {}),
-        "websocket": (WebSocket(**ANY_PORT), lambda at: f"ws://127.0.0.1:{at[1]}/mcp/ws", "websocket", {}),
-        "http": (Http(**ANY_PORT), lambda at: f"http://127.0.0.1:{at[1]}/mcp", "http", {}),
-        "sse": (Sse(**ANY_PORT), lambda at: f"sse+http://127.0.0.1:{at[1]}/sse", "http", {}),
-    }
-
-
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("name", ["tcp", "tls", "unix", "websocket", "http", "sse"])
 def test_a_client_starts_with_options_of_its_own_and_of_its_transport(name: str, era: Any) -> None:
@@ -85,14 +65,13 @@ def test_a_client_starts_with_options_of_its_own_and_of_its_transport(name: str,
 
     async def test() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            listener, place, group, more = socket_options(folder)[name]
-            options = {group: {"max_message_size": SMALL, **more}}
-            async with served(listener):
-                where = place(getattr(listener, "address", None))
-                async with Client(where, mode=era, name="tester", **options) as client:
-                    assert (await client.call_tool("who")).text == "tester"
-                    with pytest.raises(EncodeError):
-                        await client.call_tool("who", {"text": "x" * SMALL})
+            way = every_way(folder)[name]
+            listener = way.listener
+            options = {way.options_of: {"max_message_size": SMALL, **way.options}}
+            async with served(listener), Client(way.target, mode=era, name="tester", **options) as client:
+                assert (await client.call_tool("who")).text == "tester"
+                with pytest.raises(EncodeError):
+                    await client.call_tool("who", {"text": "x" * SMALL})
 
     asyncio.run(asyncio.wait_for(test(), PATIENCE))
 
