@@ -14,6 +14,10 @@ from ferrule.transports.tcp.settings import TcpSettings, UnixSettings
 from ferrule.transports.websocket.settings import WebSocketSettings
 
 PATIENCE = 30.0
+UPGRADE = (
+    "connection: upgrade\r\nupgrade: websocket\r\n"
+    "sec-websocket-version: 13\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg=="
+)
 SETTINGS: list[Any] = [TcpSettings(), EngineSettings()]
 BOUNDED = [
     (TcpSettings(), ("max_message_size", "max_connections", "idle_timeout", "handshake_timeout")),
@@ -65,10 +69,8 @@ def test_a_tcp_socket_is_not_opened_to_the_network_unasked() -> None:
 def test_names_and_pages_of_strangers_are_refused(kind: Any, head: str) -> None:
     """Also no page is told that it may read the answer."""
     path = {Http: "/mcp", Sse: "/sse", WebSocket: "/mcp/ws"}[kind]
-    upgrade = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
-    request = (
-        f"GET {path} HTTP/1.1\r\n{head}\r\naccept: text/event-stream\r\n{upgrade if kind is WebSocket else ''}\r\n"
-    )
+    wanted = UPGRADE if kind is WebSocket else "accept: text/event-stream"
+    request = f"GET {path} HTTP/1.1\r\n{head}\r\n{wanted}\r\n\r\n"
     answer = asyncio.run(asked(kind(port=0), request))
     assert answer.split()[1] in (b"403", b"421"), answer
     assert b"access-control-allow-origin" not in answer.lower()
