@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test setup peers lint format fuzz faults bench conformance autobahn coverage-map clean
+.PHONY: run test setup peers lint format fuzz faults bench conformance autobahn soak coverage-map clean
 
 run: $(READY)
 	$(BIN)/python examples/tour.py
@@ -37,6 +37,11 @@ fuzz: $(READY)
 
 faults: $(READY)
 	FERRULE_LONG=1 $(BIN)/python -m pytest -q tests/faults tests/transports
+
+# `make soak SECONDS=600` takes ten minutes instead of two hours.
+SECONDS ?= 7200
+soak: $(READY)
+	FERRULE_SOAK=$(SECONDS) $(BIN)/python -m pytest -q tests/carriers/test_soak.py
 
 bench: $(READY) peers
 	$(BIN)/python bench/run.py

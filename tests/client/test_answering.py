@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ferrule import Client, Context, Declined, PeerError, Server
+from ferrule import CallFailed, Client, Context, Declined, PeerError, Server, ToolError
 from ferrule.client.answering import check_tool_use, root
 from ferrule.errors import InvalidParams, SetupError
 from ferrule.schema.content import ImageContent, TextContent
@@ -548,3 +548,45 @@ async def test_what_the_client_did_not_declare_is_not_asked(tool, era, asking):
         assert refusal.value.code == (-32021 if era == "stateless" else -32600)
     assert all("method" not in message for message in recorder.sent("server"))
     assert "input_required" not in str(recorder.sent("server"))
+
+
+# Only so many a second
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("tool", "handler"), [("think", "sampling"), ("book", "elicitation")])
+async def test_a_client_answers_only_so_many_questions_of_one_kind_a_second(tool, handler, era, asking):
+    """SPEC-27: sampling and elicitation, each for itself."""
+    asked = []
+
+    async def answer(params):
+        asked.append(handler)
+        return "hi" if handler == "sampling" else {"row": 1}
+
+    async with pair(asking, era, question_rate=2, **{handler: answer}) as client:
+        for _ in range(2):
+            await client.call_tool(tool)
+        with pytest.raises((ToolError, CallFailed)):
+            await client.call_tool(tool)
+        assert len(asked) == 2
+        await asyncio.sleep(0.5)
+        await client.call_tool(tool)
+        assert len(asked) == 3
+
+
+@pytest.mark.virtual_time
+async def test_a_question_too_many_is_refused_with_when_to_come_again(raw):
+    """SPEC-27"""
+    server = raw()
+    params = {"messages": [], "maxTokens": 1}
+    async with Client(server, mode="handshake", sampling=lambda p: "hi", question_rate=0.5):
+        for number in (1, 2):
+            server.ask("sampling/createMessage", params, number)
+        assert "result" in await server.replied(1)
+        assert (await server.replied(2))["error"]["data"] == {"retryAfter": 2}
+
+
+@pytest.mark.parametrize("rate", [0, -1])
+def test_a_rate_nothing_could_work_with_is_refused(rate, asking):
+    with pytest.raises(SetupError, match="question_rate must be more than 0"):
+        Client(asking, question_rate=rate)

@@ -135,14 +135,14 @@ class TestFailures:
         ids=str,
     )
     async def test_a_bad_reference_is_refused(self, era, wire, ref):
-        """COMP-4"""
+        """COMP-4, COMP-5"""
         async with wire(helper(), era) as peer:
             params = {"ref": ref, "argument": {"name": "language", "value": ""}}
             assert (await peer.request("completion/complete", params))["error"]["code"] == -32602
 
     @pytest.mark.parametrize("argument", [{"name": "language"}, {"value": "x"}, {}, "language"], ids=str)
     async def test_a_bad_argument_is_refused(self, era, wire, argument):
-        """COMP-4"""
+        """COMP-4, COMP-5"""
         async with wire(helper(), era) as peer:
             params = {"ref": {"type": "ref/prompt", "name": "review"}, "argument": argument}
             assert (await peer.request("completion/complete", params))["error"]["code"] == -32602

@@ -253,6 +253,23 @@ class TestLogging:
         assert [m["params"]["level"] for m in told] == LEVELS[LEVELS.index(level) :]
         assert all(peer.heard.index(message) < peer.heard.index(answer) for message in told)
 
+    async def test_only_so_many_a_second_are_sent(self, era, wire, virtual_time):
+        """SPEC-27: log messages; progress is counted for itself."""
+        app = self.app(log_rate=5, progress_rate=2)
+
+        @app.tool
+        async def both(ctx: Context) -> None:
+            for number in range(10):
+                await ctx.info(str(number))
+                await ctx.report_progress(number)
+            await asyncio.sleep(1)
+            await ctx.info("later")
+
+        async with wire(app, era, log_level="info") as peer:
+            await peer.call("both", meta={"progressToken": 1})
+            assert [m["params"]["data"] for m in peer.told(MESSAGE)] == ["0", "1", "2", "3", "4", "later"]
+            assert [m["params"]["progress"] for m in peer.told("notifications/progress")] == [0, 1]
+
     async def test_before_any_level_is_set_info_and_above_are_sent(self, wire):
         """LOG-3"""
         async with wire(self.app()) as peer:

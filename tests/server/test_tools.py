@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 import pytest
 
-from ferrule import Client, Context, PeerError, Server, SetupError, ToolError
+from ferrule import Client, Context, PeerError, RateLimit, Server, SetupError, ToolError
 from ferrule.errors import Forbidden, InvalidAnswer
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.content import AudioContent, EmbeddedResource, ImageContent, ResourceContents, ResourceLink
@@ -831,3 +831,29 @@ async def test_logs_of_failures_name_the_tool(era, caplog):
         async with Client(app, mode=era) as client:
             await client.call_tool("bug", raise_on_error=False)
     assert "the tool bug failed" in caplog.text
+
+
+async def test_a_server_checks_what_comes_in_who_calls_how_often_and_what_goes_out(era, wire):
+    """spec:TOOL-19: nothing of an unchecked argument, a stranger, a flood or our own failure gets through."""
+    app = Server("vault", middleware=[RateLimit(1, burst=4, by="principal", clock=lambda: 0.0)])
+    opened = []
+
+    @app.tool(visible=lambda ctx: ctx.principal == "ada")
+    async def open_door(number: Annotated[int, msgspec.Meta(ge=1)]) -> int:
+        opened.append(number)
+        if number == 13:
+            raise RuntimeError("password: hunter2")
+        return "not a number" if number == 7 else number  # type: ignore[return-value]
+
+    async with wire(app, era, principal="ada") as ada, wire(app, era, principal="eve") as eve:
+        assert (await eve.call("open_door", {"number": 1}))["error"]["message"] == "Unknown tool: open_door"
+        assert (await ada.call("open_door", {"number": 0}))["result"]["isError"] is True
+        assert opened == []
+        for broken in (13, 7):
+            answer = await ada.call("open_door", {"number": broken})
+            assert answer["result"]["isError"] is True
+            assert "structuredContent" not in answer["result"]
+            assert not any(word in str(answer) for word in ("hunter2", "RuntimeError"))
+        assert (await ada.call("open_door", {"number": 2}))["result"]["structuredContent"] == {"result": 2}
+        assert "Rate limit" in (await ada.call("open_door", {"number": 2}))["error"]["message"]
+        assert opened == [13, 7, 2]

@@ -169,6 +169,7 @@ class TestRules:
             assert unknown["message"] == "Unknown tool: secres", "no hint gives a hidden name away"
 
     async def test_a_rule_judges_everything(self, era, wire):
+        """COMP-5: nothing is suggested for what one does not see."""
         app = office()
         seen = set()
 

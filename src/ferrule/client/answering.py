@@ -15,9 +15,10 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
-from ferrule.errors import Declined, InvalidParams, MethodNotFound, Refusal, SetupError
+from ferrule.errors import Declined, InvalidParams, MethodNotFound, RateLimited, Refusal, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
+from ferrule.runtime.limits import TokenBucket
 from ferrule.schema.content import TextContent, ToolResultContent, ToolUseContent
 from ferrule.schema.elicitation import ElicitParams, ElicitResult
 from ferrule.schema.keys import check_extensions
@@ -37,6 +38,9 @@ Callback = Callable[[Any], Any]
 _read_sampling = msgspec.json.Decoder(CreateMessageParams).decode
 _read_elicitation = msgspec.json.Decoder(ElicitParams).decode
 EMPTY = Raw(b"{}")
+
+COSTLY = ("sampling/createMessage", "elicitation/create")
+"""Questions that take a model's or a person's time."""
 
 USER_REFUSED = -1
 """What a server is told when the user refuses to let the model be asked."""
@@ -67,6 +71,7 @@ class Answering:
         sampling_tools: bool = False,
         sampling_context: bool = False,
         extensions: Mapping[str, Any] | None = None,
+        rate: float | None = None,
     ) -> None:
         self.sampling = sampling
         self.elicitation = elicitation
@@ -75,6 +80,8 @@ class Answering:
         self.sampling_context = sampling_context
         check_extensions(extensions or (), "Client")
         self.extensions = dict(extensions) if extensions else None
+        burst = max(rate or 0.0, 1.0)
+        self._paces = {kind: TokenBucket(rate, burst) for kind in COSTLY} if rate else {}
         self.roots_source = roots if callable(roots) else None
         self.roots: list[Root] | None = [root(r) for r in roots] if roots is not None and not callable(roots) else None
 
@@ -117,6 +124,8 @@ class Answering:
 
     async def answer(self, method: str, params: Raw | bytes | UnsetType) -> Any:
         """Answer one question; raises Refusal for one this client cannot answer, Declined for one its user refuses."""
+        if self._paces:
+            self._take_turn(method)
         raw = EMPTY if params is UNSET else params
         try:
             if method == "sampling/createMessage":
@@ -132,6 +141,12 @@ class Answering:
         if method == "roots/list" and (self.roots is not None or self.roots_source is not None):
             return await self._list_roots()
         raise MethodNotFound(f"Method not found: {method}", {"method": method})
+
+    def _take_turn(self, method: str) -> None:
+        """Refuse a question that comes too soon after those before it."""
+        pace, now = self._paces.get(method), asyncio.get_running_loop().time()
+        if pace is not None and not pace.take(now):
+            raise RateLimited(pace.wait(now))
 
     async def _sample(self, params: CreateMessageParams) -> CreateMessageResult:
         if self.sampling is None:

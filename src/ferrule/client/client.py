@@ -17,6 +17,7 @@ from ferrule.client.cache import Cache
 from ferrule.client.calling import Calling, TaskChoice
 from ferrule.client.connecting import Connecting
 from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.debounce import Debounce
 from ferrule.client.fetching import given
 from ferrule.client.notices import Deliver, Notices
 from ferrule.client.phases import Phases
@@ -78,6 +79,7 @@ class Client(Calling, Connecting, Skilled):
             sampling_tools=settings.sampling_tools,
             sampling_context=settings.sampling_context,
             extensions=settings.declared_extensions,
+            rate=settings.question_rate,
         )
         self.cache = Cache()
         self.notices = Notices()
@@ -85,6 +87,7 @@ class Client(Calling, Connecting, Skilled):
         self._reconnecting = Reconnecting(self._reopen, self._give_up)
         self._listening = Listening(self._talk, self._ready, self._rescued)
         self._phases = Phases()
+        self._debounce = Debounce()
         self._level: str | None = None
         self._harmless: set[str] = set()
         self._output_checks: dict[str, Any] = {}
@@ -209,8 +212,15 @@ class Client(Calling, Connecting, Skilled):
         *,
         context: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        debounce: float = 0.0,
     ) -> Completion:
-        """Give suggestions for an argument of a prompt (by name) or a variable of a template (by URI)."""
+        """Give suggestions for an argument of a prompt (by name) or a variable of a template (by URI).
+
+        With `debounce` the server is asked once so many seconds passed without a later call for the same argument,
+        which makes the earlier ones end with Cancelled: call it at every key that is pressed.
+        """
+        if debounce > 0:
+            await self._debounce.settle((str(ref), argument.get("name")), debounce)
         trim = (await self._present(given(timeout, self.settings.request_timeout))).trim
         params: dict[str, Any] = {"ref": trim(_reference(ref)), "argument": dict(argument)}
         known = trim(CompletionContext(arguments=dict(context))) if context else None

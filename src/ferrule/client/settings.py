@@ -33,6 +33,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     reconnect: Reconnect | bool | None = None
     """Come back after a loss; None: where the client makes its own way to the server, not over an object given."""
     max_rounds: int = 10
+    question_rate: float | None = None
+    """How many questions of one kind a second are answered, and in one burst; None for all."""
     strict: bool = True
     cache: bool = True
     allow_batch: bool = False
@@ -62,6 +64,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
         _require("mode", self.mode, get_args(Mode))
         if not isinstance(self.reconnect, Reconnect | bool | None):
             raise SetupError(f"reconnect is True, False or Reconnect(...), not {self.reconnect!r}")
+        if self.question_rate is not None and not self.question_rate > 0:
+            raise SetupError(f"question_rate must be more than 0, or None, not {self.question_rate!r}")
         if self.log_level is not None:
             require_level(self.log_level)
         if self.protocol_version is not None:
@@ -118,6 +122,7 @@ class ClientOptions(TypedDict, total=False):
     probe_on_timeout: bool
     reconnect: Reconnect | bool | None
     max_rounds: int
+    question_rate: float | None
     strict: bool
     cache: bool
     allow_batch: bool

@@ -94,7 +94,7 @@ class Call(Struct, eq=False):
     as_task: Any = None
     """What carries this call on as a task, where it may become one."""
     pace: Any = None
-    """What limits how often this call may tell of progress, where its link does not."""
+    """What limits how often this call may tell of its progress and log, where its link does not."""
     expired: bool = False
     """Whether its time is up: it was answered so, and nobody waits for its handler any more."""
 

@@ -184,7 +184,8 @@ class Context(Generic[State]):
         if level not in LEVELS:
             raise ValueError(f"unknown log level {level!r}; one of {', '.join(LEVELS)}")
         call = self._call
-        if call.cancelled or not self._host.wants_log(call, LEVELS[level]):
+        wanted = not call.cancelled and self._host.wants_log(call, LEVELS[level])
+        if not wanted or not self._host.links.may_log(call):
             await self._breathe()
             return
         params: dict[str, Any] = {"level": level, "data": data}

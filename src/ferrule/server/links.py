@@ -33,12 +33,23 @@ SILENT = Listener(None)
 """The listener of a link that was not greeted yet."""
 
 
+class Pace:
+    """How much may be told of running calls, each kind for itself."""
+
+    __slots__ = ("logs", "progress")
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.progress = TokenBucket(settings.progress_rate, settings.progress_rate)
+        rate = settings.log_rate
+        self.logs = None if rate is None else TokenBucket(rate, rate)
+
+
 class LinkState(Struct, eq=False):
     """What is remembered of one link; what few links need is made when it is needed."""
 
     listener: Listener = SILENT
     values: dict[str, Any] | None = None
-    pace: TokenBucket | None = None
+    pace: Pace | None = None
     log_level: int = LEVELS["info"]
     last_turn: float = 0.0
     init_timer: asyncio.TimerHandle | None = None
@@ -187,17 +198,28 @@ class Links:
         return self.of(call).session.runs(call)
 
     def may_tell_progress(self, call: Call) -> bool:
-        """Tell whether one more progress notice may go out now on this call's link; a crowd's calls share none."""
+        """Tell whether one more progress notice may go out now on this call's link."""
+        pace = self._pace(call)
+        return pace is not None and pace.progress.take(self.of(call).loop.time())
+
+    def may_log(self, call: Call) -> bool:
+        """Tell whether one more log message may go out now on this call's link."""
+        if self._settings.log_rate is None:
+            return True
+        pace = self._pace(call)
+        return pace is not None and pace.logs is not None and pace.logs.take(self.of(call).loop.time())
+
+    def _pace(self, call: Call) -> Pace | None:
+        """Give how fast a link may be told; a crowd's calls share none, and one that is gone has none."""
         link = self.of(call)
         state = self._states.get(link)
         if state is None:
-            return False
+            return None
         place: Any = call if isinstance(link, Crowd) else state
-        bucket = place.pace
-        if bucket is None:
-            rate = self._settings.progress_rate
-            bucket = place.pace = TokenBucket(rate, rate)
-        return bool(bucket.take(link.loop.time()))
+        pace: Pace | None = place.pace
+        if pace is None:
+            pace = place.pace = Pace(self._settings)
+        return pace
 
     def owes_a_turn(self, call: Call) -> bool:
         """Tell whether the handlers of a link have told in vain for so long that the loop should turn."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import inspect
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -205,6 +206,11 @@ def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
     refuse_foreign(transport, options, ours=("host", "port", "auth"))
     module, name = known
     factory = getattr(importlib.import_module(module), name)
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as reason:
+        allowed = ", ".join(inspect.signature(factory).parameters)
+        raise SetupError(f"{transport}: {reason}; the options are {allowed}") from None
     return factory(**options)  # type: ignore[no-any-return]
 
 

@@ -43,6 +43,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     request_state_keys: tuple[str | bytes, ...] = ()
     request_state_lifetime: float = 600.0
     progress_rate: float = 1000.0
+    log_rate: float | None = None
+    """How many log messages a second a client is sent, and in one burst; more are dropped. None: as it reads."""
     shutdown_grace: float = 5.0
     strict_version: bool = False
     inline_refs: bool = False
@@ -100,6 +102,7 @@ LEAST = {
     "cache_ttl": 0,
     "request_state_lifetime": 0,
     "progress_rate": 1,
+    "log_rate": 1,
     "shutdown_grace": 0,
     "max_threads": 1,
     "result_limit": 1,
@@ -142,6 +145,7 @@ class ServerOptions(TypedDict, total=False):
     request_state_keys: tuple[str | bytes, ...]
     request_state_lifetime: float
     progress_rate: float
+    log_rate: float | None
     shutdown_grace: float
     strict_version: bool
     inline_refs: bool

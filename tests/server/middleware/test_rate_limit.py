@@ -1,5 +1,7 @@
 """RateLimit: so many calls a second, each for his own."""
 
+import asyncio
+
 import pytest
 
 from ferrule import PeerError, RateLimit, Server, SetupError
@@ -33,6 +35,7 @@ def limited(limit, **options):
 
 
 async def test_beyond_the_burst_a_call_is_refused_until_time_has_passed(era):
+    """SPEC-27: calls of tools."""
     clock = Clock()
     async with pair(limited(RateLimit(2, burst=3, clock=clock)), era) as client:
         for _ in range(3):
@@ -96,6 +99,40 @@ async def test_other_methods_can_be_limited(era):
         await client.read_resource("x://y")
         with pytest.raises(PeerError, match="Rate limit"):
             await client.read_resource("x://y")
+
+
+async def test_completions_can_be_limited(era):
+    """SPEC-27, COMP-5"""
+    clock = Clock()
+    app = limited(RateLimit(1, methods=("completion/complete",), clock=clock))
+    app.add_prompt("greet", lambda name: name)
+    app.completion("name")(lambda value: ["ada"])
+    async with pair(app, era) as client:
+        argument = {"name": "name", "value": "a"}
+        await client.complete("greet", argument)
+        with pytest.raises(PeerError, match="Rate limit"):
+            await client.complete("greet", argument)
+        clock.now += 1
+        assert (await client.complete("greet", argument)).values == ["ada"]
+
+
+async def test_looks_at_tasks_can_be_limited(era):
+    """SPEC-27: what is asked about tasks."""
+    clock = Clock()
+    app = limited(RateLimit(1, methods=("tasks/get", "tasks/result", "tasks/cancel"), clock=clock))
+
+    @app.tool(task="required")
+    async def work() -> str:
+        await asyncio.sleep(3600)
+        return ""
+
+    async with pair(app, era, tasks=era == "stateless") as client:
+        task = await client.start_task("work")
+        await task.status()
+        with pytest.raises(PeerError, match="Rate limit"):
+            await task.status()
+        clock.now += 1
+        assert (await task.status()).status == "working"
 
 
 async def test_only_so_many_are_remembered(era):

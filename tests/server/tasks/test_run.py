@@ -95,7 +95,7 @@ class TestTelling:
             assert len(state["statusMessage"]) == LONGEST_MESSAGE
 
     async def test_each_change_of_status_is_told_whole_without_being_asked_for(self, peer: Any) -> None:
-        """TSKX-12, TSKX-8: to the session that started the task."""
+        """TSKX-12, TSKX-8, seed:TOOL-18: to the session that started the task; the call itself was answered at once."""
         app = new_app(steps=0)
         async with peer(app) as client, peer(app) as other:
             task = await client.start("count")
@@ -108,7 +108,7 @@ class TestTelling:
             assert client.told(CHANGED) == []
 
     async def test_a_subscription_hears_of_the_tasks_it_named(self, peer: Any, wire: Any) -> None:
-        """TASK-14, SUB-1: acknowledged are those it may see, told is all that a look would show."""
+        """TASK-14, SUB-1, seed:TOOL-18: acknowledged are those it may see, told is all that a look would show."""
         app, go = Server("s"), asyncio.Event()
 
         @app.tool(task="optional")

@@ -29,7 +29,7 @@ async def limit(carrier: Carrier) -> None:
     await _keeps_limit(carrier, SMALL_LIMIT)
 
 
-@rule("TBEH-08", needs=("limit",))
+@rule("TBEH-08", "SIZE-12", needs=("limit",))
 async def sixteen_mebibytes(carrier: Carrier) -> None:
     """The limit everyone has unless told otherwise, 16 MiB, is kept to the real thing."""
     await _keeps_limit(carrier, MAX_MESSAGE_SIZE)

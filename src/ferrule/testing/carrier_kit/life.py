@@ -20,7 +20,7 @@ SETTLE_WITHIN = 5.0
 """How many seconds what was closed may take to be gone."""
 
 
-@rule("TBEH-08", "TBEH-01")
+@rule("TBEH-08", "TBEH-01", "PERF-13")
 async def ready(carrier: Carrier) -> None:
     """Both ends are ready within five seconds."""
     loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
+from ferrule.transports.options import require_types
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 Response = Literal["auto", "json", "sse"]
@@ -57,6 +58,7 @@ class DoorSettings(Struct, frozen=True, kw_only=True):
     """Answer /livez and /readyz."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         for name in ("path", "sse_path", "messages_path"):
             if not getattr(self, name).startswith("/"):
                 raise SetupError(f"{name} must begin with a slash, not {getattr(self, name)!r}")
@@ -99,6 +101,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     server_header: str = ""
 
     def __post_init__(self) -> None:
+        require_types(self)
         _require_numbers(self, MAY_BE_ZERO)
 
 

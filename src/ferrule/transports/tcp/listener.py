@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 import socket
 import ssl
@@ -154,10 +155,11 @@ class Tcp(SocketListener):
 class Unix(SocketListener):
     """Lets clients on this machine reach us over a Unix socket; the options are those of `UnixSettings`."""
 
-    def __init__(self, path: str = "", **options: Any) -> None:
+    def __init__(self, path: str | os.PathLike[str] = "", **options: Any) -> None:
         if not path:
             raise SetupError("unix: a path is needed, such as /run/user/1000/mcp.sock")
-        self._unix = settings_from(UnixSettings, {"path": str(path), **options}, "unix")
+        where = os.fspath(path) if isinstance(path, os.PathLike) else path
+        self._unix = settings_from(UnixSettings, {"path": where, **options}, "unix")
         super().__init__(self._unix)
         self._identity: tuple[int, int] | None = None
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
+from ferrule.transports.options import require_types
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import AutoFramer, Framer, HeaderFramer, LineFramer
 
@@ -36,6 +37,7 @@ class SocketSettings(Struct, frozen=True, kw_only=True):
     """What the system may hold for us each way; None leaves it to the system, which suits long, wide lines."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         if self.framing not in get_args(Framing):
             raise SetupError(f"framing must be one of {', '.join(get_args(Framing))}, not {self.framing!r}")
         for field in structs.fields(self):

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
+from ferrule.transports.options import require_types
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 PATH = "/mcp/ws"
@@ -41,6 +42,7 @@ class ChannelSettings(Struct, frozen=True, kw_only=True):
     """How long the answer to our close may take before the connection is cut."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         for field in structs.fields(self):
             value = getattr(self, field.name)
             if type(value) in (int, float) and not value > 0:

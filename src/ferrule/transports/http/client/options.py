@@ -11,6 +11,7 @@ from msgspec import Struct
 from ferrule.errors import SetupError
 from ferrule.supervision.backoff import Backoff
 from ferrule.transports.http.client.retrying import Retry
+from ferrule.transports.options import require_types
 from ferrule.transports.tls import TlsSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
@@ -44,6 +45,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     """Where jitter comes from: gives numbers from 0 to 1."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         if self.retry not in get_args(Retry):
             raise SetupError(f"retry must be one of {', '.join(get_args(Retry))}, not {self.retry!r}")
         if self.pool_size < 1:

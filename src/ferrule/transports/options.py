@@ -1,0 +1,64 @@
+"""Options of transports, held against their types before anything is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from msgspec import Struct, structs
+
+from ferrule.errors import SetupError
+
+WORDS = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    tuple: "a list",
+    Mapping: "names with their values",
+    NoneType: "None",
+}
+"""The kinds of options that are looked at; one of another kind is checked by whoever uses it."""
+
+
+def require_types(settings: Struct) -> None:
+    """Raise SetupError for an option that is not what its annotation says."""
+    for name, kinds in _kinds_of(type(settings)).items():
+        _require(name, getattr(settings, name), kinds)
+
+
+def require_number(name: str, value: Any, *, least: float = 0, whole: bool = False) -> None:
+    """Raise SetupError for an option that is no number, or less than it may be."""
+    _require(name, value, (int,) if whole else (float,))
+    if not value >= least:
+        raise SetupError(f"{name} must be at least {least}, not {value!r}")
+
+
+@cache
+def _kinds_of(kind: type[Struct]) -> dict[str, tuple[Any, ...]]:
+    """Give the kinds each option may be of, where all of them are simple."""
+    found = {field.name: _kinds(field.type) for field in structs.fields(kind)}
+    return {name: kinds for name, kinds in found.items() if all(each in WORDS for each in kinds)}
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return tuple(get_origin(member) or member for member in members)
+
+
+def _require(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+    if not any(_fits(value, kind) for kind in kinds):
+        raise SetupError(f"{name} must be {' or '.join(WORDS[kind] for kind in kinds)}, not {value!r}")
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind is int or kind is float:
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    if kind is str:
+        return isinstance(value, str | os.PathLike)
+    if kind is tuple:
+        return isinstance(value, tuple | list | set | frozenset)
+    return isinstance(value, kind)

@@ -1,0 +1,128 @@
+"""The options of every transport: each is documented, and a wrong one is named before anything is opened."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ferrule.client.targets import transport_for
+from ferrule.errors import SetupError
+from ferrule.server.serving import TRANSPORTS, _listener
+from ferrule.transports.child import ChildProcess
+from ferrule.transports.http.client.options import HttpOptions
+from ferrule.transports.http.settings import DoorSettings, EngineSettings
+from ferrule.transports.stdio import Stdio
+from ferrule.transports.tcp.settings import TcpOptions, TcpSettings, UnixSettings
+from ferrule.transports.websocket.settings import WebSocketOptions, WebSocketSettings
+
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
+REQUIRED: dict[str, dict[str, Any]] = {"unix": {"path": "/tmp/nowhere.sock"}}
+"""What a transport cannot be without."""
+
+DOCUMENTED = {
+    Stdio: "stdio.md",
+    ChildProcess: "stdio.md",
+    DoorSettings: "http.md",
+    EngineSettings: "http.md",
+    HttpOptions: "http.md",
+    TcpSettings: "tcp.md",
+    UnixSettings: "tcp.md",
+    TcpOptions: "tcp.md",
+    WebSocketSettings: "websocket.md",
+    WebSocketOptions: "websocket.md",
+}
+
+WRONG = {
+    "max_message_size": (-1, "16 MiB", 1.5),
+    "max_body_size": (0, "16 MiB", True),
+    "max_connections": ("many", 0),
+    "port": ("http", -1, 1.5),
+    "host": (5, None),
+    "path": (5,),
+    "grace": ("long", -1),
+    "allowed_origins": ("https://app.example.com",),
+    "certificate": (5,),
+    "nodelay": ("yes",),
+    "framing": ("xml",),
+    "response": ("xml",),
+    "compression": ("zip",),
+    "ping_interval": ("often", 0),
+}
+"""Values no option of the name could work with."""
+
+
+def options_of(transport: str) -> set[str]:
+    """Give the options a transport knows, as its refusal of an unknown one lists them."""
+    with pytest.raises(SetupError, match="nonsense") as refused:
+        _listener(transport, {**REQUIRED.get(transport, {}), "nonsense": 1})
+    return set(str(refused.value).partition("the options are ")[2].split(", "))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_an_unknown_option_is_named_beside_those_there_are(transport: str) -> None:
+    """TBEH-07"""
+    assert {"max_message_size", "max_body_size"} & options_of(transport)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_value_of_the_wrong_kind_is_refused_under_its_name(transport: str) -> None:
+    """TBEH-07"""
+    known = options_of(transport) & WRONG.keys()
+    assert known
+    for option in known:
+        for value in WRONG[option]:
+            with pytest.raises(SetupError, match=f"{option}.*{re.escape(repr(value))}"):
+                _listener(transport, {**REQUIRED.get(transport, {}), option: value})
+
+
+@pytest.mark.parametrize("transport", REQUIRED)
+def test_a_required_option_that_is_missing_is_named(transport: str) -> None:
+    """TBEH-07"""
+    (name,) = REQUIRED[transport]
+    with pytest.raises(SetupError, match=f"a {name} is needed"):
+        _listener(transport, {})
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS.keys() - REQUIRED.keys())
+def test_where_nothing_is_required_nothing_need_be_said(transport: str) -> None:
+    """TBEH-07"""
+    assert _listener(transport, {})
+
+
+@pytest.mark.parametrize(
+    ("target", "given"),
+    [
+        ("http://localhost/mcp", {"http": {"pool_size": "ten"}}),
+        ("http://localhost/mcp", {"http": {"headers": "authorization"}}),
+        ("tcp://localhost:1", {"tcp": {"connect_timeout": "soon"}}),
+        ("unix:/nowhere", {"tcp": {"max_message_size": "16 MiB"}}),
+        ("ws://localhost/mcp/ws", {"websocket": {"compression": "zip"}}),
+        (["true"], {"grace": "long"}),
+        (["true"], {"max_message_size": 0}),
+    ],
+    ids=str,
+)
+def test_the_options_of_a_client_are_checked_as_well(target: Any, given: dict[str, Any]) -> None:
+    """TBEH-07"""
+    (options,) = given.values()
+    name = next(iter(options if isinstance(options, dict) else given))
+    with pytest.raises(SetupError, match=f"{name} must be"):
+        transport_for(target, **given)
+
+
+def test_a_path_may_be_a_path_and_a_list_any_list(tmp_path: Path) -> None:
+    _listener("unix", {"path": tmp_path / "socket"})
+    _listener("http", {"allowed_origins": ["https://app.example.com"], "certificate": None, "session_lifetime": 5})
+
+
+@pytest.mark.parametrize(("kind", "guide"), DOCUMENTED.items(), ids=lambda value: getattr(value, "__name__", value))
+def test_every_option_is_documented(kind: Any, guide: str) -> None:
+    """TBEH-07: in the guide of its transport, or on the page of limits."""
+    pages = (guide, "limits.md", "http-sse.md") if guide == "http.md" else (guide, "limits.md")
+    text = "".join((GUIDES / page).read_text(encoding="utf-8") for page in pages)
+    written = {name or option for name, option in re.findall(r"`(\w+)`|\b(\w+)=", text)}
+    assert set(inspect.signature(kind).parameters) - {"command"} - written == set()
