@@ -76,6 +76,7 @@ class Connecting(Restoring):
             strict=settings.strict,
         )
         conversation.on_change(self._changed)
+        conversation.lasting, conversation.resume = self._reconnecting.scope, self._resume
         self._changed()
         try:
             await conversation.open()
