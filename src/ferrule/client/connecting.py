@@ -70,6 +70,7 @@ class Connecting(Restoring):
                 ping_timeout=settings.ping_timeout,
                 probe_on_timeout=settings.probe_on_timeout,
                 allow_batch=settings.allow_batch,
+                half_closes=False,
                 tell_unreadable=False,
             ),
             max_rounds=settings.max_rounds,
