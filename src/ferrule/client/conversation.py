@@ -186,7 +186,7 @@ class Conversation:
         """Ask nothing more, wait a while for what was asked, then release everything."""
         self.closing = True
         link = self.link
-        if link is not None and not link.closed and drain > 0:
+        if link is not None and not link.closed and self.opened is not None and drain > 0:
             waiting = [awaited.waiter for awaited in link.session.awaited.values() if _will_be_answered(awaited)]
             if waiting:
                 await asyncio.wait(waiting, timeout=drain)
