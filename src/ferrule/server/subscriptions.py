@@ -58,7 +58,7 @@ class Listener:
         self.principal = principal
         """On whose behalf it listens, where that is all there is to tell listeners apart."""
         self.uris: set[str] | frozenset[str] = set(uris) or NO_URIS
-        self.tasks = frozenset(tasks)
+        self.tasks = frozenset(tasks) or NO_URIS
 
     def tell(self, notice: Notice) -> None:
         """Pass a notice on, under the subscription it belongs to."""
