@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ferrule.server.middleware.rate_limit import RateLimit
     from ferrule.server.middleware.timing import Timing
     from ferrule.server.openapi.rules import OpenApiRule
+    from ferrule.server.prompt_messages import AssistantMessage, Message, UserMessage
     from ferrule.server.questions import Ask
     from ferrule.server.refusals import Refused
     from ferrule.server.results import ToolResult
@@ -76,6 +77,9 @@ HOMES = {
     "File": "ferrule.server.media",
     "Image": "ferrule.server.media",
     "Progress": "ferrule.server.streaming",
+    "AssistantMessage": "ferrule.server.prompt_messages",
+    "Message": "ferrule.server.prompt_messages",
+    "UserMessage": "ferrule.server.prompt_messages",
     "Extension": "ferrule.server.extensions",
     "Ask": "ferrule.server.questions",
     "OpenApiRule": "ferrule.server.openapi.rules",
@@ -106,6 +110,7 @@ HOMES = {
 __all__ = [
     "Arg",
     "Ask",
+    "AssistantMessage",
     "Audio",
     "Caching",
     "CallFailed",
@@ -124,6 +129,7 @@ __all__ = [
     "HttpFailed",
     "Image",
     "Logging",
+    "Message",
     "Middleware",
     "OpenApiRule",
     "OutcomeUnknown",
@@ -145,6 +151,7 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "Unix",
+    "UserMessage",
     "WebRequest",
     "WebResponse",
     "WebSocket",

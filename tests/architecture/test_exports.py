@@ -19,6 +19,7 @@ PUBLIC = {
     *("Caching", "Concurrency", "ErrorMapping", "Logging", "RateLimit", "Timing"),
     *("WebSocket", "Audio", "File", "Image", "Progress", "ToolResult"),
     "OpenApiRule",
+    *("Message", "UserMessage", "AssistantMessage"),
     *("WebRequest", "WebResponse", "WebSocket"),
     "__version__",
 }

@@ -26,8 +26,8 @@ STRANGERS = {frozenset({"wire", "schema"}), frozenset({"runtime", "transports"})
 LEAVES = {"supervision", "stores", "telemetry", "auth", "validation"}
 LEAVES_USED_FROM = 3
 LEAVES_MAY_USE = 1
-FREE = {"testing", "__init__", "__main__"}
-"""The testing kit, and the two doors of the package."""
+FREE = {"testing", "types", "__init__", "__main__"}
+"""The testing kit, and the doors of the package."""
 
 LATE_IMPORTS = {
     ("protocol/sealing.py", "cryptography"): "only a server that asks in the stateless era needs a cipher",

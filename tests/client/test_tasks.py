@@ -168,3 +168,17 @@ def test_a_script_uses_tasks_too(era):
         other = client.start_task("ask")
         other.cancel()
         assert other.status().status == "cancelled"
+
+
+async def test_a_tool_that_runs_only_as_a_task_is_called_like_any_other(era):
+    """The refusal says what is missing, and the call is made again with it; nobody has to know beforehand."""
+    app = Server("s", tasks=TaskSettings(poll_interval=0.01))
+
+    @app.tool(task="required")
+    async def bound(ctx: Context) -> bool:
+        return ctx.task_id is not None
+
+    async with pair(app, era) as client:
+        assert (await client.call_tool("bound")).data is True
+        with pytest.raises(PeerError):
+            await client.call_tool("bound", task=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Client, Context, Http, Server, Tcp, WebSocket
+from ferrule import Client, Context, Http, Reconnect, Server, Tcp, WebSocket
 from ferrule.server.tasks.settings import TaskSettings
 
 CARRIERS = {
@@ -84,3 +84,17 @@ async def test_a_server_that_stops_leaves_no_task_running(era):
     async with served(app, "http") as url, Client(url, mode=era) as client:
         await client.start_task("wait")
     assert app.tasks.live == {}
+
+
+@pytest.mark.parametrize("carrier", ["tcp", "websocket"])
+async def test_a_client_that_comes_back_goes_on_with_its_task(era, carrier):
+    """The task did not notice that the connection was lost, nor does whoever waits for it."""
+    app = new_app()
+    plan = Reconnect(first_delay=0.05, jitter=0.0)
+    async with served(app, carrier) as url, Client(url, mode=era, elicitation=user, reconnect=plan) as client:
+        call = asyncio.ensure_future(client.call_tool("wait", task=True))
+        while not app.tasks.live:
+            await asyncio.sleep(0.001)
+        for link in app.sessions:
+            link.channel.close("lost")
+        assert (await asyncio.wait_for(call, 15)).text == "waited"

@@ -277,6 +277,29 @@ class TestTidyingUp:
                 await client.call_tool("fail")
         assert LOG == ["saw no luck"] if plain else LOG == ["saw it"]
 
+    async def test_a_provider_cannot_hide_the_error_of_a_generator_either(self, era):
+        def hiding():
+            with contextlib.suppress(ToolError):
+                yield 1
+
+        app = Server("s")
+
+        @app.tool
+        def fail(a: int = Depends(hiding)):
+            yield "part"
+            raise ToolError("no luck")
+
+        @app.tool
+        async def fail_later(a: int = Depends(hiding)):
+            yield "part"
+            raise ToolError("no luck")
+
+        app.add_tool("fail_inline", fail, inline=True)
+        async with pair(app, era) as client:
+            for name in ("fail", "fail_later", "fail_inline"):
+                with pytest.raises(ToolError, match="no luck"):
+                    await client.call_tool(name)
+
     async def test_after_a_time_out(self, era):
         app = Server("s")
 

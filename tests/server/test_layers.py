@@ -313,3 +313,29 @@ class TestMistakes:
         async with pair(shop(middleware=[Guard()]), era) as client:
             with pytest.raises(PeerError, match="not today"):
                 await client.call_tool("buy")
+
+
+async def test_what_a_layer_wants_the_model_to_read_is_a_result(era):
+    """A layer of the server, of a tool or of a mounted server: the same."""
+
+    async def closed(call, proceed):
+        if call.method == "tools/call":
+            raise ToolError("closed on Sundays")
+        return await proceed(call)
+
+    async def hello() -> str:
+        return "hello"
+
+    around, of_tool, child, host = Server("around", middleware=[closed]), Server("t"), Server("child"), Server("host")
+    around.add_tool(hello, task=True)
+    of_tool.add_tool(hello, middleware=[closed])
+    child.add_tool(hello)
+    child.middleware(closed)
+    host.mount(child)
+    for app in (around, of_tool, host):
+        async with pair(app, era) as client:
+            result = await client.call_tool("hello", raise_on_error=False)
+            assert (result.is_error, result.text) == (True, "closed on Sundays")
+    async with pair(around, era) as client:
+        with pytest.raises(ToolError, match="closed on Sundays"):
+            await client.call_tool("hello", task=True)

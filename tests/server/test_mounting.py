@@ -442,3 +442,18 @@ async def test_a_mounted_tool_runs_as_a_task_also_where_it_is_the_first_that_may
         async with pair(host, era=era) as client:
             assert (await client.call_tool("child_slow", task=True)).data is True
             assert (await client.call_tool("child_slow")).data is False
+
+
+async def test_what_was_kept_of_a_server_is_not_read_of_the_next_one_in_its_place(era):
+    host = Server("host")
+
+    def child(text):
+        app = Server(text)
+        app.add_resource("x://text", lambda: text, ttl=1000)
+        return app
+
+    for text in ("one", "two"):
+        mounted = host.mount(child(text), "p")
+        async with pair(host, era) as client:
+            assert (await client.read_resource("x://p/text")).text == text
+        host.unmount(mounted)

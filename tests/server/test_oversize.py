@@ -11,8 +11,8 @@ from ferrule.errors import FerruleError
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.content import ResourceLink, TextContent
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
-from ferrule.server.oversize import size_of
 from ferrule.server.results import structured, unstructured, wrapped, wrapped_text
+from ferrule.server.sizes import size_of
 from ferrule.testing import pair
 
 POLICIES = ["refuse", "truncate", "spill"]

@@ -153,6 +153,51 @@ async def test_a_form_of_ones_own(era):
         assert (await client.call_tool("ask")).data == 5
 
 
+async def test_generators_and_functions_in_the_loop_ask_too(era):
+    app, closed = Server("kinds"), []
+
+    @app.tool
+    async def streamed(count: int, name: Annotated[str, Ask("Your name?")]):
+        try:
+            for number in range(count):
+                yield f"{name}{number} "
+        finally:
+            closed.append("streamed")
+
+    @app.tool
+    def in_a_thread(count: int, name: Annotated[str, Ask("Your name?")]):
+        yield 1
+        return [name] * count
+
+    @app.tool(inline=True)
+    def in_the_loop(count: int, name: Annotated[str, Ask("Your name?")]) -> str:
+        return name * count
+
+    @app.prompt(inline=True)
+    def greet(name: Annotated[str, Ask("Your name?")]) -> str:
+        return f"Hello {name}"
+
+    @app.resource("names://one", inline=True)
+    def one(name: Annotated[str, Ask("Your name?")]) -> str:
+        return name
+
+    async with pair(app, era, elicitation=user([])) as client:
+        assert (await client.call_tool("streamed", {"count": 2})).text == "Ada0 Ada1 "
+        assert (await client.call_tool("in_a_thread", {"count": 2})).text == '["Ada","Ada"]'
+        assert (await client.call_tool("in_the_loop", {"count": 2})).data == "AdaAda"
+        assert (await client.get_prompt("greet")).messages[0].content.text == "Hello Ada"
+        assert (await client.read_resource("names://one")).text == "Ada"
+    assert closed == ["streamed"]
+
+
+def test_a_generator_in_the_loop_cannot_wait_for_an_answer():
+    def give(name: Annotated[str, Ask("Your name?")]):
+        yield name
+
+    with pytest.raises(SetupError, match=r"give\(\): a generator that runs inline cannot ask"):
+        Server("x").add_tool(give, inline=True)
+
+
 async def nested(seat: Annotated[list[Seat], Ask("Which?")]) -> None: ...
 async def stranger(seat: Annotated[Seat, Ask("On {train}?")]) -> None: ...
 async def itself(seat: Annotated[Seat, Ask("{seat}?")]) -> None: ...

@@ -10,6 +10,7 @@ import pytest
 
 from ferrule import Context, Image, Progress, Server, SetupError, TimedOut, ToolError, ToolResult
 from ferrule.schema.content import ImageContent, TextContent
+from ferrule.server.streaming import FEW_TEXTS
 from ferrule.testing import pair
 
 KINDS = ["async", "thread", "inline"]
@@ -218,9 +219,10 @@ async def test_hnd_09_a_generator_without_end_is_stopped_at_its_budget(era, kind
         finally:
             closed.set()
 
-    for part in ("x" * 1000, "", {"a": "x" * 500}):
+    parts = {"x" * 1000: "may have at most 20,000", "": "parts that are empty", ("x" * 500,): "may have at most 20,000"}
+    for part, reason in parts.items():
         closed.clear()
-        with pytest.raises(ToolError, match="may have at most 20,000"):
+        with pytest.raises(ToolError, match=reason):
             await given(era, kind, endless(part), result_limit=20_000)
         assert closed.is_set()
 
@@ -231,6 +233,32 @@ async def test_a_generator_without_end_that_may_be_cut_gives_its_beginning(era, 
     result, _ = await given(era, kind, parts, result_limit=20_000, result_policy="truncate")
     assert result.content[0].text == "x" * 20_000
     assert "Truncated" in result.content[1].text
+
+
+SMALL = {"texts": "ab", "blocks": TextContent("ab"), "data": [1, 2, 3]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policy", ["refuse", "truncate", "spill"])
+@pytest.mark.parametrize("part", SMALL.values(), ids=SMALL)
+async def test_many_small_parts_count_what_they_are(era, kind, policy, part):
+    """HND-09: what fits is whole, and of what does not, the client is told."""
+    size = 2 if part in ("ab", TextContent("ab")) else 7
+    options = {"result_limit": 20 * size, "result_policy": policy}
+    fits, _ = await given(era, kind, ["", *[part] * 20], **options)
+    assert sum(len(block.text) for block in fits.content) == 20 * size
+    if policy == "refuse":
+        with pytest.raises(ToolError, match="may have at most"):
+            await given(era, kind, [part] * 21, **options)
+    else:
+        cut, _ = await given(era, kind, [part] * 21, **options)
+        assert f"ferrule/{'truncated' if policy == 'truncate' else 'spilled'}" in cut.meta
+
+
+async def test_ever_so_many_texts_are_one_text_in_their_order(era):
+    texts = [f"{number}," for number in range(FEW_TEXTS * 2 + 7)]
+    result, _ = await given(era, "async", [*texts, {"a": 1}, *texts])
+    assert [block.text for block in result.content] == ["".join(texts), '{"a":1}', "".join(texts)]
 
 
 async def test_a_generator_asks_and_streams_in_both_eras(era):

@@ -178,6 +178,97 @@ class TestSources:
             assert (await client.call_tool("h_find", {"query": "a"})).data == "a 3 none -"
         assert seen == [("search", b'{"q":"a","limit":3}')] * 2, "the child sees its own tool and arguments"
 
+    async def test_a_tool_made_of_a_made_one_is_mounted_with_all_it_was_made_of(self, era):
+        child, host = Server("child"), Server("host")
+        seen = []
+
+        @child.tool(result_limit=10, result_policy="spill")
+        async def long(n: int, ctx: Context) -> str:
+            await ctx.report_progress(1, 2)
+            seen.append((ctx.server is child, await ctx.ask("Which?", int)))
+            return "x" * n
+
+        child.add_tool(transformed(child.get_tool("long"), name="longer", arguments={"n": Arg(name="m")}))
+        child.add_tool(transformed(child.get_tool("longer"), name="longest", arguments={"m": Arg(name="k")}))
+        host.mount(child, "c")
+        async with pair(host, era, elicitation=lambda question: {"value": 4}) as client:
+            result = await client.call_tool("c_longest", {"k": 50})
+            assert (await client.read_resource(result.content[1].uri)).text == "x" * 50
+        assert seen == [(True, 4)]
+
+    async def test_errors_of_a_tool_made_of_a_made_one_are_mended_by_its_servers(self, era):
+        class Mender(Middleware):
+            def on_error(self, call, error):
+                return ToolError("mended") if isinstance(error, KeyError) else None
+
+        child, host = Server("child"), Server("host")
+        child.middleware(Mender())
+
+        @child.tool
+        async def fail(n: int) -> str:
+            raise KeyError(n)
+
+        host.mount(child, "c")
+        host.add_tool(transformed(host.get_tool("c_fail"), name="one"))
+        host.add_tool(transformed(host.get_tool("one"), name="two"))
+        async with pair(host, era) as client:
+            for name in ("one", "two"):
+                with pytest.raises(ToolError, match="mended"):
+                    await client.call_tool(name, {"n": 1})
+
+    async def test_layers_that_a_mounted_server_gets_later_surround_what_was_made_of_its_tools(self, era):
+        child, host, outer, heard = Server("child"), Server("host"), Server("outer"), []
+        child.add_tool(search)
+        host.mount(child, "c")
+        host.add_tool(transformed(host.get_tool("c_search"), name="one"))
+        host.add_tool(transformed(host.get_tool("one"), name="two"))
+        outer.mount(host, "h")
+
+        class Listening(Middleware):
+            async def on_call_tool(self, call, proceed):
+                heard.append(call.params.name)
+                return await proceed(call)
+
+        child.middleware(Listening())
+        for app, prefix in ((host, ""), (outer, "h_")):
+            async with pair(app, era) as client:
+                for name in ("one", "two"):
+                    assert (await client.call_tool(prefix + name, {"q": "tea"})).data == "tea 10 none -"
+        assert heard == ["search"] * 4
+
+    async def test_options_hold_for_a_tool_that_is_made_of_a_function(self, era):
+        app, heard = Server("s"), []
+
+        async def layer(call, proceed):
+            heard.append(call.params.name)
+            return await proceed(call)
+
+        app.add_tool(
+            transformed(search, name="find", arguments=SIMPLER),
+            middleware=[layer],
+            annotations={"readOnlyHint": True},
+            task=True,
+            timeout=5.0,
+        )
+        foreign = Tool(name="far", input_schema={"type": "object"})
+
+        async def call(arguments):
+            return "far away"
+
+        app.add_tool(transformed(foreign, call=call), middleware=[layer], tags=["t"])
+        async with pair(app, era) as client:
+            listed = {tool.name: tool for tool in await client.list_tools()}
+            assert listed["find"].annotations.read_only_hint
+            assert (await client.call_tool("find", {"query": "tea"})).data == "tea 3 none -"
+            assert (await client.call_tool("far")).text == "far away"
+        assert len(heard) == 2
+
+    def test_a_tool_that_is_offered_already_keeps_its_options(self):
+        app = Server("s")
+        app.add_tool(search)
+        with pytest.raises(SetupError, match="'search' keeps its timeout"):
+            app.add_tool(transformed(app.get_tool("search"), name="x"), timeout=5.0)
+
     async def test_a_transformed_tool_is_mounted_with_the_context_of_the_host(self, era):
         child, host = Server("child"), Server("host")
 

@@ -24,11 +24,13 @@ from ferrule.testing import ERAS
 
 PROGRAM = str(Path(__file__).resolve().parent / "typed_tools.py")
 CARRIERS = ("memory", "stdio", "tcp", "http", "websocket")
+WAYS = [*((carrier, era) for carrier in CARRIERS for era in ERAS), ("sse", "handshake")]
+"""The HTTP+SSE pair is of the older era alone."""
 
 
 @pytest.fixture(scope="module")
 def sockets() -> Iterator[dict[str, str]]:
-    """One process that serves three carriers, and where."""
+    """One process that serves all carriers that are reached by an address, and where."""
     with subprocess.Popen([sys.executable, PROGRAM, "sockets"], stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -37,7 +39,7 @@ def sockets() -> Iterator[dict[str, str]]:
             server.terminate()
 
 
-@pytest.fixture(scope="module", params=[(carrier, era) for carrier in CARRIERS for era in ERAS], ids="-".join)
+@pytest.fixture(scope="module", params=WAYS, ids="-".join)
 def calls(request: pytest.FixtureRequest, sockets: dict[str, str]) -> Iterator[Any]:
     """A client of one carrier and one era, kept open for all types: call it with a tool and its arguments."""
     carrier, era = request.param

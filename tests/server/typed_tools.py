@@ -444,11 +444,12 @@ async def serve_sockets() -> None:
     from ferrule.transports.tcp.listener import Tcp
     from ferrule.transports.websocket.listener import WebSocket
 
-    tcp, http, websocket = Tcp(port=0), Http(port=0), WebSocket(port=0)
+    tcp, http, websocket = Tcp(port=0), Http(port=0, sse=True), WebSocket(port=0)
 
     def tell() -> None:
         host, port = tcp.address
         where = {"tcp": f"tcp://{host}:{port}", "http": http.url, "websocket": websocket.url}
+        where["sse"] = "sse+" + http.url.removesuffix("/mcp") + "/sse"
         print(json.dumps(where), flush=True)
 
     await make_app().serve(tcp, http, websocket, ready=tell)

@@ -353,7 +353,7 @@ class TestAReceiverThatTakesMessages:
             Success(1, {"text": "größer"}),
             Success(1, Raw(b'{"text":"\xff"}')),
         ],
-        ids=str,
+        ids=["request", "notification", "failure", "batch", "success", "bytes that are no text"],
     )
     def test_whatever_else_is_said_comes_as_a_frame(self, run: Run, message: Message) -> None:
         """The codec alone judges what is no plain text."""

@@ -92,7 +92,7 @@ def test_a_dialect_we_lack_is_a_clear_error(dialect: Any) -> None:
         {"properties": {"a": {"pattern": "(a"}}},
         {"default": object()},
     ],
-    ids=str,
+    ids=["type", "minimum", "required", "pattern", "no JSON"],
 )
 def test_a_schema_that_breaks_its_dialect_is_refused(rules: dict[str, Any]) -> None:
     """SCH-2: schemas must be valid under their dialect."""

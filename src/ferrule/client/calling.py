@@ -21,6 +21,7 @@ from ferrule.errors import (
     CapabilityNotSupported,
     InvalidAnswer,
     MethodNotFound,
+    MissingCapability,
     PeerError,
     SetupError,
     TimedOut,
@@ -184,6 +185,8 @@ class Calling(Fetching):
 
     async def _demands_task(self, name: str, refusal: PeerError) -> bool:
         """Find out whether a call was refused only because it was not a task."""
+        if self.stateless:
+            return refusal.code == MissingCapability.code and _names_tasks(refusal.data)
         if refusal.code != MethodNotFound.code or not _offers_tasks(self._talk().peer):
             return False
         await self.list_tools()
@@ -279,3 +282,11 @@ def _offers_tasks(peer: Peer | None) -> bool:
     if peer is None or not peer.revision.tasks_by_request or not isinstance(peer.capabilities, ServerCapabilities):
         return False
     return server_offers(peer.capabilities, "tasks.requests.tools.call")
+
+
+def _names_tasks(data: Any) -> bool:
+    """Tell whether what a refusal says is missing is the extension of tasks."""
+    try:
+        return TASKS_EXTENSION in data["requiredCapabilities"]["extensions"]
+    except (KeyError, TypeError):
+        return False

@@ -112,6 +112,7 @@ def bind(
     content_types: tuple[type, ...] = (),
     name: str | None = None,
     in_thread: InThread | None = None,
+    describe_output: bool = True,
 ) -> Binding:
     """Compile a function for calls with raw JSON; `SetupError` when it cannot be called so.
 
@@ -134,7 +135,7 @@ def bind(
         reader = TypedReader(signature, described)
     else:
         reader = SchemaReader(signature, *given_schema(schema, f"{signature.name}(): schema"))
-    output = _Output(signature, output_schema, content_types)
+    output = _Output(signature, output_schema, content_types, describe=describe_output)
     return Binding(signature, reader.schema, _invoke(signature, reader.reading()), output)
 
 
@@ -195,7 +196,9 @@ def _invoke_by_name(signature: Signature, read: Read) -> Invoke:
 class _Output:
     """What a handler's values must look like."""
 
-    def __init__(self, signature: Signature, given: Mapping[str, Any] | None, content_types: tuple[type, ...]) -> None:
+    def __init__(
+        self, signature: Signature, given: Mapping[str, Any] | None, content_types: tuple[type, ...], *, describe: bool
+    ) -> None:
         self.schema: dict[str, Any] | None = None
         self.wraps = False
         self._name = signature.name
@@ -207,7 +210,7 @@ class _Output:
         if given is not None:
             place = f"{signature.name}(): output schema"
             self.schema, self._checker = given_schema(given, place, of_object=False)
-        elif _is_described(signature, content_types):
+        elif describe and _is_described(signature, content_types):
             self._describe(_given_by(signature))
 
     def _describe(self, type_: Any) -> None:

@@ -28,8 +28,9 @@ MAX_VALUES = 100
 class Completer:
     """A function that suggests values; it is given what it has parameters for."""
 
-    def __init__(self, fn: Callable[..., Any], bulkhead: Bulkhead) -> None:
+    def __init__(self, fn: Callable[..., Any], bulkhead: Bulkhead, *, for_all: bool = False) -> None:
         self.fn = fn
+        self._for_all = for_all
         self._bulkhead = bulkhead
         self._names = list(inspect.signature(fn).parameters)
         wants = read_provider(fn, Context, "completion")
@@ -54,6 +55,9 @@ class Completer:
             "context": params.context.arguments,
             **provided,
         }
+        if self._for_all:
+            # It has to find out what it is asked about, so it is given the whole of it.
+            known |= {"argument": params.argument, "context": params.context}
         if self._context_parameter is not None:
             known[self._context_parameter] = context
         positional = [
@@ -72,8 +76,8 @@ class Completions:
         self._completers: dict[str, Completer] = {}
 
     def add(self, place: str, fn: Callable[..., Any]) -> None:
-        """Suggest values for a prompt, a template, one parameter of them (`prompt.parameter`), or a parameter name."""
-        self._completers[place] = Completer(fn, Bulkhead(self._server.threads))
+        """Suggest values for a prompt, a template, one parameter of them (`prompt.parameter`), a name, or for all."""
+        self._completers[place] = Completer(fn, Bulkhead(self._server.threads), for_all=not place)
 
     @property
     def offered(self) -> bool:
@@ -113,7 +117,7 @@ class Completions:
 
     def completer(self, target: str, name: str) -> Completer | None:
         """Find the function for one parameter: the nearest that was registered."""
-        places = (f"{target}.{name}", target, name)
+        places = (f"{target}.{name}", target, name, "")
         return next((self._completers[place] for place in places if place in self._completers), None)
 
     def _find(self, call: Call) -> RegisteredPrompt | RegisteredResource:

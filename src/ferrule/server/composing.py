@@ -71,6 +71,8 @@ class Composing:
             mended = {n: h if n == "tools/call" else self.layers.mending(h) for n, h in handlers.items()}
             notes, others = self.layers.listening({**builtins.notes(), **self.extensions.notes})
             self._dispatcher = Dispatcher(mended, builtins.instant(), notes, around, other_notes=others)
+            if around("tools/call"):
+                self._dispatcher.handlers["tools/call"] = self.tools.telling(self._dispatcher.handlers["tools/call"])
             if self.tools.know_tasks:
                 self._run_as_tasks(self._dispatcher)
         return self._dispatcher
@@ -90,15 +92,18 @@ class Composing:
 
     # -- other servers
 
-    def mount(self, other: Server, prefix: str = "") -> Server:
-        """Offer all that another server offers, now and later: `weather` makes `weather_tool` and `x://weather/…`."""
-        self._mount(other, prefix, live=True)
-        return other
+    def mount(self, server: Server, prefix: str = "", *, namespace: str = "") -> Server:
+        """Offer all that another server offers, now and later: `weather` makes `weather_tool` and `x://weather/…`.
 
-    def import_server(self, other: Server, prefix: str = "") -> Server:
+        `namespace` is the name FastMCP has for `prefix`.
+        """
+        self._mount(server, prefix or namespace, live=True)
+        return server
+
+    def import_server(self, server: Server, prefix: str = "") -> Server:
         """Offer all that another server offers now; what it adds or removes later is not followed."""
-        self._mount(other, prefix, live=False)
-        return other
+        self._mount(server, prefix, live=False)
+        return server
 
     def _mount(self, other: Server, prefix: str, *, live: bool) -> None:
         if isinstance(other, str):
@@ -112,11 +117,11 @@ class Composing:
         if other.visibility.judges:
             self.visibility.judge()
 
-    def unmount(self, other: Server) -> None:
+    def unmount(self, server: Server) -> None:
         """Offer nothing of another server any more; its lifespan ends when this server's does."""
-        found = [mount for mount in self.mounts if mount.child is other]
+        found = [mount for mount in self.mounts if mount.child is server]
         if not found:
-            raise SetupError(f"the server {other.name!r} is not mounted in {self.name!r}")
+            raise SetupError(f"the server {server.name!r} is not mounted in {self.name!r}")
         for mount in found:
             self.mounts.remove(mount)
             mount.end()

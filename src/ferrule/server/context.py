@@ -19,6 +19,7 @@ from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, 
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.server.asking import Elicitation, elicit_question, read_elicitation, sample_question, url_question
+from ferrule.server.elsewhere import CONTEXT, answering
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ _read_any = msgspec.json.Decoder().decode
 _write = msgspec.json.Encoder().encode
 
 
+@answering(CONTEXT)
 class Context(Generic[State]):
     """What a handler receives when it asks for a `Context`, or for a `Context[AppState]` to have the lifespan typed."""
 
@@ -237,9 +239,20 @@ class Context(Generic[State]):
     # -- asking
 
     async def elicit(
-        self, message: str, schema: Any = None, *, key: str = "", url: str = "", elicitation_id: str = ""
+        self,
+        message: str,
+        schema: Any = None,
+        *,
+        key: str = "",
+        url: str = "",
+        elicitation_id: str = "",
+        response_type: Any = None,
     ) -> Elicitation:
-        """Ask the client's user, by form, or by a URL to visit; gives `.action` and `.data`."""
+        """Ask the client's user, by form, or by a URL to visit; gives `.action` and `.data`.
+
+        `response_type` is the name FastMCP has for `schema`.
+        """
+        schema = response_type if schema is None else schema
         if url:
             question = url_question(message, url, key, elicitation_id)
             return read_elicitation((await self._learn([question]))[0], None)

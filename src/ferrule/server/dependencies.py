@@ -191,20 +191,31 @@ def _waiting(place: Any, plan: Plan, taken: str | None, plain: Plain, *, is_asyn
 
 def _streaming(place: Any, plan: Plan, taken: str | None, plain: Plain) -> Callable[..., Any]:
     async def call(**given: Any) -> AsyncIterator[Any]:
-        async with (
-            plan.provided_async(given.get(taken or ""), plain) as provided,
-            contextlib.aclosing(place(given, provided)) as values,
-        ):
-            async for value in values:
-                yield value
+        failure: BaseException | None = None
+        async with plan.provided_async(given.get(taken or ""), plain) as provided:
+            try:
+                async with contextlib.aclosing(place(given, provided)) as values:
+                    async for value in values:
+                        yield value
+                return
+            except BaseException as error:
+                failure = error
+                raise
+        raise failure
 
     return call
 
 
 def _streaming_directly(place: Any, plan: Plan, taken: str | None) -> Callable[..., Any]:
     def call(**given: Any) -> Generator[Any, Any, Any]:
+        failure: BaseException | None = None
         with plan.provided(given.get(taken or "")) as provided:
-            return (yield from place(given, provided))
+            try:
+                return (yield from place(given, provided))
+            except BaseException as error:
+                failure = error
+                raise
+        raise failure
 
     return call
 

@@ -64,12 +64,16 @@ def settle(entry: RegisteredTool, runner: Runner) -> None:
 def settle_adopted(entry: RegisteredTool, name: str, host: Server) -> None:
     """Decide how a tool that was copied from a mounted server is run in its host, under another name."""
     entry.name, entry.tool = name, entry.way[0][0].shown(entry.tool, name)
+    _move(entry, host)
+
+
+def _move(entry: RegisteredTool, host: Server) -> None:
+    """Let a copied tool, and copies of those it was made of, speak with the client of this server."""
     if entry.source is not None:
         entry.source = copy.copy(entry.source)
-        if entry.source.context is not None:
-            entry.source.context = partial(MountedContext, host)
-        entry.source.finish_for(host)
-        settle(entry.source, host.tools)
+        _move(entry.source, host)
+    if entry.context is not None:
+        entry.context = partial(MountedContext, host)
     entry.finish_for(host)
     settle(entry, host.tools)
 

@@ -27,7 +27,7 @@ class Guards:
         self._tools = server.tools
         self._prompts = server.prompts
         self._resources = server.resources
-        self._sees = server.visibility.sees
+        self._visibility = server.visibility
 
     def handlers(self, handlers: dict[str, Handler], *, looked_into: bool) -> dict[str, Handler]:
         """Stand before what runs somebody's code, or waits."""
@@ -85,12 +85,10 @@ class Guards:
         return subscribe(call)
 
     def _find(self, catalogue: Catalogue[Any], key: str, call: Call) -> Any:
-        entry = catalogue.registered.get(key)
-        return entry if entry is not None and self._sees(call, catalogue, key, entry) else None
+        return self._visibility.find(call, catalogue, key)
 
     def _found(self, uri: str, call: Call) -> Found:
-        kinds = {catalogue.kind: catalogue for catalogue in self._resources.catalogues}
-        return self._resources.find(uri, lambda kind, entry: self._sees(call, kinds[kind], entry.uri, entry))
+        return self._visibility.find_resource(call, uri)
 
     def _hides(self, uri: str, call: Call) -> bool:
         """Tell whether there is something at a URI that the caller does not see."""

@@ -105,6 +105,10 @@ class Links:
         """Give the link a call came in on."""
         return call.link  # type: ignore[return-value]  # every link of a server is a Link
 
+    def knows(self, call: Call) -> bool:
+        """Tell whether a call came in on a link of this server, and that link is open."""
+        return self.of(call) in self._states
+
     def behind(self, note: Note) -> Link:
         """Give the link a notification came in on."""
         return note.link  # type: ignore[return-value]  # every link of a server is a Link

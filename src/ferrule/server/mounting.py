@@ -215,7 +215,10 @@ class Branch:
     def exchanged(self, key: str, entry: Any) -> None:
         """Put a new copy in the place of the old one."""
         renamed = self._taken[key]
-        self._target.exchange(renamed, self._adopt(self._mount.adopted(entry, key), renamed))
+        old, new = self._target.registered[renamed], self._adopt(self._mount.adopted(entry, key), renamed)
+        self._target.exchange(renamed, new)
+        if self._source.kind == "tool":
+            self._mount.host.tools.remake(old, new)
 
     def retake(self) -> None:
         """Put new copies in the place of the old ones, in the same order."""

@@ -6,22 +6,16 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
-from ferrule.schema.content import (
-    AudioContent,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-)
+from ferrule.schema.content import AudioContent, ContentBlock, ImageContent, ResourceLink, TextContent
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.binding import Binding
 from ferrule.server.kept_results import LARGEST_KEPT
 from ferrule.server.results import Oversized, json_of
 from ferrule.server.settings import ServerSettings
+from ferrule.server.sizes import block_size, size_of
 from ferrule.server.streaming import Budget
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
@@ -107,42 +101,14 @@ WHOLE_MESSAGE = Budget(MAX_MESSAGE_SIZE)
 """What a generator may give where nothing is said."""
 
 
-def size_of(result: CallToolResult) -> int:
-    """Tell how many bytes a result has: of its content or of its structured content, whichever is more."""
-    return max(sum(_block_size(block) for block in result.content), _data_size(result.structured_content))
-
-
-def _data_size(value: Any) -> int:
-    """Tell how long data is as JSON, without what only wraps it."""
-    if isinstance(value, dict) and value.keys() == {"result"}:
-        value = value["result"]
-    if isinstance(value, str):
-        return _bytes_in(value)
-    return 0 if value is None else len(bytes(value) if isinstance(value, Raw) else json_of(value))
-
-
-def _block_size(block: ContentBlock) -> int:
-    if isinstance(block, TextContent):
-        return _bytes_in(block.text)
-    if isinstance(block, ImageContent | AudioContent):
-        return len(block.data)
-    if isinstance(block, EmbeddedResource):
-        return _bytes_in(block.resource.text or "") + len(block.resource.blob or "")
-    return 0
-
-
-def _bytes_in(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
-
-
 def _cut(result: CallToolResult, size: int, limit: int) -> CallToolResult:
     """Keep the beginning: whole blocks as long as they fit, and of the first text that does not, what fits."""
     kept: list[ContentBlock] = []
     room = limit
     for block in result.content:
-        if _block_size(block) <= room:
+        if block_size(block) <= room:
             kept.append(block)
-            room -= _block_size(block)
+            room -= block_size(block)
             continue
         if isinstance(block, TextContent) and room:
             beginning = block.text.encode(errors="surrogatepass")[:room].decode(errors="ignore")

@@ -24,6 +24,7 @@ from ferrule.server.mounting import through
 from ferrule.server.offering import Offered, Visible
 from ferrule.server.questions import with_questions
 from ferrule.server.results import prompt_of
+from ferrule.server.running import value_of
 from ferrule.server.threads import Bulkhead
 
 if TYPE_CHECKING:
@@ -74,12 +75,7 @@ class RegisteredPrompt(Offered):
                 f"Missing required argument {missing[0]!r} of the prompt {self.prompt.name!r}", {"missing": missing}
             )
         raw = _write(arguments)
-        if self.bulkhead is not None:
-            value = await self.bulkhead.run(lambda: self.binding.invoke(raw, context))
-        else:
-            value = self.binding.invoke(raw, context)
-            if self.binding.is_async:
-                value = await value
+        value = await value_of(self.binding, self.bulkhead, raw, context)
         if holds_media(value):
             value = await read(value)
         return prompt_of(value, self.prompt.description)
@@ -104,7 +100,7 @@ class Prompts:
         schema = options.schema or _free_form(options.arguments)
         content_types = (*CONTENT_TYPES, PromptMessage, GetPromptResult, Media)
         binding = bind(
-            with_questions(fn, content_types),
+            with_questions(fn, content_types, inline=options.inline),
             context_type=Context,
             schema=schema,
             content_types=content_types,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import string
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Generator, Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 from msgspec import Struct
@@ -43,8 +44,13 @@ class Asked(Struct, frozen=True):
         return self.default
 
 
-def with_questions(fn: Callable[..., Any], content_types: tuple[type, ...] = ()) -> Callable[..., Any]:
-    """Give a handler that asks for its `Ask` parameters, all in one round, and then runs; any other as it is."""
+def with_questions(
+    fn: Callable[..., Any], content_types: tuple[type, ...] = (), *, inline: bool = False
+) -> Callable[..., Any]:
+    """Give a handler that asks for its `Ask` parameters, all in one round, and then runs; any other as it is.
+
+    A plain function that runs `inline`, in the event loop, becomes a coroutine: only that can wait there.
+    """
     if not _mentions_ask(fn):
         return fn
     signature = read_signature(fn, context_type=Context, content_types=content_types, open_ended=True)
@@ -54,7 +60,9 @@ def with_questions(fn: Callable[..., Any], content_types: tuple[type, ...] = ())
     given = {parameter.name for parameter in signature.parameters} - {each.name for each in asked}
     for each in asked:
         _check(each, given, f"{signature.name}(): parameter {each.name!r}")
-    return _asking(fn, signature, asked)
+    if inline and signature.is_generator:
+        raise SetupError(f"{signature.name}(): a generator that runs inline cannot ask: write it as an `async def`")
+    return _asking(fn, signature, asked, inline=inline)
 
 
 def _mentions_ask(fn: Any) -> bool:
@@ -99,7 +107,9 @@ def _check(asked: Asked, given: Container[str], where: str) -> None:
         raise SetupError(f"{where}: it cannot be asked for: {reason}") from None
 
 
-def _asking(fn: Callable[..., Any], signature: Signature, asked: Sequence[Asked]) -> Callable[..., Any]:
+def _asking(
+    fn: Callable[..., Any], signature: Signature, asked: Sequence[Asked], *, inline: bool
+) -> Callable[..., Any]:
     own = inspect.signature(fn)
     hidden = {each.name for each in asked}
     context = signature.context_parameter
@@ -125,24 +135,48 @@ def _asking(fn: Callable[..., Any], signature: Signature, asked: Sequence[Asked]
 
     visible = own.replace(parameters=_ordered(kept))
 
-    if signature.is_async:
+    async def ready(args: Any, kwargs: Any) -> inspect.BoundArguments:
+        given = _arguments(visible, args, kwargs)
+        return filled(given, await given[place].elicit_all(questions(given)))
 
-        @functools.wraps(fn)
-        async def ask_first(*args: Any, **kwargs: Any) -> Any:
-            given = _arguments(visible, args, kwargs)
-            bound = filled(given, await given[place].elicit_all(questions(given)))
-            return await fn(*bound.args, **bound.kwargs)
+    def ready_in_thread(args: Any, kwargs: Any) -> inspect.BoundArguments:
+        given = _arguments(visible, args, kwargs)
+        return filled(given, given[place].sync.elicit_all(questions(given)))
 
-    else:
-
-        @functools.wraps(fn)
-        def ask_first(*args: Any, **kwargs: Any) -> Any:
-            given = _arguments(visible, args, kwargs)
-            bound = filled(given, given[place].sync.elicit_all(questions(given)))
-            return fn(*bound.args, **bound.kwargs)
-
+    ask_first = functools.wraps(fn)(_asking_first(fn, signature, ready, ready_in_thread, inline=inline))
     ask_first.__signature__ = visible  # type: ignore[attr-defined]
     return ask_first
+
+
+def _asking_first(
+    fn: Callable[..., Any], signature: Signature, ready: Any, ready_in_thread: Any, *, inline: bool
+) -> Callable[..., Any]:
+    """Make a function of the same kind, which asks and then runs the other."""
+
+    async def wait(*args: Any, **kwargs: Any) -> Any:
+        bound = await ready(args, kwargs)
+        given = fn(*bound.args, **bound.kwargs)
+        return await given if signature.is_async else given
+
+    async def stream(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        bound = await ready(args, kwargs)
+        async with contextlib.aclosing(fn(*bound.args, **bound.kwargs)) as values:
+            async for value in values:
+                yield value
+
+    def stream_in_thread(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        bound = ready_in_thread(args, kwargs)
+        return (yield from fn(*bound.args, **bound.kwargs))
+
+    def run_in_thread(*args: Any, **kwargs: Any) -> Any:
+        bound = ready_in_thread(args, kwargs)
+        return fn(*bound.args, **bound.kwargs)
+
+    if signature.is_async_generator:
+        return stream
+    if signature.is_generator:
+        return stream_in_thread
+    return wait if signature.is_async or inline else run_in_thread
 
 
 def _ordered(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:

@@ -33,6 +33,7 @@ from ferrule.server.mounting import through
 from ferrule.server.offering import Offered, Visible
 from ferrule.server.questions import with_questions
 from ferrule.server.results import contents_of
+from ferrule.server.running import value_of
 from ferrule.server.threads import Bulkhead
 from ferrule.server.uri_template import UriTemplate
 
@@ -104,12 +105,7 @@ class RegisteredResource(Offered):
         uri = self.own_uri(uri)
         values = {**variables, "uri": uri} if self.takes_uri else variables
         raw = _write(values)
-        if self.bulkhead is not None:
-            value = await self.bulkhead.run(lambda: self.binding.invoke(raw, context))
-        else:
-            value = self.binding.invoke(raw, context)
-            if self.binding.is_async:
-                value = await value
+        value = await value_of(self.binding, self.bulkhead, raw, context)
         if isinstance(value, Media):
             media = value
             value = await self._threads.run(lambda: media.contents(uri, self.mime_type))
@@ -139,13 +135,14 @@ class Resources:
 
     def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
         self._server = server
+        self._on_change = on_change
         self._reads: dict[str, tuple[ReadResourceResult, float]] = {}
         self.catalogue: Catalogue[RegisteredResource] = Catalogue(
             "resource",
             lambda resources: ListResourcesResult(resources=resources),
             lambda entry: entry.listed,
             page_size=page_size,
-            on_change=on_change,
+            on_change=self._changed,
             is_on=server.visibility.is_on,
         )
         self.templates: Catalogue[RegisteredResource] = Catalogue(
@@ -153,7 +150,7 @@ class Resources:
             lambda templates: ListResourceTemplatesResult(resource_templates=templates),
             lambda entry: entry.listed,
             page_size=page_size,
-            on_change=on_change,
+            on_change=self._changed,
             is_on=server.visibility.is_on,
         )
 
@@ -172,7 +169,7 @@ class Resources:
         if not SCHEME.match(uri):
             raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
         binding = bind(
-            with_questions(fn),
+            with_questions(fn, inline=options.inline),
             context_type=Context,
             content_types=(ResourceContents, ReadResourceResult, Media),
             in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
@@ -203,6 +200,11 @@ class Resources:
         entry.detour = through(entry, "resources/read", lambda call: self._read_inside(inner, call))
         return entry
 
+    def _changed(self) -> None:
+        """Tell of a change; what was read under a URI may be another resource's by now."""
+        self._reads.clear()
+        self._on_change()
+
     async def _read_inside(self, entry: RegisteredResource, call: Call) -> ReadResourceResult:
         """Read what a mounted server's middleware surrounds; the call names it as that server does."""
         uri = call.params.uri
@@ -214,7 +216,6 @@ class Resources:
     def remove(self, uri: str) -> None:
         """Offer a resource or template no longer."""
         (self.templates if uri in self.templates.registered else self.catalogue).remove(uri)
-        self._reads.clear()
 
     async def read(self, call: Call, found: Found | None = None) -> ReadResourceResult:
         """Answer `resources/read`, with the resource it names or with the one that is given."""

@@ -53,6 +53,14 @@ def run_for(
     return _in_turn(places, run), places
 
 
+async def value_of(binding: Binding, bulkhead: Bulkhead | None, raw: bytes, context: Context | None) -> Any:
+    """Run the function of a prompt or a resource, which is no generator: in the loop, or in a thread."""
+    if bulkhead is not None:
+        return await bulkhead.run(lambda: binding.invoke(raw, context))
+    value = binding.invoke(raw, context)
+    return await value if binding.is_async else value
+
+
 def _in_loop(binding: Binding, budget: Budget) -> Run:
     invoke = binding.invoke
     if binding.signature.is_async_generator:

@@ -34,6 +34,8 @@ from ferrule.schema.tools import Tool
 from ferrule.server.changes import Changes
 from ferrule.server.completions import Completions
 from ferrule.server.composing import Composing
+from ferrule.server.describing import ToolOptions
+from ferrule.server.elsewhere import SERVER, answering, instead_of
 from ferrule.server.extending import Extending
 from ferrule.server.extensions import Extensions, answerer
 from ferrule.server.kept_results import KeptResults
@@ -51,7 +53,7 @@ from ferrule.server.subscriptions import Subscriptions
 from ferrule.server.tasks.tasks import Tasks
 from ferrule.server.telling import Telling
 from ferrule.server.threads import Threads
-from ferrule.server.tools import ToolOptions, Tools
+from ferrule.server.tools import Tools
 from ferrule.server.visibility import Visibility
 from ferrule.wire.channel import Origin, Receiver
 
@@ -61,15 +63,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
 
 
+@answering(SERVER)
 class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
         self,
-        name: str,
+        name: str = "ferrule",
+        instructions: str | None = None,
         *,
         version: str = "0.0.0",
-        instructions: str | None = None,
         lifespan: Lifespan | Sequence[Lifespan] | None = None,
         middleware: Iterable[AnyLayer] = (),
         **options: Unpack[ServerOptions],
@@ -77,7 +80,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         try:
             self.settings = ServerSettings(**options)
         except (TypeError, SetupError) as reason:
-            raise SetupError(f"Server: {reason}") from None
+            raise SetupError(f"Server: {reason}{instead_of(options)}") from None
         settings = self.settings
         check_extensions(settings.extensions or (), "Server")
         self.name = name
@@ -173,8 +176,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     resource_template = resource
 
-    def completion(self, place: str) -> Callable[[F], F]:
-        """Suggest values for a prompt, a template, one of their parameters, or any parameter of a name."""
+    def completion(self, place: str = "") -> Callable[[F], F]:
+        """Suggest values for a prompt, a template, one of their parameters, any parameter of a name, or for all."""
+        if not isinstance(place, str):
+            raise SetupError('@app.completion needs parentheses: @app.completion("language") or @app.completion()')
 
         def add(fn: Callable[..., Any]) -> None:
             self.completions.add(place, fn)
@@ -197,10 +202,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
-        if isinstance(fn, Recipe):
-            return fn.offer(self, _options(ToolOptions, options, "tool")).tool  # type: ignore[no-any-return]
         if options.get("ui") is not None:
             self.apps()
+        if isinstance(fn, Recipe):
+            return fn.offer(self, _options(ToolOptions, options, "tool")).tool  # type: ignore[no-any-return]
         return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
 
     def remove_tool(self, name: str) -> None:
@@ -246,7 +251,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         return self._capabilities
 
     def _derived(self) -> ServerCapabilities:
-        # What is switched off counts: it may come back, and a capability cannot.
+        # What is switched off counts: it may come back, and a capability cannot. Tasks outlive the tools they ran.
         changes = ListCapability(list_changed=True)
         tools, prompts = len(self.tools.catalogue.registered), len(self.prompts.catalogue.registered)
         return ServerCapabilities(
@@ -255,8 +260,8 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
             resources=ResourcesCapability(subscribe=True, list_changed=True) if self._reads() else None,
             completions={} if self.completions.offered else None,
             logging={} if self._may_log() else None,
-            tasks=self.tasks.offered if self.tools.run_as_tasks else None,
-            extensions={TASKS_EXTENSION: {}} if self.tools.run_as_tasks else None,
+            tasks=self.tasks.offered if self.tools.know_tasks else None,
+            extensions={TASKS_EXTENSION: {}} if self.tools.know_tasks else None,
         )
 
     def _reads(self) -> bool:
@@ -363,4 +368,4 @@ def _options(kind: type[Any], options: Mapping[str, Any], what: str) -> Any:
         return kind(**options)
     except TypeError as reason:
         known = ", ".join(kind.__struct_fields__)
-        raise SetupError(f"{what}: {reason}; the options are {known}") from None
+        raise SetupError(f"{what}: {reason}{instead_of(options)}; the options are {known}") from None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
 from ferrule.server.changes import Changes
+from ferrule.server.elsewhere import refuse_foreign
 from ferrule.server.extensions import Extension, Extensions
 from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
@@ -188,6 +189,7 @@ class Serving:
 
     def asgi(self, path: str = "/mcp", **options: Any) -> AsgiApp:
         """Give this server as an ASGI app, to serve or to mount; the options are those of `DoorSettings`."""
+        refuse_foreign("asgi", options)
         module = importlib.import_module("ferrule.transports.http.asgi")
         made: AsgiApp = module.AsgiApp(self._whole(), self.settings.shutdown_grace, path=path, **options)
         return made
@@ -200,6 +202,7 @@ def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
     known = TRANSPORTS.get(transport)
     if known is None:
         raise SetupError(f"unknown transport {transport!r}: this version has {', '.join(TRANSPORTS)}")
+    refuse_foreign(transport, options, ours=("host", "port", "auth"))
     module, name = known
     factory = getattr(importlib.import_module(module), name)
     return factory(**options)  # type: ignore[no-any-return]

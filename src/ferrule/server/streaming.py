@@ -18,10 +18,14 @@ from msgspec import Struct
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.context import Context
 from ferrule.server.media import Media
-from ferrule.server.results import Oversized, ToolResult, blocks, json_of
+from ferrule.server.results import Oversized, ToolResult, UnwritableResult, blocks
+from ferrule.server.sizes import block_size
 
-LEAST_PART = 16
-"""How many bytes a part counts at least, so that endless empty ones come to an end."""
+MOST_PARTS = 100_000
+"""How many parts a generator may give that are not text, or are empty: those of no size would never end."""
+
+FEW_TEXTS = 1000
+"""So many short texts are joined into one, which takes less room."""
 
 
 class Progress(Struct, frozen=True):
@@ -45,7 +49,9 @@ class Parts:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._parts: list[Any] = []
+        self._texts: list[str] = []
         self._size = 0
+        self._many = 0
         self._count = 0
         self._tells = False
         self._whole: Any = None
@@ -68,19 +74,38 @@ class Parts:
             return None
         if item is None:
             return None
-        self._parts.append(item)
-        self._size += max(LEAST_PART, _size_of(item))
-        if self.full and not self._budget.ends:
-            raise Oversized(self._size, self._budget.size, at_least=True)
-        if self._tells or not isinstance(item, str):
+        self._hold(item)
+        if self._tells or not isinstance(item, str) or not item:
             return None
         self._count += 1
         return Progress(self._count, None, item)
+
+    def _hold(self, part: Any) -> None:
+        """Keep a part, within the budget: it counts no more than it will in the result."""
+        if isinstance(part, str) and part:
+            self._texts.append(part)
+            if len(self._texts) >= FEW_TEXTS:
+                self._join()
+        else:
+            self._join()
+            self._parts.append(part)
+            self._many += 1
+            if self._many > MOST_PARTS:
+                raise UnwritableResult(f"a generator may give {MOST_PARTS:,} parts that are empty or not text")
+        self._size += _size_of(part)
+        if self.full and not self._budget.ends:
+            raise Oversized(self._size, self._budget.size, at_least=True)
+
+    def _join(self) -> None:
+        if self._texts:
+            self._parts.append("".join(self._texts))
+            self._texts.clear()
 
     def result(self, returned: Any = None) -> Any:
         """Give the result: what was returned, else the parts; a single part is given as it is."""
         if returned is not None or self._whole is not None:
             return self._whole if returned is None else returned
+        self._join()
         joined: list[Any] = []
         for is_text, run in itertools.groupby(self._parts, lambda part: isinstance(part, str)):
             parts = list(run)
@@ -93,7 +118,8 @@ class Parts:
 def _size_of(part: Any) -> int:
     if isinstance(part, str):
         return len(part)
-    return LEAST_PART if isinstance(part, Media) else len(json_of(part))
+    # What media are is known when they are read.
+    return 0 if isinstance(part, Media) else sum(map(block_size, blocks(part)))
 
 
 async def drained(generator: AsyncGenerator[Any, None], context: Context, budget: Budget) -> Any:

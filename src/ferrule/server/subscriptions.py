@@ -13,7 +13,7 @@ from ferrule.schema.notices import RESOURCE_UPDATED, TASK_CHANGED
 from ferrule.wire.channel import Channel
 from ferrule.wire.messages import Id, Notification
 
-NO_URIS: frozenset[str] = frozenset()
+NOTHING: frozenset[str] = frozenset()
 """What most listeners of thousands subscribe to; they share it."""
 
 _write = msgspec.json.Encoder().encode
@@ -57,8 +57,8 @@ class Listener:
         self.kinds = frozenset(kinds)
         self.principal = principal
         """On whose behalf it listens, where that is all there is to tell listeners apart."""
-        self.uris: set[str] | frozenset[str] = set(uris) or NO_URIS
-        self.tasks = frozenset(tasks) or NO_URIS
+        self.uris: set[str] | frozenset[str] = set(uris) or NOTHING
+        self.tasks = frozenset(tasks) or NOTHING
 
     def tell(self, notice: Notice) -> None:
         """Pass a notice on, under the subscription it belongs to."""
@@ -104,7 +104,7 @@ class Subscriptions:
             _discard(self._by_uri, uri, listener)
         for task in listener.tasks:
             _discard(self._by_task, task, listener)
-        listener.uris = listener.tasks = NO_URIS
+        listener.uris = listener.tasks = NOTHING
 
     def subscribe(self, listener: Listener, uri: str) -> None:
         """Let a listener hear of one more resource; twice is once."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from ferrule.errors import (
     CapabilityNotSupported,
@@ -27,21 +25,18 @@ from ferrule.errors import (
 )
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
-from ferrule.runtime.dispatch import internal, need_within
-from ferrule.schema.apps import ToolUi, tool_ui
-from ferrule.schema.model import Icon
-from ferrule.schema.tasks import TaskSupport
-from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
+from ferrule.runtime.dispatch import Handler, internal, need_within
+from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool
 from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind, names
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import Context
+from ferrule.server.describing import ToolOptions, described, mirrored_of
 from ferrule.server.detours import Reshaping, run, settle, settle_adopted
 from ferrule.server.finishing import RESULT_TYPES, TO_BE_MADE, Finishing
-from ferrule.server.inlining import inlined
-from ferrule.server.layers import AnyLayer, checked
+from ferrule.server.layers import checked
 from ferrule.server.media import File
-from ferrule.server.offering import Offered, Visible
+from ferrule.server.offering import Offered
 from ferrule.server.oversize import WHOLE_MESSAGE, policy_of
 from ferrule.server.questions import with_questions
 from ferrule.server.refusals import Refused
@@ -55,58 +50,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ferrule.tools")
 
-SECRET = re.compile(r"passw|secret|token|api_?key|credential|authorization", re.IGNORECASE)
-GOOD_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
-MAX_DESCRIPTION = 10_000
 EXACT = (int, str, bool)
 ABANDONED_AFTER = 5.0
-
-
-class ToolOptions(Struct, frozen=True, kw_only=True):
-    """What can be said about a tool besides its function."""
-
-    name: str | None = None
-    title: str | None = None
-    description: str | None = None
-    annotations: ToolAnnotations | Mapping[str, Any] | None = None
-    icons: list[Icon] | None = None
-    meta: Mapping[str, Any] | None = None
-    timeout: float | None = None
-    inline: bool = False
-    schema: Mapping[str, Any] | None = None
-    output_schema: Mapping[str, Any] | None = None
-    deprecated: bool = False
-    max_threads: int = 32
-    inline_refs: bool | None = None
-    """Whether its schemas are written without references; None for what the server says."""
-    ui: ToolUi | Mapping[str, Any] | str | None = None
-    """The page that shows its results, by its URI; or that and who may call it."""
-    max_concurrent: int | None = None
-    """How many calls may run at once, be they in threads or not."""
-    max_waiting: int = 4096
-    """How many more may wait for their turn; the next is refused as busy."""
-    result_limit: int | None = None
-    """How many bytes a result may have; None for what the server says."""
-    result_policy: str | None = None
-    """What becomes of a larger one: `refuse`, `truncate` or `spill`."""
-    tags: Collection[str] = ()
-    visible: Visible | None = None
-    middleware: Sequence[AnyLayer] = ()
-    task: TaskSupport | bool = "forbidden"
-    task_start: Literal["call", "handler"] = "call"
-
-    def __post_init__(self) -> None:
-        if self.task not in (*get_args(TaskSupport), True, False):
-            raise SetupError(f"tool: task is one of {', '.join(get_args(TaskSupport))}, not {self.task!r}")
-        if self.task_start not in ("call", "handler"):
-            raise SetupError(f"tool: task_start is call or handler, not {self.task_start!r}")
-
-    @property
-    def task_support(self) -> TaskSupport:
-        """Whether the tool runs as a task; yes means that it may."""
-        if isinstance(self.task, bool):
-            return "optional" if self.task else "forbidden"
-        return self.task
 
 
 class RegisteredTool(Offered):
@@ -163,7 +108,7 @@ class RegisteredTool(Offered):
         """Whether all there is to do is to await the function and wrap its value: settled when it is offered."""
         self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (File,))
         """Whether a result may be a link that is read as a resource."""
-        self.mirrored = _mirrored(tool)
+        self.mirrored = mirrored_of(tool)
 
     def finish_for(self, host: Server) -> None:
         """Keep what is too large for its answer where the client of this server finds it."""
@@ -173,25 +118,15 @@ class RegisteredTool(Offered):
 
     def show_as(self, tool: Tool) -> None:
         """Be listed so."""
-        self.name, self.tool, self.mirrored = tool.name, tool, _mirrored(tool)
+        self.name, self.tool, self.mirrored = tool.name, tool, mirrored_of(tool)
+
+    def made_of(self) -> list[RegisteredTool]:
+        """Give the tool this one was made of, the one that one was made of, and so on."""
+        return [] if self.source is None else [self.source, *self.source.made_of()]
 
     async def run(self, call: Call, context: Context | None) -> CallToolResult:
         """Run the tool in its own way and make its result."""
         return await self.finish(call, await self.start(call.params.arguments, context))
-
-
-def _mirrored(tool: Tool) -> mirror.Annotated:
-    try:
-        mirrored = mirror.annotations(tool.input_schema)
-    except ValueError as reason:
-        raise SetupError(f"tool {tool.name!r}: {reason}") from None
-    for path in mirrored.values():
-        if SECRET.search(path[-1]):
-            where = ".".join(path)
-            logger.warning(
-                "tool %s: %s looks like a secret, and headers are seen by many: do not mirror it", tool.name, where
-            )
-    return mirrored
 
 
 class Tools:
@@ -221,15 +156,16 @@ class Tools:
     def make(self, fn: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
         """Make a function ready to be called as a tool, without offering it."""
         binding = bind(
-            with_questions(fn, RESULT_TYPES),
+            with_questions(fn, RESULT_TYPES, inline=options.inline),
             context_type=Context,
             schema=options.schema,
             output_schema=options.output_schema,
+            describe_output=options.structured_output is not False,
             content_types=RESULT_TYPES,
             in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
         )
         inlines = self._server.settings.inline_refs if options.inline_refs is None else options.inline_refs
-        entry = RegisteredTool(self._server, _described(binding, options, inlines=inlines), binding, options)
+        entry = RegisteredTool(self._server, described(binding, options, inlines=inlines), binding, options)
         settle(entry, self)
         return entry
 
@@ -245,6 +181,15 @@ class Tools:
         self._note_task(entry)
         return entry
 
+    def remake(self, old: RegisteredTool, new: RegisteredTool) -> None:
+        """Let the tools that were made of one be made of the one in its place."""
+        made = [entry for entry in self.catalogue.registered.values() if old in entry.made_of()]
+        for entry in made:
+            if entry.source is old:
+                entry.source = new
+        for entry in made:
+            self.catalogue.exchange(entry.name, entry)
+
     def _note_task(self, entry: RegisteredTool) -> None:
         if entry.task != "forbidden" and not self.know_tasks:
             self.know_tasks = self._to_be_composed = True
@@ -255,11 +200,6 @@ class Tools:
         if self._to_be_composed:
             self._to_be_composed = False
             self._server.recompose()
-
-    @property
-    def run_as_tasks(self) -> bool:
-        """Whether any tool may run as a task."""
-        return any(entry.task != "forbidden" for entry in self.catalogue.registered.values())
 
     def mirrored(self, name: str) -> mirror.Annotated:
         """Tell which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
@@ -289,6 +229,17 @@ class Tools:
             return self._told(call, error)
         except BaseException as error:
             return self._failure(call, entry, error)
+
+    def telling(self, handler: Handler) -> Handler:
+        """Tell the model also what the layers around a call want it to read."""
+
+        async def tell(call: Call) -> Any:
+            try:
+                return await handler(call)
+            except ToolError as error:
+                return self._told(call, error)
+
+        return tell
 
     async def within(self, entry: RegisteredTool, call: Call) -> CallToolResult:
         """Run a tool no longer than it may, also one that does not heed being cancelled."""
@@ -354,7 +305,7 @@ class Tools:
 
     def _mended(self, call: Call, entry: RegisteredTool, error: BaseException) -> BaseException:
         """Let the layers say what an error means, those of the tool's own server first."""
-        way = entry.way if entry.source is None else (*entry.way, *entry.source.way)
+        way = [*entry.way, *(step for source in entry.made_of() for step in source.way)]
         for mount, _ in reversed(way):
             error = mount.child.layers.mended(call, error)
         return self._server.layers.mended(call, error)
@@ -395,46 +346,3 @@ def _bad_arguments(entry: RegisteredTool, error: InvalidArguments, *, in_result:
     violations = [{"path": v.path, "value": v.value, "rule": v.rule, "message": v.message} for v in error.violations]
     told = "; ".join(str(error).splitlines())
     raise InvalidParams(f"Invalid arguments for the tool {entry.name}: {told}", {"violations": violations})
-
-
-def _described(binding: Binding, options: ToolOptions, *, inlines: bool) -> Tool:
-    name = options.name or binding.name
-    if not name or name == "<lambda>":
-        raise SetupError("a tool needs a name: pass name=… for a lambda")
-    if not GOOD_NAME.fullmatch(name):
-        logger.warning("the tool name %r is outside [A-Za-z0-9_.-]{1,128}: some clients will refuse it", name)
-    description = options.description or binding.description
-    if description is not None and len(description) > MAX_DESCRIPTION:
-        raise SetupError(f"the description of the tool {name!r} is longer than {MAX_DESCRIPTION} characters")
-    meta = dict(options.meta) if options.meta else None
-    if options.deprecated:
-        meta = {**(meta or {}), "deprecated": True}
-    if options.ui is not None:
-        meta = {**(meta or {}), "ui": msgspec.to_builtins(tool_ui(options.ui))}
-    annotations = options.annotations
-    return Tool(
-        name=name,
-        title=options.title,
-        description=description,
-        input_schema=_published(binding.input_schema, inlines and options.schema is None, name),
-        output_schema=binding.output_schema
-        and _published(binding.output_schema, inlines and options.output_schema is None, name),
-        annotations=_annotations(annotations),
-        execution=None if options.task_support == "forbidden" else {"taskSupport": options.task_support},
-        icons=options.icons,
-        meta=meta,
-    )
-
-
-def _published(schema: dict[str, Any], inlines: bool, name: str) -> dict[str, Any]:
-    return inlined(schema, f"the schema of the tool {name!r}") if inlines else schema
-
-
-def _annotations(given: ToolAnnotations | Mapping[str, Any] | None) -> ToolAnnotations | None:
-    if given is None or isinstance(given, ToolAnnotations):
-        return given
-    snake = {re.sub(r"([A-Z])", lambda m: "_" + m[1].lower(), key): value for key, value in given.items()}
-    try:
-        return ToolAnnotations(**snake)
-    except TypeError as reason:
-        raise SetupError(f"unknown tool annotation: {reason}") from None

@@ -17,9 +17,10 @@ from ferrule.errors import SetupError
 from ferrule.schema.tools import CallToolResult, Tool
 from ferrule.server.arguments import parsed_arguments
 from ferrule.server.binding import InvalidArguments
+from ferrule.server.describing import ToolOptions
 from ferrule.server.detours import settle
 from ferrule.server.offering import Recipe, Visible
-from ferrule.server.tools import RegisteredTool, ToolOptions
+from ferrule.server.tools import RegisteredTool
 from ferrule.server.types.known import encode_hook
 from ferrule.validation.checking import Violation, given_schema, missing, unknown
 
@@ -30,6 +31,9 @@ _write = msgspec.json.Encoder(enc_hook=encode_hook).encode
 
 TYING = ("allOf", "anyOf", "oneOf", "not", "if", "dependentRequired", "dependentSchemas", "patternProperties")
 """What says something about several arguments by their names; it cannot be said anew for other names."""
+
+
+USUAL = ToolOptions()
 
 
 class Arg(Struct, frozen=True, kw_only=True):
@@ -76,9 +80,9 @@ class Transformed(Recipe):
 
     def offer(self, server: Server, options: ToolOptions) -> RegisteredTool:
         """Make the tool and offer it."""
-        source = self._made(server)
-        given = {name: value for name in options.__struct_fields__ if (value := getattr(options, name))}
-        changes = {**self._changes, **given}
+        given = {name: value for name, value in structs.asdict(options).items() if value != getattr(USUAL, name)}
+        changes = {**self._changes, **{name: given.pop(name) for name in self._changes if name in given}}
+        source = self._made(server, given)
         listed = {name: value for name in ("name", "title", "description") if (value := changes.get(name))}
         reshape = Reshape(source, self._arguments)
         entry = copy.copy(source)
@@ -91,21 +95,27 @@ class Transformed(Recipe):
         server.tools.offer(entry)
         return entry
 
-    def _made(self, server: Server) -> RegisteredTool:
-        """Give the tool to be transformed, ready to be called."""
+    def _made(self, server: Server, given: Mapping[str, Any]) -> RegisteredTool:
+        """Give the tool to be transformed, ready to be called; one that is made here is made with these options."""
+        if isinstance(self._source, Tool) and self._call is not None:
+            fn, options = _foreign(self._source, self._call)
+            return server.tools.make(fn, structs.replace(options, **given))
+        if not isinstance(self._source, Tool | RegisteredTool):
+            return server.tools.make(self._source, ToolOptions(**given))
+        if given:
+            raise SetupError(
+                f"the tool {self._source.name!r} keeps its {next(iter(given))} when it is transformed:"
+                " say it where that tool is added"
+            )
         if isinstance(self._source, RegisteredTool):
             return self._source
-        if isinstance(self._source, Tool):
-            known = server.tools.catalogue.registered.get(self._source.name)
-            if self._call is not None:
-                return server.tools.make(*_foreign(self._source, self._call))
-            if known is None:
-                raise SetupError(
-                    f"the tool {self._source.name!r} is not one of {server.name!r}:"
-                    " give app.get_tool(name), or call=… to say how it is called"
-                )
-            return known
-        return server.tools.make(self._source, ToolOptions())
+        known = server.tools.catalogue.registered.get(self._source.name)
+        if known is None:
+            raise SetupError(
+                f"the tool {self._source.name!r} is not one of {server.name!r}:"
+                " give app.get_tool(name), or call=… to say how it is called"
+            )
+        return known
 
 
 def transformed(

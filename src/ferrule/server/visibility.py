@@ -21,6 +21,7 @@ from ferrule.server.mounting import MountedContext
 from ferrule.server.offering import Offered
 
 if TYPE_CHECKING:
+    from ferrule.server.resources import Found
     from ferrule.server.server import Server
 
 Rule = Callable[[Context[Any], "Component"], bool]
@@ -196,6 +197,18 @@ class Visibility:
             for server, name in judges
             for rule in server.visibility.rules
         )
+
+    def find(self, call: Call, catalogue: Catalogue[Any], key: str) -> Any:
+        """Give what has a key, if the caller sees it; who came through a server that mounts this one was judged."""
+        if not self.in_use or not self._server.links.knows(call):
+            return catalogue.get(key)
+        entry = catalogue.registered.get(key)
+        return entry if entry is not None and self.sees(call, catalogue, key, entry) else None
+
+    def find_resource(self, call: Call, uri: str) -> Found:
+        """Give what answers to a URI among what the caller sees."""
+        kinds = {catalogue.kind: catalogue for catalogue in self._server.resources.catalogues}
+        return self._server.resources.find(uri, lambda kind, entry: self.find(call, kinds[kind], entry.uri) is not None)
 
     def _context(self, call: Call, server: Server) -> Context[Any]:
         return Context(call, server) if server is self._server else MountedContext(self._server, call, server)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ferrule import Caching, Context, Server, SetupError, ToolError
+from ferrule import Caching, Context, PeerError, Server, SetupError, ToolError
 from ferrule.testing import pair
 
 
@@ -142,3 +142,54 @@ def test_wrong_use_is_refused():
         Caching(tools="read")
     with pytest.raises(SetupError, match="max_entries"):
         Caching(max_entries=0)
+
+
+@pytest.mark.parametrize("tools", [None, {"read"}])
+async def test_what_is_switched_off_or_gone_says_nothing_any_more(era, tools):
+    app = counting(Caching(shared=True, tools=tools, resources=True))
+    async with pair(app, era) as client:
+        await client.call_tool("read")
+        await client.request("resources/read", {"uri": "x://y"})
+        app.disable("read", "x://y")
+        with pytest.raises(PeerError, match="Unknown tool"):
+            await client.call_tool("read")
+        with pytest.raises(PeerError, match="not found"):
+            await client.request("resources/read", {"uri": "x://y"})
+        app.enable("read", "x://y")
+        assert (await client.call_tool("read")).data == 1
+        app.remove_tool("read")
+        with pytest.raises(PeerError, match="Unknown tool"):
+            await client.call_tool("read")
+
+
+async def test_who_does_not_see_a_tool_does_not_get_what_it_said_to_others(era, wire):
+    app = counting(Caching(shared=True, resources=True))
+    app.visible(lambda ctx, component: ctx.principal == "ada")
+    async with wire(app, era, principal="ada") as ada, wire(app, era, principal="bob") as bob:
+        assert "result" in await ada.call("read")
+        assert "result" in await ada.request("resources/read", {"uri": "x://y"})
+        assert "Unknown tool" in (await bob.call("read"))["error"]["message"]
+        assert "error" in await bob.request("resources/read", {"uri": "x://y"})
+
+
+async def test_of_a_mounted_server_it_keeps_what_the_host_lets_be_seen(era):
+    app, host = counting(Caching(shared=True)), Server("host")
+    app.visible(lambda ctx, component: True)
+    host.mount(app, "m")
+    async with pair(host, era) as client:
+        assert [(await client.call_tool("m_read")).data for _ in range(2)] == [1, 1]
+
+
+async def test_links_to_what_was_too_large_are_everybodys_own(era):
+    app = Server("s", middleware=[Caching(shared=True, resources=True)])
+
+    @app.tool(annotations={"readOnlyHint": True}, result_limit=10, result_policy="spill")
+    async def long() -> str:
+        return "x" * 100
+
+    async with pair(app, era) as ada, pair(app, era) as bob:
+        uris = [(await client.call_tool("long")).content[1].uri for client in (ada, bob)]
+        assert (await ada.read_resource(uris[0])).text == (await bob.read_resource(uris[1])).text == "x" * 100
+        assert uris[0] != uris[1]
+        with pytest.raises(PeerError, match="not found"):
+            await bob.read_resource(uris[0])

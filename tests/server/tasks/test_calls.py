@@ -391,7 +391,7 @@ class TestTogetherWithTheRest:
             await client.reply(task, {"action": "accept", "content": {"value": "this"}})
             assert await client.text(task) == "this True"
             app.unmount(other)
-            assert app.capabilities.tasks is None
+            assert app.capabilities.tasks is not None, "the task can still be asked about"
             other.add_tool("late", lambda: "late", task="required")
             app.mount(other, prefix="far")
             assert await client.text(await client.start("far_late")) == "late"
@@ -444,3 +444,22 @@ class TestTogetherWithTheRest:
             go.set()
             assert await client.text(task) == "done"
         assert seen == ["opened", "used it", "closed"]
+
+
+async def test_a_task_outlives_the_tool_it_runs(era: str, peer: Any) -> None:
+    """The last tool that runs as a task may go: its tasks can still be asked about."""
+    app, child, began, go = Server("s"), Server("child"), asyncio.Event(), asyncio.Event()
+
+    @child.tool(task=True)
+    async def slow() -> str:
+        began.set()
+        await go.wait()
+        return "done"
+
+    app.mount(child, "c")
+    async with peer(app, era) as client:
+        task = await client.start("c_slow")
+        await began.wait()
+        app.unmount(child)
+        go.set()
+        assert await client.text(task) == "done"

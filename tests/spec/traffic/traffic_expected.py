@@ -35,7 +35,7 @@ NEWEST_BLOCKS = OLDEST_BLOCKS | {"audio", "resource_link"}
 BLOCKS = {R1: OLDEST_BLOCKS, R2: OLDEST_BLOCKS | {"audio"}, R3: NEWEST_BLOCKS, R4: NEWEST_BLOCKS, R5: NEWEST_BLOCKS}
 """The kinds of content a result may hold."""
 
-TASKS = "tasks belong to another piece of work"
+TASKS = "tasks are held to the schemas in tests/server/tasks/test_schemas.py"
 BARE = "there is nothing to say but the method"
 SELF = "a client declares what it can answer, and nothing else"
 NEVER_SAID = {

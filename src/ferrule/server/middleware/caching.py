@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ferrule.errors import SetupError
+from ferrule.errors import Refusal, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.crowd import Crowd
 from ferrule.runtime.dispatch import Handler
+from ferrule.schema.content import ResourceLink
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult
+from ferrule.server.kept_results import PREFIX
 from ferrule.server.middleware.callers import caller
 from ferrule.server.middleware.hooks import Middleware
 
@@ -32,7 +34,7 @@ class Caching(Middleware):
 
     Without `tools`, it keeps what tools with `readOnlyHint` give. A result is given only to the principal it was made
     for, without one only within its session; callers that have neither get everything fresh. `shared=True` gives it to
-    everybody. Errors, and results that needed an answer of the user's, are never kept.
+    everybody. Errors, results that needed an answer of the user's, and links to what was too large are never kept.
     """
 
     def __init__(
@@ -72,21 +74,36 @@ class Caching(Middleware):
 
     async def on_call_tool(self, call: Call, proceed: Handler) -> Any:
         """Give what was said before, or keep what is said now."""
-        if not self._keeps(call.params.name):
+        if not self._keeps(call):
             return await proceed(call)
         return await self._through(call, proceed, ("tool", call.params.name, _arguments(call)))
 
     async def on_read_resource(self, call: Call, proceed: Handler) -> Any:
         """The same for resources, if they are kept at all."""
-        if not self._resources:
+        if not self._resources or not self._is_readable(call):
             return await proceed(call)
         return await self._through(call, proceed, ("resource", call.params.uri, b""))
 
-    def _keeps(self, name: str) -> bool:
-        if self._tools is not None:
-            return name in self._tools
-        entry = None if self._server is None else self._server.tools.catalogue.registered.get(name)
-        return entry is not None and entry.tool.hints.read_only
+    def _keeps(self, call: Call) -> bool:
+        """Tell whether what a tool gives is kept; of one that the caller does not see, nothing is told."""
+        name, server = call.params.name, self._server
+        if server is None:
+            return name in (self._tools or ())
+        entry = server.visibility.find(call, server.tools.catalogue, name)
+        if entry is None:
+            return False
+        return bool(entry.tool.hints.read_only if self._tools is None else name in self._tools)
+
+    def _is_readable(self, call: Call) -> bool:
+        """Tell whether the caller sees a resource that others may see too."""
+        uri, server = call.params.uri, self._server
+        if server is None or uri.startswith(PREFIX):
+            return False
+        try:
+            server.visibility.find_resource(call, uri)
+        except Refusal:
+            return False
+        return True
 
     async def _through(self, call: Call, proceed: Handler, what: tuple[str, str, bytes | None]) -> Any:
         whose = self._whose(call)
@@ -99,7 +116,7 @@ class Caching(Middleware):
             return copy.copy(kept[0])
         self.misses += 1
         result = await proceed(call)
-        if isinstance(result, Kept) and not getattr(result, "is_error", None) and call.answers is None:
+        if isinstance(result, Kept) and _may_be_kept(result) and call.answers is None:
             self._keep(key, result)
         return result
 
@@ -116,6 +133,14 @@ class Caching(Middleware):
         if call.origin.principal is None and isinstance(call.link, Crowd):
             return None
         return caller(call)
+
+
+def _may_be_kept(result: Kept) -> bool:
+    """Neither an error nor a link that is read by this caller alone, and for a while."""
+    if isinstance(result, ReadResourceResult):
+        return True
+    links = (block.uri for block in result.content if isinstance(block, ResourceLink))
+    return not result.is_error and not any(uri.startswith(PREFIX) for uri in links)
 
 
 def _arguments(call: Call) -> bytes | None:

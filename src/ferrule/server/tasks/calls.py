@@ -24,21 +24,13 @@ class TaskCalls:
 
     def __init__(self, server: Server, proceed: Handler) -> None:
         self._catalogue = server.tools.catalogue
-        self._sees = server.visibility.sees if server.visibility.in_use else None
+        self._visibility = server.visibility
         self._tasks = server.tasks
         self._proceed = proceed
 
-    def _find(self, call: Call) -> RegisteredTool | None:
-        """Give the tool a call names, if there is one and its caller sees it."""
-        name = call.params.name
-        if self._sees is None:
-            return self._catalogue.get(name)
-        entry = self._catalogue.registered.get(name)
-        return entry if entry is not None and self._sees(call, self._catalogue, name, entry) else None
-
     async def __call__(self, call: Call) -> Any:
         """Make a task of a call that should be one, and answer any other as it is."""
-        entry = self._find(call)
+        entry: RegisteredTool | None = self._visibility.find(call, self._catalogue, call.params.name)
         if entry is None:
             return await self._proceed(call)
         wish = call.era.task_wish(call)
