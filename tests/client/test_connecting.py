@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ferrule import Client, OutcomeUnknown, Reconnect, Server, SyncClient, Tcp, Unix
-from ferrule.errors import ChildFailed, LinkLost
+from ferrule.errors import ChildFailed, LinkLost, NotConnected
 from ferrule.protocol.session import Phase
 from ferrule.transports.memory import Memory
 
@@ -112,3 +112,19 @@ def test_a_blocking_client_comes_back_too(mortal):
         with pytest.raises(OutcomeUnknown):
             client.call_tool("die")
         assert client.call_tool("number").data != first
+
+
+@pytest.mark.parametrize("mode", ["auto", "handshake", "stateless"])
+@pytest.mark.parametrize("turns", [1, 3, 10])
+async def test_a_client_closed_while_it_connects_says_so_and_leaves_nothing(mode, turns, raw):
+    """SHUT-06: nobody is blamed for it, and no second attempt is made."""
+    server = raw("stateless", {"server/discover": None, "initialize": None})
+    client = Client(server, mode=mode)
+    connecting = asyncio.create_task(client.connect())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(NotConnected, match="closed while it was connecting"):
+        await connecting
+    assert len(server.channels) == 1
+    assert server.users == 0

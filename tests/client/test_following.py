@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Client, Context, PeerError, Server
+from ferrule import Client, Context, OutcomeUnknown, PeerError, Reconnect, Server
 from ferrule.client import following
 from ferrule.errors import InvalidAnswer, LinkLost, NotConnected
 from ferrule.server.tasks.settings import TaskSettings
@@ -20,6 +20,7 @@ DECLARED = {
     "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}},
     "extensions": {EXTENSION: {}},
 }
+SLOW = {"pollIntervalMs": 1000}
 DONE = {"content": [{"type": "text", "text": "done"}]}
 
 
@@ -279,3 +280,41 @@ class TestOutOfReach:
         async with script.client() as client:
             with pytest.raises(PeerError, match="not found"):
                 await client.call_tool("t", task=True)
+
+
+class TestLosses:
+    PLAN = Reconnect(jitter=0)
+
+    @pytest.mark.virtual_time
+    async def test_a_task_whose_link_is_lost_before_it_is_followed_is_followed_on_the_next(self, era, raw):
+        """TASK-16"""
+        script = Scripted(raw, era, SLOW, SLOW, {"status": "completed"})
+        script.server.answers["subscriptions/listen"] = None
+        async with script.client(reconnect=self.PLAN) as client:
+            task = await client.start_task("t")
+            script.server.die(LinkLost("gone"))
+            assert (await task.result()).text == "done"
+
+    @pytest.mark.virtual_time
+    async def test_a_call_as_a_task_lost_after_it_was_sent_has_an_unknown_outcome(self, era, raw):
+        script = Scripted(raw, era, SLOW)
+        script.server.answers["tools/call"] = None
+        async with script.client(reconnect=self.PLAN) as client:
+            call = asyncio.create_task(client.call_tool("t", task=True))
+            await script.server.heard("tools/call")
+            script.server.die(LinkLost("gone"))
+            with pytest.raises(OutcomeUnknown):
+                await call
+
+    @pytest.mark.virtual_time
+    async def test_a_result_that_was_waited_for_on_a_lost_link_is_asked_for_again(self, raw):
+        """The wait dies with its link; whoever follows the task was not cancelled."""
+        asks = {"status": "input_required", **SLOW}
+        script = Scripted(raw, "handshake", asks, {"status": "completed"})
+        answers = iter([None, DONE])
+        script.server.answers["tasks/result"] = lambda _: next(answers)
+        async with script.client(reconnect=self.PLAN) as client:
+            call = asyncio.create_task(client.call_tool("t", task=True))
+            await script.server.heard("tasks/result")
+            script.server.die(LinkLost("gone"))
+            assert (await call).text == "done"

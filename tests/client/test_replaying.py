@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ferrule import Client, OutcomeUnknown, Reconnect
-from ferrule.errors import ChildFailed, LinkLost, TimedOut, TimedOutReconnecting
+from ferrule.errors import ChildFailed, LinkLost, NotConnected, TimedOut, TimedOutReconnecting
 from ferrule.protocol.session import Phase
 
 STEADY = Reconnect(jitter=0)
@@ -19,6 +19,11 @@ TOOLS = {
         {"name": "pay", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": False}},
         {"name": "plain", "inputSchema": {"type": "object"}},
     ],
+}
+ASKED = {
+    "resultType": "input_required",
+    "requestState": "sealed",
+    "inputRequests": {"who": {"method": "elicitation/create", "params": {"message": "Who?"}}},
 }
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 
@@ -244,3 +249,56 @@ async def test_a_batch_made_meanwhile_waits_and_one_in_flight_fails(raw):
         sent = [message for message in server.received if isinstance(message, list)]
         server.say([{"jsonrpc": "2.0", "id": sent[-1][0]["id"], "result": {"tools": []}}])
         assert await later == {"tools": []}
+
+
+class TestRounds:
+    """A call of the stateless era is in nobody's hands but ours while the server's question is answered."""
+
+    @pytest.mark.virtual_time
+    @pytest.mark.parametrize("taken", [0.5, 60.0], ids=["before", "after"])
+    async def test_a_link_lost_while_a_question_is_answered_is_waited_for_and_the_answer_sent(self, taken, raw):
+        """SESS-12: whether the answer comes before the new link or after it."""
+        server = raw("stateless", {"tools/call": self.round})
+
+        async def user(_):
+            server.die(ChildFailed("gone"))
+            await asyncio.sleep(taken)
+            return {"value": "Ann"}
+
+        async with client_of(server, "stateless", elicitation=user) as client:
+            assert (await client.call_tool("pay")).text == "done"
+        _, second = server.sent("tools/call")
+        assert second["params"]["requestState"] == "sealed"
+        assert second["params"]["inputResponses"]["who"]["content"] == {"value": "Ann"}
+
+    def round(self, request):
+        return DONE if "requestState" in request["params"] else ASKED
+
+    @pytest.mark.virtual_time
+    async def test_a_round_lost_after_it_was_sent_has_an_unknown_outcome(self, raw):
+        server = raw("stateless", {"tools/call": lambda request: self.round(request) if self.first(server) else None})
+        async with client_of(server, "stateless", elicitation=lambda _: {"value": "Ann"}) as client:
+            call = asyncio.create_task(client.call_tool("pay"))
+            await server.heard("tools/call", 2)
+            server.die(ChildFailed("gone"))
+            with pytest.raises(OutcomeUnknown):
+                await call
+
+    def first(self, server):
+        return len(server.sent("tools/call")) == 1
+
+    async def test_a_caller_is_not_cancelled_when_the_client_is_closed(self, raw):
+        server = raw("stateless", {"tools/call": ASKED})
+        asked = asyncio.Event()
+
+        async def user(_):
+            asked.set()
+            await asyncio.sleep(3600)
+
+        client = client_of(server, "stateless", elicitation=user)
+        await client.connect()
+        call = asyncio.create_task(client.call_tool("pay"))
+        await asked.wait()
+        await client.close(drain=0.0)
+        with pytest.raises(NotConnected, match="closed while the server's question was being answered"):
+            await call

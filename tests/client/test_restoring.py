@@ -314,3 +314,22 @@ async def test_a_subscription_ends_where_nobody_comes_back(era, listening):
     async with client_of(server, era, False) as client, client.subscribe("a://1") as changes:
         server.die(ChildFailed("gone"))
         assert [uri async for uri in changes] == []
+
+
+@pytest.mark.virtual_time
+async def test_a_subscription_can_be_left_while_a_new_link_is_being_opened(era, listening):
+    server = listening(era)
+    async with client_of(server, era) as client, client.subscribe("a://b"):
+        server.answers["server/discover"] = server.answers["initialize"] = None
+        server.die(ChildFailed("gone"))
+        await asyncio.sleep(2)
+        assert client.reconnecting
+
+
+@pytest.mark.virtual_time
+async def test_lists_to_be_watched_wait_for_the_new_link(era, listening):
+    server = listening(era)
+    async with client_of(server, era) as client:
+        server.die(ChildFailed("gone"))
+        await client.watch_lists("tools")
+        assert client.phase is Phase.INITIALIZED

@@ -295,3 +295,19 @@ def test_a_script_ends_at_one_ctrl_c(tmp_path):
     _, said = process.communicate(timeout=15)
     assert process.returncode in (1, 130, -signal.SIGINT)
     assert said.strip().endswith(b"KeyboardInterrupt")
+
+
+def test_a_handler_that_would_close_the_client_in_its_own_thread_is_refused(app, era):
+    said = queue.Queue()
+    client = SyncClient(app, mode=era, log_level="info")
+
+    def leave(params):
+        try:
+            client.close()
+        except SetupError as refusal:
+            said.put(str(refusal))
+
+    client.on_notification("notifications/message", leave)
+    with client:
+        client.call_tool("count", {"to": 1})
+        assert "would block" in said.get(timeout=5)

@@ -741,6 +741,26 @@ class TestEnding:
         await settle()
         assert [m["id"] for m in far.take()] == [1]
 
+    @pytest.mark.parametrize("when", ["after it was asked", "before"])
+    async def test_a_peer_that_ends_its_side_is_not_waited_for(self, linked: Any, settle: Any, when: str) -> None:
+        """CORR-10: it cannot answer any more, so what it is asked fails, and the call that asked is answered."""
+
+        async def asks(call: Any) -> Any:
+            await asyncio.sleep(0)
+            try:
+                await call.link.ask("roots/list", {}, call.channel)
+            except LinkLost as lost:
+                return {"content": [{"type": "text", "text": str(lost)}]}
+
+        far = linked({"tools/call": asks}).greet()
+        far.call(1)
+        if when == "after it was asked":
+            await settle()
+        far.link.end_received(far)
+        await settle()
+        assert "ended its side" in far.take()[-1]["result"]["content"][0]["text"]
+        assert not far.link.session.awaited
+
     @pytest.mark.parametrize(("error", "phase"), [(None, Phase.CLOSED), (OSError("cut"), Phase.ERROR)])
     async def test_a_lost_link_ends_everything_at_once(
         self, linked: Any, settle: Any, error: Any, phase: Phase

@@ -14,6 +14,7 @@ from msgspec import Raw, Struct, structs
 from ferrule.client.conversation import Asking, Conversation
 from ferrule.client.fetching import Fetching, given
 from ferrule.client.following import read_state, seen
+from ferrule.client.replaying import LOST
 from ferrule.client.tasks import Relay, Task, created_task
 from ferrule.errors import (
     CallFailed,
@@ -159,6 +160,8 @@ class Calling(Fetching):
         except asyncio.CancelledError:
             conversation.abandon(awaited)
             raise
+        except LOST as error:
+            raw, _ = await self._again(error, "tools/call", params, how)
         raw = await conversation.completed("tools/call", params, how, raw)
         task = None if choice is False else self._created(name, raw, relay)
         if task is None:

@@ -70,12 +70,14 @@ class Connecting(Restoring):
                 ping_timeout=settings.ping_timeout,
                 probe_on_timeout=settings.probe_on_timeout,
                 allow_batch=settings.allow_batch,
+                half_closes=False,
                 tell_unreadable=False,
             ),
             max_rounds=settings.max_rounds,
             strict=settings.strict,
         )
         conversation.on_change(self._changed)
+        conversation.lasting, conversation.resume = self._reconnecting.scope, self._resume
         self._changed()
         try:
             await conversation.open()

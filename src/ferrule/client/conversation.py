@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from msgspec import Raw, Struct, structs
 
 from ferrule.client.answering import Answering
-from ferrule.client.opening import FallBack, Opened, Opening
+from ferrule.client.opening import FallBack, Opened, Opening, unreached
 from ferrule.client.patience import Patience
 from ferrule.client.progress import Progress, progress_told
 from ferrule.client.rounds import answers_to, input_required
 from ferrule.errors import (
     AlreadyInitialized,
+    CallFailed,
     CapabilityNotSupported,
-    ChildFailed,
     InitializeFailed,
     LinkLost,
     NotConnected,
@@ -44,6 +44,8 @@ from ferrule.wire.messages import Id
 logger = logging.getLogger("ferrule.client")
 
 Heard = Callable[[Note], None]
+
+Resume = Callable[[CallFailed, str, dict[str, Any], "Asking"], Awaitable[tuple[Raw, bool]]]
 
 ANSWERED = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
 
@@ -106,6 +108,10 @@ class Conversation:
         self._level = opening.log_level
         self._introductions: dict[bool, Introduction] = {}
         self._ended = "the client was closed"
+        self.lasting: Scope | None = None
+        """Where input is gathered that the next conversation can still use; None: it ends with this one."""
+        self.resume: Resume | None = None
+        """How a round is asked that was lost with this conversation; None: it is lost for good."""
 
     # -- opening and closing
 
@@ -115,8 +121,11 @@ class Conversation:
             await self._connect()
             self.opened = await self._settle()
         except BaseException as error:
-            reason = _unreached(error) if isinstance(error, LinkLost) else error
-            self.closing = not isinstance(reason, Exception)
+            reason = unreached(error) if isinstance(error, LinkLost) else error
+            if self.closing and isinstance(error, Exception):
+                # Whatever it was that failed, it failed because its end had come.
+                reason = NotConnected("the client was closed while it was connecting")
+            self.closing = self.closing or not isinstance(reason, Exception)
             await self._end(reason if isinstance(reason, Exception) else None)
             if reason is not error:
                 raise reason from None
@@ -145,6 +154,7 @@ class Conversation:
             raise verdict.reason from verdict.reason.__cause__
 
     async def _connect(self) -> None:
+        self._require_wanted()
         patience = Patience()
         questions = {name: patience.around(handler) for name, handler in self.answering.handlers().items()}
         dispatcher = Dispatcher(questions, self.answering.instant(), {}, other_notes=self._heard)
@@ -158,6 +168,11 @@ class Conversation:
         )
         self.link = patience.link = link
         await self.transport.connect(link)
+        self._require_wanted()
+
+    def _require_wanted(self) -> None:
+        if self.closing:
+            raise NotConnected(self._ended)
 
     def _lost(self, link: Link, error: Exception | None) -> None:
         if link is self.link and self.opened is not None:
@@ -171,7 +186,7 @@ class Conversation:
         """Ask nothing more, wait a while for what was asked, then release everything."""
         self.closing = True
         link = self.link
-        if link is not None and not link.closed and drain > 0:
+        if link is not None and not link.closed and self.opened is not None and drain > 0:
             waiting = [awaited.waiter for awaited in link.session.awaited.values() if _will_be_answered(awaited)]
             if waiting:
                 await asyncio.wait(waiting, timeout=drain)
@@ -390,13 +405,20 @@ class Conversation:
                 return raw
             again = dict(params)
             if asked.input_requests:
-                again["inputResponses"] = await answers_to(asked, self.answering.answer, self.scope, method)
+                again["inputResponses"] = await answers_to(
+                    asked, self.answering.answer, self.lasting or self.scope, method
+                )
             else:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             if asked.request_state is not None:
                 again["requestState"] = asked.request_state
-            raw = await self._once(method, again, how)
+            try:
+                raw = await self._once(method, again, how)
+            except (LinkLost, NotConnected) as loss:
+                if self.resume is None:
+                    raise
+                return (await self.resume(loss, method, again, how))[0]
         if input_required(raw) is None:
             return raw
         raise TooManyRounds(f"{method}: the server asked for input more than {self.max_rounds} times")
@@ -421,11 +443,3 @@ def _withdraw(link: Link) -> None:
 def _will_be_answered(awaited: Awaited) -> bool:
     row = METHODS.get(awaited.method)
     return row is None or not row.standing
-
-
-def _unreached(error: LinkLost) -> Exception:
-    """One sentence on why a server could not be reached."""
-    cause = error.__cause__
-    if isinstance(cause, ChildFailed):
-        return cause
-    return InitializeFailed(f"the server ended the link before the conversation was open: {cause or error}")

@@ -156,6 +156,12 @@ class Following:
     # -- reacting
 
     def _react(self, state: TaskState) -> None:
+        """Tell of the task and answer what it asks; if there is no link now, at the first look that finds one."""
+        if not self._client.comes_back:
+            with suppress(CallFailed):
+                self._act(state)
+
+    def _act(self, state: TaskState) -> None:
         self._tell(state)
         if self._client.stateless and (state.pause or 0.0) >= WORTH_LISTENING and self._is_deaf:
             self._listens = self._client.spawn(self._listen())
@@ -236,8 +242,9 @@ class Following:
                 return state.result
             raise InvalidAnswer(f"the task {self._id} is {state.status} and has no result")
         if self._result is not None:
-            with suppress(*LOSSES):
-                return await self._result
+            await asyncio.wait([self._result])
+            if not self._result.cancelled() and not isinstance(self._result.exception(), LOSSES):
+                return self._result.result()
         return await self._client.ask_about_task("tasks/result", {"taskId": self._id})
 
 

@@ -92,7 +92,9 @@ class Hearing(Facts):
 
     async def watch_lists(self, *kinds: str) -> None:
         """Hear of changes of lists, `"tools"`, `"prompts"`, `"resources"`; the handshake era tells unasked."""
-        await self._listening.want_kinds([list_kind(kind) for kind in kinds])
+        wanted = [list_kind(kind) for kind in kinds]
+        await self._listening.ready()
+        await self._listening.want_kinds(wanted)
 
     async def _listen_for_lists(self) -> None:
         """Hear of the lists someone here handles changes of, as far as the server tells of them."""

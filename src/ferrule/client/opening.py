@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from ferrule.errors import (
     CarrierError,
+    ChildFailed,
     HeaderMismatch,
     HttpFailed,
     InitializeFailed,
@@ -215,6 +216,14 @@ def _unreachable(lost: LinkLost) -> Exception:
     """Say why a server cannot be reached in the words of the carrier that tried."""
     cause = lost.__cause__
     return cause if isinstance(cause, CarrierError) else InitializeFailed(str(lost))
+
+
+def unreached(error: LinkLost) -> Exception:
+    """One sentence on why a server could not be reached."""
+    cause = error.__cause__
+    if isinstance(cause, ChildFailed):
+        return cause
+    return InitializeFailed(f"the server ended the link before the conversation was open: {cause or error}")
 
 
 def _refused(error: PeerError, version: str, supported: list[str]) -> Exception:

@@ -40,7 +40,8 @@ class Reconnecting:
         self._reopen = reopen
         self._gave_up = gave_up
         self._handlers: list[Told] = []
-        self._scope: Scope | None = None
+        self.scope: Scope | None = None
+        """What lasts as long as the client is open, whatever becomes of its conversations."""
         self._task: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
         self._delays = 0
@@ -56,11 +57,11 @@ class Reconnecting:
         """Watch over a new conversation."""
         self.plan = plan
         self._delays = 0
-        self._scope = Scope(asyncio.get_running_loop())
+        self.scope = Scope(asyncio.get_running_loop())
 
     async def stop(self) -> None:
         """Come back no more; those who wait learn it at once."""
-        scope, self._scope, self.plan = self._scope, None, None
+        scope, self.scope, self.plan = self.scope, None, None
         self._end(NotConnected("the client was closed"))
         task, self._task = self._task, None
         if task is not None:
@@ -72,10 +73,10 @@ class Reconnecting:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do something as long as the client is open."""
-        if self._scope is None:
+        if self.scope is None:
             work.close()
         else:
-            self._scope.spawn(work)
+            self.scope.spawn(work)
 
     # -- the owner
 
@@ -95,14 +96,14 @@ class Reconnecting:
 
     def lost(self, reason: Exception) -> None:
         """Learn that the conversation is lost."""
-        if self.plan is None or self._scope is None or self.active:
+        if self.plan is None or self.scope is None or self.active:
             return
         self.active, self.attempt, self.reason = True, 0, reason
         # A server that lets us in and goes again soon is left alone longer each time.
         if asyncio.get_running_loop().time() - self._restored_at >= self.plan.longest_delay:
             self._delays = 0
         self.tell(ConnectionNotice("lost", reason))
-        self._task = self._scope.spawn(self._come_back(self.plan))
+        self._task = self.scope.spawn(self._come_back(self.plan))
 
     async def _come_back(self, plan: Reconnect) -> None:
         while plan.max_attempts is None or self.attempt < plan.max_attempts:

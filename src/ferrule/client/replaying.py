@@ -67,6 +67,12 @@ class Replaying(Hearing):
             except LOST as again:
                 error = again
 
+    async def _resume(self, error: CallFailed, method: str, params: dict[str, Any], how: Asking) -> tuple[Raw, bool]:
+        """Go on with a call between whose rounds its conversation was lost; another may have been opened meanwhile."""
+        if isinstance(error, LinkLost) and error.sent:
+            return await self._again(error, method, params, how)
+        return await self._ask_simply(method, params, how)
+
     async def _silence(self, error: TimedOut) -> TimedOut:
         """A server that answers neither a call nor a ping is lost, unless each call has a way of its own to it."""
         conversation = self._conversation

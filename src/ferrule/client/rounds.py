@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ferrule.errors import InvalidAnswer, Refusal
+from ferrule.errors import InvalidAnswer, NotConnected, Refusal
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
 from ferrule.schema.tasks import TASK
 from ferrule.supervision.scope import Scope
@@ -42,6 +42,12 @@ async def answers_to(
         return dict(zip(requests, await asyncio.gather(*tasks), strict=True))
     except Refusal as refusal:
         raise InvalidAnswer(f"{method}: the server's request for input cannot be answered: {refusal}") from None
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if caller is None or caller.cancelling():
+            raise
+        # Not the caller was cancelled but those who answered for it: their owner has ended.
+        raise NotConnected(f"{method}: the client was closed while the server's question was being answered") from None
     finally:
         for task in tasks:
             task.cancel()

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ferrule.client.conversation import Asking, Conversation
-from ferrule.errors import CallFailed, CapabilityNotSupported, LinkLost, PeerError, SetupError, TimedOut
+from ferrule.errors import CallFailed, CapabilityNotSupported, LinkLost, NotConnected, PeerError, SetupError, TimedOut
 from ferrule.protocol.call import Awaited, Note
 from ferrule.schema.notices import (
     ACKNOWLEDGED,
@@ -88,7 +88,10 @@ class Changes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave()
-        await self._listening.unwant(self.uri)
+        try:
+            await self._listening.unwant(self.uri)
+        except TimedOut as silence:
+            logger.warning("the subscription to %s was not ended in order: %s", self.uri, silence)
 
     def _leave(self) -> None:
         streams = self._listening.streams.get(self.uri, [])
@@ -160,7 +163,7 @@ class Listening:
                 return
             try:
                 await self._say("resources/unsubscribe", uri)
-            except LinkLost:
+            except (LinkLost, NotConnected):
                 logger.debug("the link is gone, and with it the subscription to %s", uri)
 
     async def want_kinds(self, kinds: Iterable[str]) -> None:

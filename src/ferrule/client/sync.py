@@ -62,6 +62,7 @@ class SyncClient:
         self._end(self._client.close(*args, **options))
 
     def _end(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._require_other_thread(work)
         future = self._scheduled(work)
         if future is None:
             return
@@ -98,10 +99,13 @@ class SyncClient:
     def _own_thread(self) -> bool:
         return self._thread is not None and threading.current_thread() is self._thread
 
-    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _require_other_thread(self, work: Coroutine[Any, Any, Any]) -> None:
         if self._own_thread:
             work.close()
             raise SetupError("this would block the client's own thread: call it outside of notification handlers")
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        self._require_other_thread(work)
         future = self._scheduled(work)
         if future is None:
             raise NotConnected(f"the client is not connected ({self._client.phase}): use `with SyncClient(...)`")

@@ -38,6 +38,8 @@ class LinkOptions(Struct, frozen=True):
     keepalive_interval: float | None = None
     pong_timeout: float = 10.0
     max_missed: int = 1
+    half_closes: bool = True
+    """Whether a peer may end its side and still be answered, as clients do; what it was asked is lost then."""
     tell_unreadable: bool = True
     """Whether a peer is told that what it sent has no readable id; a client skips such lines."""
 
@@ -47,6 +49,8 @@ class LinkOptions(Struct, frozen=True):
 
 
 DEFAULTS = LinkOptions()
+
+ENDED = "the peer ended its side of the link and answers nothing more"
 
 
 class Asking:
@@ -61,6 +65,7 @@ class Asking:
         "_timer_at",
         "channel",
         "closed",
+        "ended",
         "error",
         "loop",
         "options",
@@ -75,6 +80,7 @@ class Asking:
         self.session: Session
         self.channel: Channel | None = None
         self.closed = False
+        self.ended = False
         self.error: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -96,19 +102,30 @@ class Asking:
 
     def ask(self, method: str, params: Any, channel: Channel) -> Awaitable[Raw]:
         """Send a request of ours, now if the peer is ready for it; what is returned waits for its result."""
-        if self.session.peer_ready:
+        if self.session.peer_ready and not self.ended:
             return self._result(self.start(method, params, channel))
         return self._ask_when_ready(method, params, channel)
 
     async def _ask_when_ready(self, method: str, params: Any, channel: Channel) -> Raw:
-        ready: asyncio.Future[None] = self.loop.create_future()
-        self._ready += (ready,)
-        await ready
+        if not self.ended:
+            ready: asyncio.Future[None] = self.loop.create_future()
+            self._ready += (ready,)
+            await ready
+        if self.ended:
+            raise LinkLost(ENDED, sent=False)
         return await self._result(self.start(method, params, channel))
 
     def peer_is_ready(self) -> None:
         """Learn that the peer takes requests of ours from now on."""
         self.session.peer_ready = True
+        self.wake_askers()
+
+    def peer_ended(self) -> None:
+        """Learn that the peer says nothing more: what it was asked, or would be, gets no answer."""
+        self.ended = True
+        for awaited in list(self.session.awaited.values()):
+            if not isinstance(awaited.waiter, Pong):
+                self.request_failed(awaited.id, LinkLost(ENDED))
         self.wake_askers()
 
     def wake_askers(self) -> None:
@@ -178,7 +195,7 @@ class Asking:
         error = message.error  # type: ignore[union-attr]
         waiter.set_exception(PeerError(error.code, error.message, error.data, method=awaited.method))
 
-    def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
+    def request_failed(self, identity: Id, error: Exception, channel: Channel | None = None) -> None:
         """A request of ours will get no answer: whoever waits for it learns why."""
         awaited = self.session.awaited.pop(identity, None)
         if awaited is not None and not awaited.waiter.done():

@@ -143,6 +143,8 @@ class Link(Asking):
     def end_received(self, channel: Channel) -> None:
         """The peer will ask nothing more; what it asked is still answered."""
         self.draining = True
+        if self.options.half_closes:
+            self.peer_ended()
 
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
         """Whatever runs has nobody to answer any more, whoever waits learns that nothing will come."""

@@ -193,6 +193,17 @@ def encode(message: Message | Sequence[Message]) -> bytes:
         raise unwritable(reason) from None
 
 
+def encode_within(message: Message | Sequence[Message], max_size: int, beside: int = 0) -> bytes:
+    """Write as `encode` does; raises EncodeError where that, with so many bytes beside it, is over the limit."""
+    try:
+        payload = write(message)
+    except UNWRITABLE as reason:
+        raise unwritable(reason) from None
+    if len(payload) + beside > max_size:
+        raise too_long(len(payload) + beside, max_size)
+    return payload
+
+
 def too_long(size: int, max_size: int) -> EncodeError:
     """Say that a message of ours is over the limit, which a peer would refuse unread."""
     return EncodeError(f"the message is {size} bytes long; the limit is {max_size}")

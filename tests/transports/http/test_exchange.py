@@ -9,9 +9,10 @@ import pytest
 
 from ferrule import Context
 from ferrule.errors import EncodeError
-from ferrule.transports.http.exchange import Everyone, Exchange, written
+from ferrule.transports.http.exchange import Everyone, Exchange
 from ferrule.transports.http.pulse import Pulse
 from ferrule.transports.http.settings import DoorSettings
+from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
 
 PROGRESS = Notification("notifications/progress", {"progressToken": 1, "progress": 1})
@@ -131,7 +132,7 @@ async def test_what_cannot_be_written_is_an_error_and_nothing_was_sent(made: Any
 
 def test_a_message_over_the_limit_is_told_with_both_sizes() -> None:
     with pytest.raises(EncodeError, match=r"136 bytes long; the limit is 50"):
-        written(Success(1, "x" * 100), 50)
+        encode_within(Success(1, "x" * 100), 50)
 
 
 async def test_everyone_hears_nothing() -> None:

@@ -319,5 +319,8 @@ class TaskRun:
                 asked.answer.set_exception(refused)
         except CallFailed as failure:
             logger.info("a question of the task %s waits for another caller: %s", self.id, failure)
+            # This caller may stay on, as one does that has only stopped sending.
+            asked.by = None
+            self._wake()
         except FerruleError:
             logger.exception("a question of the task %s cannot be asked", self.id)

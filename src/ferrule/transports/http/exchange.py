@@ -14,21 +14,10 @@ from ferrule.transports.http.message import Responder
 from ferrule.transports.http.pulse import Living, Pulse
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.wire.channel import Receiver
-from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
+from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Failure, Message, Notification, Success
 
 COMMENT = b":\n\n"
-
-
-def written(message: Message | Sequence[Message], max_size: int) -> bytes:
-    """Encode a message or a batch; raises EncodeError."""
-    try:
-        body = write(message)
-    except UNWRITABLE as reason:
-        raise unwritable(reason) from None
-    if len(body) > max_size:
-        raise too_long(len(body), max_size)
-    return body
 
 
 class Everyone:
@@ -72,7 +61,7 @@ class Exchange:
         """Answer, or stream what comes before the answer."""
         if not self.open:
             return
-        body = written(message, self._settings.max_body_size)
+        body = encode_within(message, self._settings.max_body_size)
         kind = type(message)
         if kind is Success or kind is list:
             self._answer(200, body)

@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from msgspec import UNSET
 
 from ferrule.transports.http.answers import EMPTY_HEAD, INVALID_REQUEST, JSON_HEAD
-from ferrule.transports.http.exchange import written
 from ferrule.transports.http.message import Responder
 from ferrule.transports.http.session import Standing
 from ferrule.transports.http.sessions import Open
 from ferrule.transports.http.streams import Stream, Streaming
 from ferrule.wire.channel import Receiver
-from ferrule.wire.codec import encode
+from ferrule.wire.codec import encode, encode_within
 from ferrule.wire.messages import ErrorObject, Failure, Message, Notification
 from ferrule.wire.sse import event
 
@@ -139,7 +138,7 @@ class Outlet(Standing):
     def send(self, message: Message | Sequence[Message]) -> None:
         """Say something on the stream; what a lost reader does not hear is kept until it comes back."""
         session = self._pair
-        body = written(message, session.shared.settings.max_body_size)
+        body = encode_within(message, session.shared.settings.max_body_size)
         if not session.stream.ended:
             noted = session.created and type(message) is Notification
             session.stream.say(body, "notification" if noted else "message")
@@ -195,7 +194,7 @@ class Posted:
         responder = self._responder
         if responder is not None and isinstance(message, Failure) and not isinstance(message.id, int | str):
             self._responder = None
-            responder.reply(400, JSON_HEAD + self._head, written(message, self._limit))
+            responder.reply(400, JSON_HEAD + self._head, encode_within(message, self._limit))
         else:
             self._outlet.send(message)
 

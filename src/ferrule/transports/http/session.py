@@ -17,10 +17,10 @@ from msgspec import Struct
 from ferrule.errors import LinkLost
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, refuse
-from ferrule.transports.http.exchange import written
 from ferrule.transports.http.message import Responder, header_lines
 from ferrule.transports.http.streams import Stream, Streaming
 from ferrule.wire.channel import Receiver
+from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Failure, Message, Request, Success
 
 SESSION_HEADER = "Mcp-Session-Id"
@@ -143,7 +143,7 @@ class Standing:
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Say something on the client's own stream, or keep it until there is one; raises LinkLost for a question."""
-        body = written(message, self._session.shared.settings.max_body_size)
+        body = encode_within(message, self._session.shared.settings.max_body_size)
         if type(message) is Request and (self.stream is None or not self.stream.attached):
             raise LinkLost("the client has no stream open on which it could be asked")
         if self.stream is not None:
@@ -199,11 +199,11 @@ class SessionExchange:
         if kind is Success or kind is Failure or kind is list:
             # An error whose request could not be read has no id to go by, so the status has to tell.
             unreadable = kind is Failure and not isinstance(message.id, int | str)  # type: ignore[union-attr]
-            self._answer(400 if unreadable else 200, written(message, settings.max_body_size))
+            self._answer(400 if unreadable else 200, encode_within(message, settings.max_body_size))
         elif settings.response == "json":
             self._standing.send(message)
         else:
-            body = written(message, settings.max_body_size)
+            body = encode_within(message, settings.max_body_size)
             self.begin_stream()
             assert self._stream is not None
             self._stream.send(body)
@@ -288,7 +288,7 @@ class Opening:
     def send(self, message: Message | Sequence[Message]) -> None:
         """Answer the handshake."""
         session, head, status = self._session, self._head, 200
-        body = written(message, session.shared.settings.max_body_size)
+        body = encode_within(message, session.shared.settings.max_body_size)
         if type(message) is Success:
             self._opened = True
             session.polls = _polls(body)

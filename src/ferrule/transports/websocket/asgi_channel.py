@@ -22,7 +22,7 @@ from ferrule.transports.websocket.frames import (
 from ferrule.transports.websocket.reading import split_messages
 from ferrule.transports.websocket.settings import WebSocketSettings
 from ferrule.wire.channel import Receiver
-from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
+from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Message
 
 logger = logging.getLogger("ferrule.transports")
@@ -46,12 +46,7 @@ class AsgiWebSocket:
         """Encode one message, or a batch, and let it leave when its turn comes."""
         if self._closing is not None:
             return
-        try:
-            payload = write(message)
-        except UNWRITABLE as reason:
-            raise unwritable(reason) from None
-        if len(payload) >= self._settings.max_message_size:
-            raise too_long(len(payload) + 1, self._settings.max_message_size)
+        payload = encode_within(message, self._settings.max_message_size, beside=1)
         self._outgoing.append(payload)
         self._size += len(payload)
         if self._size > self._settings.frame_buffer_size * BEGINS:

@@ -46,7 +46,7 @@ from ferrule.transports.websocket.reading import (
 from ferrule.transports.websocket.settings import ChannelSettings
 from ferrule.transports.websocket.vigil import Seen, Vigil
 from ferrule.wire.channel import Receiver
-from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
+from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Message
 
 BEGINS, ENDS = 0.8, 0.5
@@ -110,12 +110,7 @@ class WebSocketChannel(asyncio.Protocol):
         """Encode one message, or a batch, and let it leave at the end of this turn."""
         if self._closing:
             return
-        try:
-            payload = write(message)
-        except UNWRITABLE as reason:
-            raise unwritable(reason) from None
-        if len(payload) >= self._settings.max_message_size:
-            raise too_long(len(payload) + 1, self._settings.max_message_size)
+        payload = encode_within(message, self._settings.max_message_size, beside=1)
         self._outgoing.append(payload)
         self._outgoing_size += len(payload)
         if not self._flush_due:

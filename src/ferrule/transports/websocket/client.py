@@ -27,6 +27,8 @@ def read_url(url: str) -> Place:
         raise SetupError("the URL must begin with ws:// or wss:// and name a host")
     if "#" in rest:
         raise SetupError("the URL of a WebSocket has no fragment")
+    if not rest.strip("/"):
+        raise SetupError("the URL names no host: write ws://host:port/path")
     return place(f"{SCHEMES[scheme.lower()]}:{rest}")
 
 

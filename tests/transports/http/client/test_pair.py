@@ -291,3 +291,8 @@ def test_senders_wait_while_many_posts_do() -> None:
             await asyncio.wait(calls)
 
     run(test)
+
+
+async def test_a_server_that_is_not_there_is_not_said_to_be_of_another_kind() -> None:
+    with pytest.raises(ConnectFailed, match=r"^cannot reach http://127\.0\.0\.1:1/sse"):
+        await Client("sse+http://127.0.0.1:1/sse").connect()

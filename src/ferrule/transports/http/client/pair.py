@@ -15,12 +15,13 @@ from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, 
 from ferrule.transports.http.client.asked import Asked, Once
 from ferrule.transports.http.client.dialing import Dialer
 from ferrule.transports.http.client.heading import Heading
+from ferrule.transports.http.client.judging import ADVICE
 from ferrule.transports.http.client.options import HttpOptions, http_options
 from ferrule.transports.http.client.places import Place, place
 from ferrule.transports.http.client.pool import Overflow, Pool
 from ferrule.transports.http.client.proxies import proxy_for
 from ferrule.wire.channel import Channel, Receiver
-from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
+from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Id, Message, Request
 from ferrule.wire.sse import Event
 
@@ -112,7 +113,10 @@ class SseChannel:
             self._pool.withdraw(self._stream)
             raise ConnectFailed(f"{here} did not say within {timeout:g} s where to post messages") from None
         except HttpFailed as error:
-            raise HttpFailed(f"{here} is no HTTP+SSE server: {error}", error.status) from None
+            hint = f"; {ADVICE[error.status]}" if error.status in ADVICE else ""
+            raise HttpFailed(f"{here} is no HTTP+SSE server: {error}{hint}", error.status) from None
+        except ConnectFailed:
+            raise
         except Exception as error:
             raise ConnectFailed(f"{here} is no HTTP+SSE server: {error}") from error
         try:
@@ -128,12 +132,7 @@ class SseChannel:
         """Post one message, or a batch."""
         if self.closing:
             return
-        try:
-            frame = write(message)
-        except UNWRITABLE as reason:
-            raise unwritable(reason) from None
-        if len(frame) > self.options.max_message_size:
-            raise too_long(len(frame), self.options.max_message_size)
+        frame = encode_within(message, self.options.max_message_size)
         several = message if isinstance(message, Sequence) else (message,)
         identities = [each.id for each in several if isinstance(each, Request)]
         post = SsePost(self, self._heading.post(b"", frame), identities)

@@ -158,7 +158,10 @@ class Post(Resumable):
         first = unanswered[0]
         if len(unanswered) > 1 or b'"id":%b' % str(first).encode() not in frame:
             # Whoever was answered does not wait any more; anyone left was not.
-            self.channel.fail(unanswered, InvalidAnswer(f"the server's answer to {self.what} is for something else"))
+            self.channel.fail(
+                unanswered,
+                InvalidAnswer(f"the server's answer to {self.what} cannot be read, or is for something else"),
+            )
 
     def frame_received(self, frame: bytes) -> None:
         """Take a message of the stream: the response, or what the server has to say before it."""

@@ -33,7 +33,7 @@ from ferrule.transports.http.client.refreshing import refresh
 from ferrule.transports.http.client.renewing import Renewing, session_id, settled_version
 from ferrule.transports.http.client.resuming import Standing
 from ferrule.wire.channel import Receiver
-from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
+from ferrule.wire.codec import encode_within, write
 from ferrule.wire.messages import ErrorObject, Id, Message, Notification, Request
 
 logger = logging.getLogger("ferrule.transports")
@@ -95,12 +95,7 @@ class HttpChannel:
         if self._older is not None:
             self._older.send(message)
             return
-        try:
-            frame = write(message)
-        except UNWRITABLE as reason:
-            raise unwritable(reason) from None
-        if len(frame) > self.options.max_message_size:
-            raise too_long(len(frame), self.options.max_message_size)
+        frame = encode_within(message, self.options.max_message_size)
         if type(message) is Request:
             post = Post(self, message, frame, "urgent" if message.method in STANDING else "usual")
             self._posts[message.id] = post
