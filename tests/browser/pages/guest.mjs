@@ -55,6 +55,13 @@ async function streamed(response, release) {
     return 'the stream ended without the answer';
 }
 
+// An answer that takes its time comes as a stream.
+async function answerOf(response) {
+    if (kind(response) === 'application/json') return response.json();
+    for await (const message of messagesOf(response)) if (message.id !== undefined) return message;
+    throw new Error('the stream ended without the answer');
+}
+
 function next(events, name) {
     return new Promise((resolve, reject) => {
         events.addEventListener(name, ({ data }) => resolve(data), { once: true });
@@ -107,7 +114,7 @@ await observe({
         const response = await alone('wait', {}, { meta: { progressToken: 'steps' }, signal: stop.signal });
         stop.abort();
         const failed = await response.text().catch(error => error.name);
-        return { failed, server: textOf(await (await alone('was_cancelled', {})).json()) };
+        return { failed, server: textOf(await answerOf(await alone('was_cancelled', {}))) };
     },
     async event_source() {
         const events = new EventSource(`${server}/sse`);
