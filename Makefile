@@ -10,7 +10,7 @@ run: $(READY)
 	$(BIN)/python examples/tour.py
 
 test: $(READY) lint peers
-	$(BIN)/python -m pytest -q -rR --reruns 1 --reruns-delay 1 -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -rR --reruns 1 --reruns-delay 1 -n 4 --dist loadfile
 
 setup: $(READY)
 

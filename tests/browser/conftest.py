@@ -108,7 +108,7 @@ def make_server(ran: list[str]) -> Server:
 
     @app.tool
     async def was_cancelled() -> str:
-        await asyncio.wait_for(cancelled.wait(), START_SECONDS)
+        await asyncio.wait_for(cancelled.wait(), 60)
         return "cancelled"
 
     @app.tool
