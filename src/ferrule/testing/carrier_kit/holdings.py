@@ -14,7 +14,9 @@ def holdings() -> Counter[str]:
     """Count what is held now, by what it is."""
     loop = asyncio.get_running_loop()
     held = Counter(f"task {task.get_coro()!r}".split(" at 0x")[0] for task in asyncio.all_tasks(loop))
-    held.update(f"thread {thread.name}" for thread in threading.enumerate())
+    # The loop keeps the threads in which it looks up names; how many it has made by now is chance.
+    names = (thread.name for thread in threading.enumerate())
+    held.update(f"thread {name}" for name in names if not name.startswith("asyncio_"))
     held.update(f"descriptor of {target}" for target in _open_descriptors())
     # The loop does not tell which timers it has; one that keeps them elsewhere is believed to have none.
     scheduled = getattr(loop, "_scheduled", ())
