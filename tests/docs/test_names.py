@@ -208,7 +208,7 @@ def test_the_functions_and_files_a_drawing_names_exist(page: Path):
         for owner, name in members
         if not any(doc_names.has(each, name) for each in doc_names.CLASSES.get(owner, ()))
     ]
-    missing += [path for path in re.findall(r"\b\w+/\w+\.py\b", drawn) if not (SOURCE / path).exists()]
+    missing += [path for path in re.findall(r"\b(?:\w+/)+\w+\.py\b", drawn) if not (SOURCE / path).exists()]
     assert missing == []
 
 
