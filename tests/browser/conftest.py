@@ -63,7 +63,7 @@ class Site:
         self.stranger = f"http://localhost:{self.server.server_port}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     made = Site()
     thread = threading.Thread(target=made.server.serve_forever)
@@ -179,7 +179,7 @@ class Visit:
     answered: list[tuple[str, str, int]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def visit(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Visit]:
     """Open a page in the browser, beside a server that allows the guest's origin and no other."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)

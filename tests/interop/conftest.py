@@ -1,4 +1,4 @@
-"""Runs every wanted pair of programs once, side by side, before the first of its tests looks at the result."""
+"""Runs every pair of programs that a module asks about once, side by side, and none beyond the module's end."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ import matrix
 import peer_programs
 
 
-def wanted_runs(session: pytest.Session) -> list[matrix.Run]:
+def wanted_runs(request: pytest.FixtureRequest) -> list[matrix.Run]:
+    """The runs that tests of this module look at; those of others may be another process's to do."""
     specs = [
-        item.callspec.params for item in session.items if "interop_observations" in getattr(item, "fixturenames", ())
+        item.callspec.params
+        for item in request.session.items
+        if item.path == request.path and "interop_observations" in getattr(item, "fixturenames", ())
     ]
     return [run for run in dict.fromkeys(params["run"] for params in specs) if peer_programs.missing(run.peer) is None]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def interop_observations(request: pytest.FixtureRequest) -> Iterator[Callable[[matrix.Run], dict[str, Any]]]:
-    """What a run observed; all runs of the session start with the first question."""
+    """What a run observed; all start with the first question, and their threads end with the module."""
     pool = ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2))
-    futures = {run: pool.submit(peer_programs.observe, run) for run in wanted_runs(request.session)}
+    futures = {run: pool.submit(peer_programs.observe, run) for run in wanted_runs(request)}
     yield lambda run: futures[run].result()
     pool.shutdown(cancel_futures=True)
 
