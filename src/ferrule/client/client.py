@@ -121,6 +121,9 @@ class Client(Calling, Connecting, Skilled):
                 name, await self._call_as_task(name, arguments or {}, how, task, timeout), raise_on_error
             )
         conversation = self._conversation or self._talk()
+        link = conversation.link
+        if link is not None and link.congested:
+            how = structs.replace(how, timeout=await link.make_room("tools/call", how.timeout))
         try:
             awaited = conversation.call_tool(name, arguments or {}, how)
             raw: Raw = await awaited.waiter

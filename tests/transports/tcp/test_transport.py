@@ -212,3 +212,27 @@ def test_a_client_is_given_the_options_of_its_socket(run: Run, tmp_path: Path) -
 def test_two_ways_to_say_whom_to_trust_are_refused(other: dict[str, object]) -> None:
     with pytest.raises(SetupError, match="a context of your own says whom to trust already"):
         TcpOptions(context=ssl.create_default_context(), **other)  # type: ignore[arg-type]
+
+
+def test_an_answer_over_our_limit_ends_the_link_with_that_reason_however_little_the_server_reads(run: Run) -> None:
+    """SIZE-07: whoever waits is told at once, and that it was our limit; what was asked beside it is not waited for."""
+
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            notes = Notes()
+            transport = TcpTransport(f"tcp://127.0.0.1:{deaf.getsockname()[1]}", max_message_size=1_000_000)
+            channel = await transport.connect(notes)
+            accepted, _ = deaf.accept()
+            for _ in range(3):
+                channel.send(Notification("much", {"x": "x" * 900_000}))
+            await until(lambda: channel.congested)
+            accepted.setblocking(False)
+            await asyncio.get_running_loop().sock_sendall(accepted, b"x" * 1_000_001)
+            await until(lambda: notes.losses)
+            assert str(notes.losses[0]) == (
+                "the server sent a message over our limit of 1000000 bytes; raise max_message_size"
+            )
+            assert notes.frames == [b"refused"]
+            accepted.close()
+
+    run(test())

@@ -15,7 +15,7 @@ from ferrule.transports.tcp.settings import TcpOptions, settings_from
 from ferrule.transports.tcp.sockets import prepare
 from ferrule.transports.tls import TlsSettings, explain
 from ferrule.wire.channel import Receiver
-from ferrule.wire.framing import Frames
+from ferrule.wire.framing import Frames, Oversize
 
 REFUSAL_START = b'{"jsonrpc":"2.0","id":null,"error":'
 
@@ -24,7 +24,7 @@ class Dialed(StreamChannel):
     """The channel to a server we reached; one that turned us away is quoted when the channel is lost."""
 
     def __init__(self, receiver: Receiver, options: TcpOptions) -> None:
-        super().__init__(receiver, options.framer())
+        super().__init__(receiver, options.framer(), on_oversize="skip", serving=False)
         self._feed_rest = self._feed
         self._feed = self._feed_first
 
@@ -34,6 +34,12 @@ class Dialed(StreamChannel):
         if not self._closing:
             self.error = self.error or CarrierError("the server closed the connection")
         return False
+
+    def _refuse(self, frame: Oversize) -> None:
+        """Nobody can tell which call an answer belongs to that was never read: the channel ends."""
+        super()._refuse(frame)
+        limit = f"the server sent a message over our limit of {frame.max_size} bytes; raise max_message_size"
+        self._give_up(CarrierError(limit))
 
     def _feed_first(self, data: bytes) -> Frames:
         frames = self._feed_rest(data)
