@@ -215,7 +215,7 @@ def test_what_no_attempt_can_mend_ends_the_attempts_at_once() -> None:
     async def test() -> None:
         notices: list[WayNotice] = []
         way = Redialing(TcpTransport("tls://localhost:5000", ca="/nowhere.pem"), Notes, tell=notices.append)
-        with pytest.raises(CarrierError, match=r"gave up: cannot use the certificates of /nowhere\.pem"):
+        with pytest.raises(CarrierError, match=r"gave up: cannot use the authorities of ca='/nowhere\.pem'"):
             await way.connect()
         assert [notice.what for notice in notices] == ["gave_up"]
 

@@ -236,3 +236,18 @@ def test_an_answer_over_our_limit_ends_the_link_with_that_reason_however_little_
             accepted.close()
 
     run(test())
+
+
+def test_a_server_of_http_is_told_from_one_of_tcp(run: Run) -> None:
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as web:
+            notes = Notes()
+            await TcpTransport(f"tcp://127.0.0.1:{web.getsockname()[1]}").connect(notes)
+            accepted, _ = web.accept()
+            accepted.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            await until(lambda: notes.losses)
+            assert "the server speaks HTTP at this port" in str(notes.losses[0])
+            assert notes.frames == []
+            accepted.close()
+
+    run(test())

@@ -48,6 +48,8 @@ class Dialed(StreamChannel):
             first = frames[0]
             if isinstance(first, bytes) and first.startswith(REFUSAL_START):
                 self.error = _refused(first)
+            elif isinstance(first, bytes) and first.startswith(b"HTTP/"):
+                self._give_up(CarrierError("the server speaks HTTP at this port: reach it at http://… or ws://…"))
         return frames
 
 

@@ -12,11 +12,13 @@ from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
 from ferrule.transports.http.client.places import Place, place
 from ferrule.transports.tls import TlsSettings, explain
 from ferrule.transports.websocket.channel import WebSocketChannel
-from ferrule.transports.websocket.handshake import MAX_ANSWER_HEAD, Agreed, judge_answer, write_request
+from ferrule.transports.websocket.handshake import MAX_ANSWER_HEAD, NOT_HTTP, Agreed, judge_answer, write_request
 from ferrule.transports.websocket.settings import WebSocketOptions, read_options
 from ferrule.wire.channel import Receiver
 
 SWEEP = 1.0
+HTTP = b"HTTP/"
+"""How every answer begins that is one; what begins otherwise need not be read to its end."""
 SCHEMES = {"ws": "http", "wss": "https"}
 
 
@@ -147,7 +149,9 @@ class Opening(asyncio.Protocol):
         if self.answered.done():
             return
         head, ended, rest = self._read.partition(b"\r\n\r\n")
-        if len(head) > MAX_ANSWER_HEAD:
+        if head[: len(HTTP)] != HTTP[: len(head)]:
+            self.answered.set_exception(ConnectFailed(NOT_HTTP))
+        elif len(head) > MAX_ANSWER_HEAD:
             self.answered.set_exception(ConnectFailed("the head of the answer is too long"))
         elif ended:
             self._read = rest
