@@ -57,6 +57,36 @@ def test_tcpt_13_attempts_come_after_one_second_and_half_as_long_again_each_time
     run_in_virtual_time(test())
 
 
+def test_tcpt_13_after_a_loss_the_waits_grow_from_one_second_too() -> None:
+    """TCPT-13, TCPT-11: the wait for a lost way is the first of them, and an open way starts them anew."""
+
+    class Fleeting:
+        """Lets us in at the first and the fifth attempt, and goes at once."""
+
+        attempts = 0
+
+        async def connect(self, receiver: Any) -> Any:
+            self.attempts += 1
+            if self.attempts not in (1, 5):
+                raise ConnectFailed("nobody is there")
+            asyncio.get_running_loop().call_later(0.0, receiver.channel_lost, self, None)
+            return self
+
+        async def close(self, grace: float = 2.0) -> None: ...
+
+    async def test() -> None:
+        notices: list[WayNotice] = []
+        way = Redialing(Fleeting(), Notes, tell=notices.append, backoff=SHARP)
+        way.start()
+        await asyncio.sleep(20)
+        await way.close()
+        told = [(notice.what, notice.retry_in) for notice in notices if notice.what != "connected"]
+        down = [("lost", 1.0), ("connect_failed", 1.5), ("connect_failed", 2.25), ("connect_failed", 3.375)]
+        assert told[:8] == [*down, *down]
+
+    run_in_virtual_time(test())
+
+
 def test_waits_are_shorter_by_chance_unless_told_otherwise() -> None:
     assert Backoff(1.0, 1.5, 60.0, jitter=0.1) == TCP_BACKOFF
     assert TCP_BACKOFF.delay(1, lambda: 1.0) == 0.9
