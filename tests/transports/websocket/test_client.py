@@ -219,7 +219,7 @@ async def test_a_way_is_opened_again_with_the_common_backoff(virtual_time: None)
     while len(notices) < 5:
         await asyncio.sleep(1)
     assert [notice.what for notice in notices[:5]] == ["connected", "lost", *["connect_failed"] * 3]
-    assert [notice.retry_in for notice in notices[2:5]] == [1.0, 1.5, 2.25]
+    assert [notice.retry_in for notice in notices[1:5]] == [1.0, 1.5, 2.25, 3.375]
     async with serving(kind=lambda **options: WebSocket(**{**options, "port": port})):
         await way.connect()
         assert way.state == "connected"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from ferrule.transports.admission import Admission, process_admission
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.asgi_answer import Event, Receive, Send
 from ferrule.transports.http.guard import Guard
@@ -25,6 +26,7 @@ class AsgiDoor:
 
     def __init__(self, acceptor: Acceptor, settings: WebSocketSettings, guard: Guard) -> None:
         self._acceptor, self.settings, self._guard = acceptor, settings, guard
+        self._admission = Admission(settings.path, settings.max_connections, within=process_admission)
         self.channels: set[AsgiWebSocket] = set()
         self.draining = False
 
@@ -35,6 +37,15 @@ class AsgiDoor:
         if status:
             await refuse(scope, send, status, why)
             return
+        if full := self._admission.enter():
+            await refuse(scope, send, 503, f"Unavailable: {full}")
+            return
+        try:
+            await self._carry(scope, request, receive, send)
+        finally:
+            self._admission.leave()
+
+    async def _carry(self, scope: Event, request: HttpRequest, receive: Receive, send: Send) -> None:
         offered = SUBPROTOCOL in scope.get("subprotocols", ())
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
         link = self._acceptor.link(Origin(CARRIER, request.address, Headers(request.headers)))
@@ -57,8 +68,6 @@ class AsgiDoor:
             return 409, "Conflict: a WebSocket is a session of its own and joins no other"
         if self.draining:
             return 503, "Unavailable: the server is stopping"
-        if len(self.channels) >= self.settings.max_connections:
-            return 503, f"Unavailable: {self.settings.max_connections} WebSockets are open"
         return 0, ""
 
     async def close(self, grace: float) -> None:

@@ -6,9 +6,11 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from ferrule.transports.admission import Admission, process_admission
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.answers import RETRY_AFTER, refuse
 from ferrule.transports.http.engine.answering import Answer
+from ferrule.transports.http.engine.connection import Connection
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.message import Headers, HttpRequest, Responder
 from ferrule.transports.websocket.channel import WebSocketChannel
@@ -24,6 +26,7 @@ class WebSocketDoor:
 
     def __init__(self, acceptor: Acceptor, settings: WebSocketSettings, guard: Guard) -> None:
         self._acceptor, self.settings, self._guard = acceptor, settings, guard
+        self._admission = Admission(settings.path, settings.max_connections, within=process_admission)
         self.channels: set[WebSocketChannel] = set()
         self.draining = False
 
@@ -40,22 +43,34 @@ class WebSocketDoor:
             self._open(request, responder)
 
     def _open(self, request: HttpRequest, responder: Answer) -> None:
+        connection = responder.connection
+        if connection is None:
+            # The peer is gone already.
+            return
         agreed = judge_request(request, compression=self.settings.compression)
         if isinstance(agreed, Refused):
             refuse(responder, agreed.status, agreed.why, agreed.head)
         elif self.draining:
             refuse(responder, 503, "Unavailable: the server is stopping", RETRY_AFTER)
-        elif len(self.channels) >= self.settings.max_connections:
-            refuse(responder, 503, f"Unavailable: {self.settings.max_connections} WebSockets are open", RETRY_AFTER)
-        elif responder.connection is not None:
-            connection = responder.connection
+        elif full := self._admission.enter():
+            refuse(responder, 503, f"Unavailable: {full}", RETRY_AFTER)
+        else:
+            self._hand_over(request, responder, connection, agreed)
+
+    def _hand_over(self, request: HttpRequest, responder: Answer, connection: Connection, agreed: Agreed) -> None:
+        """Let the connection go on as a WebSocket, whose place was taken; it is given back when that ends."""
+        try:
             channel = self._channel(request, agreed, connection.ledger)
-            responder.connection = None
-            connection.hand_over(agreed.head, channel)
+        except BaseException:
+            self._admission.leave()
+            raise
+        responder.connection = None
+        connection.hand_over(agreed.head, channel)
 
     def _channel(self, request: HttpRequest, agreed: Agreed, ledger: Any) -> WebSocketChannel:
         def leave() -> None:
             self.channels.discard(channel)
+            self._admission.leave()
             ledger.forget(channel)
 
         link = self._acceptor.link(Origin(CARRIER, request.address, Headers(request.headers)))
