@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ferrule.errors import CarrierError, ConnectFailed, SetupError
+from ferrule.transports.dialing import dial
 from ferrule.transports.stream import StreamChannel
 from ferrule.transports.tcp.address import Address, read_address
 from ferrule.transports.tcp.settings import TcpOptions, settings_from
@@ -94,14 +95,12 @@ class TcpTransport:
         return channel
 
     async def _open(self, channel: Dialed) -> None:
-        loop = asyncio.get_running_loop()
+        host, port, name = self.address.host, self.address.port, self._options.server_name
         if self.address.carrier == "unix":
+            loop = asyncio.get_running_loop()
             transport, _ = await loop.create_unix_connection(lambda: channel, self.address.path)
         else:
-            name = (self._options.server_name or self.address.host) if self._context is not None else None
-            transport, _ = await loop.create_connection(
-                lambda: channel, self.address.host, self.address.port, ssl=self._context, server_hostname=name
-            )
+            transport, _ = await dial(lambda: channel, host, port, self._context, name or host)
         prepare(transport.get_extra_info("socket"), self._options)
 
     async def close(self, grace: float = 2.0) -> None:

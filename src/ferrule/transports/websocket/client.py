@@ -9,6 +9,7 @@ from base64 import b64encode
 from typing import Any, cast
 
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
+from ferrule.transports.dialing import dial
 from ferrule.transports.http.client.places import Place, place
 from ferrule.transports.tls import TlsSettings, explain
 from ferrule.transports.websocket.channel import WebSocketChannel
@@ -93,13 +94,11 @@ class WebSocketTransport:
     async def _ask(self) -> Opening:
         """Connect, and ask for a WebSocket."""
         options, place = self._options, self._place
-        loop = asyncio.get_running_loop()
         key = b64encode(os.urandom(16))
         headers = {"Authorization": place.credentials, **options.headers} if place.credentials else options.headers
         request = write_request(place.target, place.authority, key, headers, compression=options.compression)
-        name = place.host if self._context is not None else None
-        transport, opening = await loop.create_connection(
-            lambda: Opening(key, options.compression), place.host, place.port, ssl=self._context, server_hostname=name
+        transport, opening = await dial(
+            lambda: Opening(key, options.compression), place.host, place.port, self._context, place.host
         )
         try:
             transport.write(request)
