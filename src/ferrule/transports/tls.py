@@ -97,7 +97,7 @@ def explain(error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError) or _refused_everywhere(error):
         return "the connection was refused; does the server run, and at this port?"
     if isinstance(error, ConnectionResetError):
-        return "the connection was reset; does the server speak the protocol of this URL?"
+        return "the connection was reset; is the server full, or does it speak another protocol than the URL says?"
     return f"{error.strerror or error}"
 
 

@@ -36,7 +36,7 @@ def nowhere(**options: Any) -> tuple[Redialing, list[WayNotice]]:
 
 
 def test_tcpt_13_attempts_come_after_one_second_and_half_as_long_again_each_time() -> None:
-    """TCPT-13, TCPT-12: real attempts at a closed port, on a clock that jumps."""
+    """TCPT-13, TCPT-12, TCPT-19: real attempts at a closed port, refused and tried again, on a clock that jumps."""
 
     async def test() -> None:
         way, notices = nowhere(backoff=SHARP)
@@ -112,7 +112,7 @@ def test_tcpt_14_at_the_limit_of_attempts_the_way_is_closed() -> None:
 
 
 def test_tcpt_16_a_way_that_is_lost_is_opened_again_by_fin_and_by_rst(run: Run) -> None:
-    """TCPT-16, TCPT-24, TCPT-11, TCPT-15: the owner is told, the attempts start anew, each way has its receiver."""
+    """TCPT-16, TCPT-24, TCPT-19, TCPT-11, TCPT-15: the owner is told, the attempts start anew, each has its receiver."""
 
     async def test() -> None:
         listener = Tcp(port=0)
@@ -169,7 +169,7 @@ def test_tcpt_16_a_server_that_comes_back_is_found(run: Run) -> None:
 
 
 def test_tcpt_18_sending_without_a_way_fails_at_once() -> None:
-    """TCPT-18, TCPT-22, TCPT-19: nothing is queued, so nothing is stuck behind a dead socket."""
+    """TCPT-18, TCPT-22: nothing is queued, so nothing is stuck behind a dead socket."""
 
     async def test() -> None:
         way, _ = nowhere(backoff=SHARP)

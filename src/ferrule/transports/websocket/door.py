@@ -26,7 +26,9 @@ class WebSocketDoor:
 
     def __init__(self, acceptor: Acceptor, settings: WebSocketSettings, guard: Guard) -> None:
         self._acceptor, self.settings, self._guard = acceptor, settings, guard
-        self._admission = Admission(settings.path, settings.max_connections, within=process_admission)
+        self._admission = Admission(
+            f"the WebSocket at {settings.path}", settings.max_connections, within=process_admission
+        )
         self.channels: set[WebSocketChannel] = set()
         self.draining = False
 

@@ -25,6 +25,7 @@ HINTS = {
     400: "; is there a WebSocket at this path? The usual one is /mcp/ws",
     401: "; give an authorization as headers=…",
     404: "; is the path right? The usual one is /mcp/ws",
+    503: "; it is full or stopping, try again later",
 }
 """What to do about a refusal."""
 SUPPORTED = header_lines({"Sec-WebSocket-Version": VERSION.decode()})
