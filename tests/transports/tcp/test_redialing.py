@@ -112,7 +112,7 @@ def test_tcpt_14_at_the_limit_of_attempts_the_way_is_closed() -> None:
 
 
 def test_tcpt_16_a_way_that_is_lost_is_opened_again_by_fin_and_by_rst(run: Run) -> None:
-    """TCPT-16, TCPT-24, TCPT-19, TCPT-11, TCPT-15: the owner is told, the attempts start anew, each has its receiver."""
+    """TCPT-16, TCPT-24, TCPT-19, TCPT-11, TCPT-15: the owner is told, attempts start anew, each has its receiver."""
 
     async def test() -> None:
         listener = Tcp(port=0)

@@ -14,7 +14,7 @@ from tcp_desk import Notes, Run, at_work, make_app, serving, until
 
 from ferrule import Client
 from ferrule.client.targets import transport_for
-from ferrule.errors import CarrierError, ConnectFailed, LinkLost, SetupError
+from ferrule.errors import CarrierError, ConnectFailed, FerruleError, LinkLost, SetupError
 from ferrule.transports.tcp.listener import Tcp
 from ferrule.transports.tcp.settings import TcpOptions
 from ferrule.transports.tcp.transport import TcpTransport
@@ -249,5 +249,21 @@ def test_a_server_of_http_is_told_from_one_of_tcp(run: Run) -> None:
             assert "the server speaks HTTP at this port" in str(notes.losses[0])
             assert notes.frames == []
             accepted.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("framing", ["line", "content-length"])
+@pytest.mark.parametrize("served", ["same", "auto"])
+def test_limt_03_a_client_that_is_turned_away_reads_why_however_it_frames(run: Run, framing: str, served: str) -> None:
+    """LIMT-03, TCPT-06."""
+
+    async def test() -> None:
+        listener = Tcp(port=0, max_connections=1, framing=framing if served == "same" else "auto")
+        options = {"framing": framing}
+        async with serving(make_app(), listener), Client(listener.url, tcp=options) as client:
+            with pytest.raises(FerruleError, match="the server refused the connection: Too many connections: tcp://"):
+                await Client(listener.url, tcp=options).connect()
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
 
     run(test())

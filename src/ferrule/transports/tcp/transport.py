@@ -16,7 +16,7 @@ from ferrule.transports.tcp.settings import TcpOptions, settings_from
 from ferrule.transports.tcp.sockets import prepare
 from ferrule.transports.tls import TlsSettings, explain
 from ferrule.wire.channel import Receiver
-from ferrule.wire.framing import Frames, Oversize
+from ferrule.wire.framing import Frames, FramingLost, Oversize
 
 REFUSAL_START = b'{"jsonrpc":"2.0","id":null,"error":'
 
@@ -43,7 +43,12 @@ class Dialed(StreamChannel):
         self._give_up(CarrierError(limit))
 
     def _feed_first(self, data: bytes) -> Frames:
-        frames = self._feed_rest(data)
+        try:
+            frames = self._feed_rest(data)
+        except FramingLost:
+            # A server that takes any framing has not learnt ours when it turns us away: it says so in a line.
+            self.error = _refused(data) if data.startswith(REFUSAL_START) else None
+            raise
         if frames:
             self._feed = self._feed_rest
             first = frames[0]
