@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 import time
@@ -265,5 +266,25 @@ def test_limt_03_a_client_that_is_turned_away_reads_why_however_it_frames(run: R
             with pytest.raises(FerruleError, match="the server refused the connection: Too many connections: tcp://"):
                 await Client(listener.url, tcp=options).connect()
             assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+
+    run(test())
+
+
+def test_a_socket_that_takes_no_options_is_not_left_open(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that has gone at once: some systems refuse to set anything on its socket."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    async def test() -> None:
+        listener = Tcp(port=0)
+        async with serving(make_app(), listener):
+            with monkeypatch.context() as patch:
+                patch.setattr("ferrule.transports.tcp.transport.prepare", refused)
+                notes = Notes()
+                with pytest.raises(ConnectFailed, match="Invalid argument"):
+                    await TcpTransport(listener.url).connect(notes)
+            await until(lambda: notes.losses)
+            await until(lambda: listener.occupancy.current == 0)
 
     run(test())

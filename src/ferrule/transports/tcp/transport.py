@@ -106,7 +106,11 @@ class TcpTransport:
             transport, _ = await loop.create_unix_connection(lambda: channel, self.address.path)
         else:
             transport, _ = await dial(lambda: channel, host, port, self._context, name or host)
-        prepare(transport.get_extra_info("socket"), self._options)
+        try:
+            prepare(transport.get_extra_info("socket"), self._options)
+        except OSError:
+            transport.abort()
+            raise
 
     async def close(self, grace: float = 2.0) -> None:
         """Write what was sent, end the way to the server; harmless when called again, or never connected."""
