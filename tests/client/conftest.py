@@ -16,7 +16,7 @@ import pytest
 from msgspec import Raw
 
 from ferrule import Context, Server, ToolError
-from ferrule.testing import ERAS, run_in_virtual_time
+from ferrule.testing import run_in_virtual_time
 from ferrule.wire.channel import Channel, Origin
 
 PATIENCE = 20.0
@@ -158,11 +158,6 @@ class RawServer:
         near, far = self.channel, self.channel.far  # type: ignore[attr-defined]
         far.lose(error)
         near.lose(None)
-
-
-@pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture
