@@ -186,14 +186,14 @@ class SseTransport:
     """Reaches a server at the URL of its stream."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        self._destination = Destination(url, options)
+        self.destination = Destination(url, options)
         self._channel: SseChannel | None = None
 
     async def connect(self, receiver: Receiver) -> SseChannel:
         """Open the stream; raises ConnectFailed when there is none."""
         if self._channel is not None and not self._channel.closing:
-            raise CarrierError(f"{self._destination} is connected already: close it first")
-        there = self._destination
+            raise CarrierError(f"{self.destination} is connected already: close it first")
+        there = self.destination
         pool = there.pool()
         channel = SseChannel(receiver, pool, there.heading(), there.options)
         try:

@@ -351,15 +351,15 @@ class HttpTransport:
     """Reaches a server at a URL over Streamable HTTP; connecting again begins a new conversation."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        self._destination = Destination(url, options)
+        self.destination = Destination(url, options)
         self._channel: HttpChannel | None = None
 
     async def connect(self, receiver: Receiver) -> HttpChannel:
         """Reach the server; raises ConnectFailed when nobody answers there."""
         if self._channel is not None and not self._channel.closing:
-            raise CarrierError(f"{self._destination} is connected already: close it first")
+            raise CarrierError(f"{self.destination} is connected already: close it first")
         await self.close()
-        there = self._destination
+        there = self.destination
         pool = there.pool()
         await pool.warm()
         self._channel = HttpChannel(receiver, pool, there.heading(), there.options)
