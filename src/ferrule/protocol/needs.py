@@ -42,7 +42,7 @@ class Need(BaseException):
         self.questions = questions
 
 
-class Entry(Struct, array_like=True):
+class JournalEntry(Struct, array_like=True):
     """One remembered answer or deed: the fingerprint of its question and its JSON."""
 
     digest: str
@@ -52,8 +52,8 @@ class Entry(Struct, array_like=True):
 class Journal(Struct, rename={"answers": "a", "steps": "s"}, omit_defaults=True):
     """What the rounds of one call have learned so far."""
 
-    answers: dict[str, Entry] = {}
-    steps: dict[str, Entry] = {}
+    answers: dict[str, JournalEntry] = {}
+    steps: dict[str, JournalEntry] = {}
 
 
 class Answers:
@@ -89,7 +89,7 @@ class Answers:
             return known.value
         response = self.responses.get(place)
         if response is not None:
-            self.journal.answers[place] = Entry(digest, response)
+            self.journal.answers[place] = JournalEntry(digest, response)
         return response
 
     def find_step(self, place: str) -> Raw | None:
@@ -99,4 +99,4 @@ class Answers:
 
     def keep_step(self, place: str, value: Raw) -> None:
         """Remember a step that was just done."""
-        self.journal.steps[place] = Entry("", value)
+        self.journal.steps[place] = JournalEntry("", value)

@@ -11,7 +11,7 @@ from ferrule.runtime.limits import Coalescer
 from ferrule.server.subscriptions import Subscriptions
 
 
-class Changes:
+class ChangeNotices:
     """The changes of one server, on their way to whoever listens."""
 
     def __init__(self, subscriptions: Subscriptions, interval: float, update_interval: float = 0.0) -> None:

@@ -11,7 +11,7 @@ from ferrule.runtime.dispatch import Dispatcher
 from ferrule.schema.apps import APPS
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.server.builtins import Builtins
-from ferrule.server.changes import Changes
+from ferrule.server.changes import ChangeNotices
 from ferrule.server.extensions import Extensions
 from ferrule.server.layers import AnyLayer, Layers, checked
 from ferrule.server.links import Links
@@ -32,7 +32,7 @@ class Composing:
     """The composing half of a server."""
 
     name: str
-    changes: Changes
+    changes: ChangeNotices
     links: Links
     tools: Tools
     visibility: Visibility

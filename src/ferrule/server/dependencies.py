@@ -60,12 +60,12 @@ class Step(Struct, frozen=True):
         run = _here if self.inline else plain
         if not self.is_manager:
             return await run(lambda: self.make(**given))
-        entry = Entry(self.make(**given))
+        entry = ProviderInThread(self.make(**given))
         stack.push_async_exit(lambda *exc: entry.leave(run, exc))
         return await run(entry.enter)
 
 
-class Entry:
+class ProviderInThread:
     """One plain provider that is entered in a thread; left there too if its caller is gone before it was entered."""
 
     def __init__(self, manager: Any) -> None:
