@@ -15,7 +15,7 @@ from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.client.fetching import Fetching, given
 from ferrule.client.following import read_state, seen
 from ferrule.client.replaying import LOST
-from ferrule.client.tasks import Relay, Task, created_task
+from ferrule.client.tasks import ProgressRelay, Task, created_task
 from ferrule.errors import (
     CallFailed,
     CapabilityNotSupported,
@@ -44,13 +44,13 @@ TaskChoice = Literal["auto"] | bool | float
 """Whether a call becomes a task: as the server has it, yes, no, or yes and to be kept for so many seconds."""
 
 
-class Told(Struct, rename="camel"):
+class TaskNotice(Struct, rename="camel"):
     """Which task a notice is about."""
 
     task_id: str = ""
 
 
-_read_told = msgspec.json.Decoder(Told).decode
+_read_told = msgspec.json.Decoder(TaskNotice).decode
 
 
 class Calling(Fetching):
@@ -145,7 +145,7 @@ class Calling(Fetching):
         conversation = await self._present(how.timeout)
         params: dict[str, Any] = {"name": name, "arguments": arguments}
         conversation.allow("tools/call")
-        relay = Relay(how.on_progress)
+        relay = ProgressRelay(how.on_progress)
         if choice is False:
             how = structs.replace(how, tasks=False)
         else:
@@ -170,7 +170,7 @@ class Calling(Fetching):
             conversation.live().session.outlast(awaited)
         return task
 
-    def _created(self, name: str, raw: Raw, relay: Relay) -> Task | None:
+    def _created(self, name: str, raw: Raw, relay: ProgressRelay) -> Task | None:
         """Give the task a call was answered with; None where it was answered with its result."""
         state = created_task(raw, stateless=self._talk().stateless)
         return None if state is None else Task(self, state.task_id, tool=name, state=state, relay=relay)

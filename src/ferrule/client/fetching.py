@@ -1,4 +1,4 @@
-"""RequestOptions for results that may come in pages and may be kept, and reading them."""
+"""Asking for results that may come in pages and may be kept, and reading them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from ferrule.client.cache import without_hints
 from ferrule.client.conversation import RequestOptions
-from ferrule.client.progress import Progress
+from ferrule.client.progress import ProgressHandler
 from ferrule.client.replaying import Replaying
 from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
 from ferrule.schema.methods import Method
@@ -25,7 +25,7 @@ class Fetching(Replaying):
     """The reading half of a client."""
 
     def _how(
-        self, timeout: float | None, on_progress: Progress | None = None, meta: dict[str, Any] | None = None
+        self, timeout: float | None, on_progress: ProgressHandler | None = None, meta: dict[str, Any] | None = None
     ) -> RequestOptions:
         limit = self.settings.max_request_time
         if limit is not None:

@@ -1,4 +1,4 @@
-"""RequestOptions, and asking again what was lost with its link, where that cannot do harm."""
+"""Asking, and asking again what was lost with its link, where that cannot do harm."""
 
 from __future__ import annotations
 

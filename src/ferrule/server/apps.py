@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DOCUMENT = re.compile(r"(?:\ufeff|\s|<!--.*?-->)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
 
 
-class Page(msgspec.Struct, frozen=True):
+class AppPage(msgspec.Struct, frozen=True):
     """A page as it was offered: its function, and the options of its resource."""
 
     uri: str
@@ -53,7 +53,7 @@ class Apps(Extension):
 
     def __init__(self) -> None:
         super().__init__(APPS)
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, AppPage] = {}
 
     @overload
     def page(self, uri: str, html: str | os.PathLike[str], **options: Any) -> None: ...
@@ -77,7 +77,7 @@ class Apps(Extension):
         if uri in self._pages:
             raise SetupError(f"there is a page {uri} already")
         facts = {**options, "mime_type": PAGE_TYPE, "meta": meta or None, "contents_meta": meta or None}
-        page = self._pages[uri] = Page(uri, fn, facts)
+        page = self._pages[uri] = AppPage(uri, fn, facts)
         for server in self.servers:
             server.add_resource(page.uri, page.fn, **page.options)
 

@@ -26,7 +26,7 @@ from ferrule.validation.checking import (
 RawJson = bytes | msgspec.Raw
 Values = tuple[Any, ...]
 Read = Callable[[RawJson], Values]
-Refused = dict[str, msgspec.ValidationError | RecursionError]
+RefusedArguments = dict[str, msgspec.ValidationError | RecursionError]
 
 _SHARED_DEFAULTS = (int, float, str, bytes, bool, types.NoneType)
 
@@ -62,7 +62,7 @@ class TypedReader:
             return values
         raise InvalidArguments([*shape, *self._explained(arguments, refused, len(bytes(raw)))])
 
-    def _explained(self, arguments: dict[str, Any], refused: Refused, size: int) -> list[Violation]:
+    def _explained(self, arguments: dict[str, Any], refused: RefusedArguments, size: int) -> list[Violation]:
         """Say all the schema has to say about what the types refused, and their own word where it is silent."""
         if not refused:
             return []
@@ -159,11 +159,11 @@ def parsed_arguments(raw: RawJson) -> dict[str, Any]:
 
 def _convert_each(
     parameters: tuple[Parameter, ...], arguments: dict[str, Any]
-) -> tuple[Values, list[Violation], Refused]:
+) -> tuple[Values, list[Violation], RefusedArguments]:
     """Convert each argument on its own: the values, what is missing, and why each type refuses what it does."""
     values: list[Any] = []
     lacking: list[Violation] = []
-    refused: Refused = {}
+    refused: RefusedArguments = {}
     for parameter in parameters:
         name = parameter.key
         if name in arguments:
@@ -189,7 +189,7 @@ def _is_about(path: str, other: str) -> bool:
     return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
 
 
-def _in_own_words(refused: Refused, arguments: dict[str, Any]) -> list[Violation]:
+def _in_own_words(refused: RefusedArguments, arguments: dict[str, Any]) -> list[Violation]:
     """Say what the types have against the arguments they refused."""
     found: list[Violation] = []
     for name, reason in refused.items():

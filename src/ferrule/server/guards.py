@@ -16,7 +16,7 @@ from ferrule.server.catalogue import Catalogue
 from ferrule.server.kept_results import PREFIX as KEPT
 
 if TYPE_CHECKING:
-    from ferrule.server.resources import Found
+    from ferrule.server.resources import FoundResource
     from ferrule.server.server import Server
     from ferrule.server.tools import RegisteredTool
 
@@ -50,7 +50,7 @@ class Guards:
         found: RegisteredTool | None = self._find(self._tools.catalogue, call.params.name, call)
         return found
 
-    def resource(self, call: Call) -> Found:
+    def resource(self, call: Call) -> FoundResource:
         """Find the resource a call names among those its caller sees; raises Refusal when there is none."""
         return self._found(call.params.uri, call)
 
@@ -97,7 +97,7 @@ class Guards:
     def _find(self, catalogue: Catalogue[Any], key: str, call: Call) -> Any:
         return self._visibility.find(call, catalogue, key)
 
-    def _found(self, uri: str, call: Call) -> Found:
+    def _found(self, uri: str, call: Call) -> FoundResource:
         return self._visibility.find_resource(call, uri)
 
     def _hides(self, uri: str, call: Call) -> bool:

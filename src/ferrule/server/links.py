@@ -19,7 +19,7 @@ from ferrule.runtime.limits import TokenBucket
 from ferrule.runtime.link import Link
 from ferrule.server.context import LEVELS
 from ferrule.server.settings import ServerSettings
-from ferrule.server.subscriptions import Notice, Subscriber, Subscriptions
+from ferrule.server.subscriptions import ChangeNotice, Subscriber, Subscriptions
 from ferrule.server.visibility import Switches
 
 logger = logging.getLogger("ferrule.server")
@@ -171,7 +171,7 @@ class Links:
         if state is None:
             self._subscriptions.changed(kind, self._principal(call, kind))
         elif kind in state.subscriber.kinds and self.of(call).session.peer_ready:
-            state.subscriber.tell(Notice(kind, {}))
+            state.subscriber.tell(ChangeNotice(kind, {}))
 
     def owner(self, call: Call) -> str | None:
         """Tell whose a kept result is: the principal's, else the session's; without either, whoever knows its URI."""

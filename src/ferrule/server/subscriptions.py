@@ -20,7 +20,7 @@ _write = msgspec.json.Encoder().encode
 _read = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Notice:
+class ChangeNotice:
     """One change to be told of: encoded once, however many listen."""
 
     __slots__ = ("_stem", "message", "method", "params")
@@ -60,13 +60,13 @@ class Subscriber:
         self.uris: set[str] | frozenset[str] = set(uris) or NOTHING
         self.tasks = frozenset(tasks) or NOTHING
 
-    def tell(self, notice: Notice) -> None:
+    def tell(self, notice: ChangeNotice) -> None:
         """Pass a notice on, under the subscription it belongs to."""
         if self._channel is not None:
             self._channel.send(notice.message if self._tag is None else notice.under(self._tag))
 
 
-class Callback(Subscriber):
+class CallbackSubscriber(Subscriber):
     """A function of this process that hears of resources."""
 
     __slots__ = ("_call",)
@@ -75,7 +75,7 @@ class Callback(Subscriber):
         super().__init__(None, uris=uris)
         self._call = call
 
-    def tell(self, notice: Notice) -> None:
+    def tell(self, notice: ChangeNotice) -> None:
         """Call the function with the resource that changed."""
         self._call(notice.params["uri"])
 
@@ -127,7 +127,7 @@ class Subscriptions:
         """Tell everyone who listens that a resource changed; gives how many were told."""
         subscribers = list(self._by_uri.get(uri, ()))
         if subscribers:
-            notice = Notice(RESOURCE_UPDATED, {"uri": uri, **extra})
+            notice = ChangeNotice(RESOURCE_UPDATED, {"uri": uri, **extra})
             for subscriber in subscribers:
                 subscriber.tell(notice)
         return len(subscribers)
@@ -137,7 +137,7 @@ class Subscriptions:
         subscribers = [subscriber for subscriber in self._to_lists if kind in subscriber.kinds]
         if principal is not None:
             subscribers = [subscriber for subscriber in subscribers if subscriber.principal == principal]
-        notice = Notice(kind, {})
+        notice = ChangeNotice(kind, {})
         for subscriber in subscribers:
             subscriber.tell(notice)
         return len(subscribers)
@@ -146,7 +146,7 @@ class Subscriptions:
         """Tell everyone who listens to a task how it stands; gives how many were told."""
         subscribers = list(self._by_task.get(task_id, ()))
         if subscribers:
-            notice = Notice(TASK_CHANGED, _read(_write(told())))
+            notice = ChangeNotice(TASK_CHANGED, _read(_write(told())))
             for subscriber in subscribers:
                 subscriber.tell(notice)
         return len(subscribers)

@@ -11,7 +11,7 @@ from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHA
 from ferrule.server.changes import ChangeNotices
 from ferrule.server.mounting import Mount
 from ferrule.server.resources import Resources
-from ferrule.server.subscriptions import Callback, Subscriber, Subscriptions
+from ferrule.server.subscriptions import CallbackSubscriber, Subscriber, Subscriptions
 
 logger = logging.getLogger("ferrule.server")
 
@@ -58,7 +58,7 @@ class Telling:
             except Exception:
                 logger.exception("a subscriber of %s failed", uri)
 
-        subscriber = Callback(tell, (uri,))
+        subscriber = CallbackSubscriber(tell, (uri,))
         self.subscriptions.add(subscriber)
         return subscriber
 

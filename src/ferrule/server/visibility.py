@@ -21,7 +21,7 @@ from ferrule.server.mounting import MountedContext
 from ferrule.server.offering import Offered
 
 if TYPE_CHECKING:
-    from ferrule.server.resources import Found
+    from ferrule.server.resources import FoundResource
     from ferrule.server.server import Server
 
 Rule = Callable[[Context[Any], "Component"], bool]
@@ -205,7 +205,7 @@ class Visibility:
         entry = catalogue.registered.get(key)
         return entry if entry is not None and self.sees(call, catalogue, key, entry) else None
 
-    def find_resource(self, call: Call, uri: str) -> Found:
+    def find_resource(self, call: Call, uri: str) -> FoundResource:
         """Give what answers to a URI among what the caller sees."""
         kinds = {catalogue.kind: catalogue for catalogue in self._server.resources.catalogues}
         return self._server.resources.find(uri, lambda kind, entry: self.find(call, kinds[kind], entry.uri) is not None)

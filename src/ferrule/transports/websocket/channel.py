@@ -42,7 +42,7 @@ from ferrule.transports.websocket.reading import (
     Event,
     FrameReader,
     ReadingRules,
-    Violation,
+    RuleBreach,
     split_messages,
 )
 from ferrule.transports.websocket.settings import ChannelSettings
@@ -252,7 +252,7 @@ class WebSocketChannel(asyncio.Protocol):
                 self._vigil.pong(self._loop.time())
         elif type(event) is Closing:
             self._closed_by_peer(event)
-        elif type(event) is Violation:
+        elif type(event) is RuleBreach:
             self._fail(Closing(event.code, event.reason))
         elif type(event) is Binary and not self._closing:
             self._receive(event)
