@@ -116,12 +116,12 @@ class Calling(Fetching):
 
     async def ask_about_task(self, method: str, params: dict[str, Any], how: RequestOptions | None = None) -> Raw:
         """Send a request about a task."""
-        return await self._ask(method, params, structs.replace(how or self._plain(None), tasks=True))
+        return await self._ask(method, params, structs.replace(how or self._plain(), tasks=True))
 
     # -- calls
 
     async def _call_as_task(
-        self, name: str, arguments: Mapping[str, Any], how: RequestOptions, choice: TaskChoice, timeout: float | None
+        self, name: str, arguments: Mapping[str, Any], how: RequestOptions, *, choice: TaskChoice, timeout: float | None
     ) -> CallToolResult:
         """Call a tool as told, and follow the task it becomes to its end; gives the result also of a failure."""
         return await self._own_result(await self._begin(name, arguments, how, choice), timeout)
@@ -176,7 +176,7 @@ class Calling(Fetching):
         return None if state is None else Task(self, state.task_id, tool=name, state=state, relay=relay)
 
     def _require_tasks(self, conversation: Conversation) -> None:
-        """Say no at once where the server runs no call as a task."""
+        """Refuse at once where the server runs no call as a task."""
         if not conversation.stateless:
             if not _offers_tasks(conversation.peer):
                 raise CapabilityNotSupported("tasks.requests.tools.call")

@@ -109,7 +109,7 @@ class Client(Calling, Connecting, Skilled):
         raise_on_error: bool = True,
         task: TaskChoice = "auto",
     ) -> CallToolResult:
-        """Call a tool; raises ToolError when it failed, unless told to give the result all the same.
+        """Call a tool; raises ToolError when it failed, unless `raise_on_error` is off.
 
         A call that becomes a task is followed to its end; `task` wants one, refuses one, or says how long to keep it.
         """
@@ -118,7 +118,7 @@ class Client(Calling, Connecting, Skilled):
             how = self._how(given(timeout, self.settings.tool_timeout), on_progress, meta)
         if task != "auto" or name in self._only_as_task:
             return self.judged(
-                name, await self._call_as_task(name, arguments or {}, how, task, timeout), raise_on_error
+                name, await self._call_as_task(name, arguments or {}, how, choice=task, timeout=timeout), raise_on_error
             )
         conversation = self._conversation or self._talk()
         try:
@@ -134,7 +134,7 @@ class Client(Calling, Connecting, Skilled):
             if not await self._demands_task(name, refusal):
                 raise
             return self.judged(
-                name, await self._call_as_task(name, arguments or {}, how, True, timeout), raise_on_error
+                name, await self._call_as_task(name, arguments or {}, how, choice=True, timeout=timeout), raise_on_error
             )
         try:
             result = _read_call_result(raw)
@@ -247,7 +247,7 @@ class Client(Calling, Connecting, Skilled):
         if conversation.stateless:
             conversation.want_level(level)
         else:
-            await self._ask("logging/setLevel", {"level": level}, self._plain(None))
+            await self._ask("logging/setLevel", {"level": level}, self._plain())
         self._level = level
 
     async def request(

@@ -147,7 +147,7 @@ class Conversation(Lifecycle):
         return allowed
 
     def _require(self, row: Method) -> None:
-        """Say no at once to what the server never offered, and to what its era does not have."""
+        """Refuse at once what the server never offered, and what its era does not have."""
         peer = self.live().session.peer
         if peer is None or not self.strict:
             return
@@ -159,7 +159,7 @@ class Conversation(Lifecycle):
         self.require(row.capability)
 
     def require(self, capability: str) -> None:
-        """Say no at once to what the server never declared, unless its revision has no word for it."""
+        """Refuse at once what the server never declared, unless its revision has no word for it."""
         peer = self.live().session.peer
         if peer is None or not self.strict or not isinstance(peer.capabilities, ServerCapabilities):
             return
@@ -201,7 +201,7 @@ class Conversation(Lifecycle):
 
         def stamped(identity: Id) -> Any:
             begun(identity)
-            return stamp({"notifications": wanted}, None, None)
+            return stamp({"notifications": wanted})
 
         return link.start("subscriptions/listen", stamped)
 

@@ -32,7 +32,7 @@ class Fetching(Replaying):
             timeout = limit if timeout is None else min(timeout, limit)
         return RequestOptions(timeout, limit, on_progress, meta)
 
-    def _plain(self, timeout: float | None) -> RequestOptions:
+    def _plain(self, timeout: float | None = None) -> RequestOptions:
         return self._how(given(timeout, self.settings.request_timeout))
 
     async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
@@ -103,7 +103,7 @@ class Fetching(Replaying):
 
 
 def _read_without_hints(row: Method, raw: Raw) -> Any:
-    """Hints on caching that make no sense do not spoil the result they come with."""
+    """Read a result again without its caching hints: hints that make no sense do not spoil it."""
     try:
         return row.decode_result(without_hints(raw))
     except (msgspec.DecodeError, RecursionError) as reason:

@@ -130,7 +130,7 @@ class Lifecycle:
         await self._end(None, grace)
 
     def lose(self, error: Exception) -> None:
-        """Take a link for lost whose server is silent."""
+        """Give up a link whose server is silent."""
         link = self.link
         if link is not None and not link.closed:
             link.close(error)
@@ -138,7 +138,7 @@ class Lifecycle:
                 link.channel.close("the server is silent")
 
     def give_up(self, sentence: str) -> None:
-        """Settle that this lost conversation is the last one."""
+        """Decide that no other conversation follows this lost one."""
         self.closing, self._ended = True, sentence
         if self.link is not None:
             self.link.session.enter(Phase.CLOSED)

@@ -125,7 +125,7 @@ class Task:
                 yield state
 
     async def give_up(self) -> None:
-        """Cancel a task nobody else knows of; whoever gives it up does not want to hear why that failed."""
+        """Cancel a task nobody else knows of, without a word if that fails."""
         with suppress(CallFailed, PeerError):
             await self.cancel()
 

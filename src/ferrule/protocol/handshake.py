@@ -321,5 +321,5 @@ def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
 
 
 def _gated(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    """Asking for context needed no capability at first."""
+    """Give the params by which a capability is demanded: `includeContext` needed none at first."""
     return params if revision is NEWEST else {key: value for key, value in params.items() if key != "includeContext"}

@@ -67,11 +67,11 @@ class Answers:
         self._seen: dict[str, int] = {}
 
     def place(self, question: Question) -> str:
-        """Give this asking of the question its key in the journal."""
+        """Give the key a question has in the journal; the same one asked again gets a key of its own."""
         return self._number(question.key or f"{question.method.partition('/')[0]}-{question.digest[:10]}")
 
     def place_step(self, name: str) -> str:
-        """Give this doing of a step its key in the journal."""
+        """Give the key a step has in the journal; one of the same name later in the call gets a key of its own."""
         return self._number(f"step {name}")
 
     def _number(self, key: str) -> str:

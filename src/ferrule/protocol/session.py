@@ -210,7 +210,7 @@ class Session:
         return MethodNotFound(f"Method not found: {name}", {"method": name})
 
     def _malformed(self, row: Method, raw: Raw, reason: Exception, origin: Origin) -> Refusal:
-        """Bad params count only once the request is admitted otherwise."""
+        """Refuse bad params, after whatever else there is to refuse the request for."""
         try:
             meta = self._meta_of(raw)
             self.eras.era_of(meta, origin).admit(self, row, meta)
@@ -310,7 +310,7 @@ class Session:
         return awaited
 
     def _free_id(self) -> int:
-        """Never give an id that is in use, nor one a peer might round."""
+        """Give the next id that is not in use, and small enough that no peer rounds it."""
         identity = self.next_id
         while identity in self.awaited:
             identity += 1

@@ -41,7 +41,7 @@ DOCUMENT = re.compile(r"(?:\ufeff|\s|<!--.*?-->)*<(?:!doctype\s+html|html)\b", r
 
 
 class AppPage(msgspec.Struct, frozen=True):
-    """A page as it was offered: its function, and the options of its resource."""
+    """A page as it was offered: its URI, its function, and the options of its resource."""
 
     uri: str
     fn: Callable[..., Any]
@@ -143,7 +143,7 @@ def _check_document(uri: str, html: str) -> None:
 
 
 def _view(call: Call) -> View | None:
-    """Hide from who shows no pages what only pages use; who never said what it shows is given all."""
+    """Hide what only pages use from a client that shows none; one that never said what it shows is given all."""
     return None if _may_show(call.peer) else PLAIN
 
 

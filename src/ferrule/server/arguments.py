@@ -42,7 +42,7 @@ class TypedReader:
         self._is_compiled = False
 
     def reading(self) -> Read:
-        """Give the function that reads: at full speed, and again with care what failed so."""
+        """Give the function that reads: at full speed, and once more with care where that fails."""
         decode, recover = self._decode, self._recover
 
         def read(raw: RawJson) -> Values:
@@ -129,7 +129,7 @@ class SchemaReader:
 
 
 def _struct(signature: Signature, *, closed: bool) -> type[msgspec.Struct]:
-    """Make a struct with one field a parameter, numbered because a parameter's name may be no good field name."""
+    """Make a struct with one field a parameter, numbered because a parameter's name may not be a legal field name."""
     fields = []
     names = {}
     for number, parameter in enumerate(signature.parameters):
@@ -190,7 +190,7 @@ def _is_about(path: str, other: str) -> bool:
 
 
 def _in_own_words(refused: RefusedArguments, arguments: dict[str, Any]) -> list[Violation]:
-    """Say what the types have against the arguments they refused."""
+    """Say why the types refused arguments, in their own words."""
     found: list[Violation] = []
     for name, reason in refused.items():
         if isinstance(reason, msgspec.ValidationError):

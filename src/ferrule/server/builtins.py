@@ -158,7 +158,7 @@ class Builtins:
         self._server.links.ready(self._server.links.behind(note))
 
     def ping(self, call: Call) -> EmptyResult:
-        """Tell that we live."""
+        """Answer a ping."""
         return EmptyResult()
 
     def discover(self, call: Call) -> DiscoverResult:

@@ -22,7 +22,7 @@ class ChangeNotices:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Tell from this loop from now on; what another one still had to tell is nobody's business any more."""
+        """Tell from this loop from now on; what was still due on another one is dropped."""
         self.loop = loop
         self._lists = Coalescer(self._lists.interval)
         self._updates = Coalescer(self._updates.interval)

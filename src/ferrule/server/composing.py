@@ -78,7 +78,7 @@ class Composing:
         return self._dispatcher
 
     def _run_as_tasks(self, dispatcher: Dispatcher) -> None:
-        """Let calls of tools become tasks; a server without such tools does without the question."""
+        """Let calls of tools become tasks; a server without such tools does not even ask."""
         server = self._server()
         declared = server.settings.capabilities
         if declared is None or server_offers(declared, "tasks.requests.tools.call"):

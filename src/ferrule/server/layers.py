@@ -103,4 +103,4 @@ def _around(listener: Callable[[Note, NoteHandler], None], proceed: NoteHandler)
 
 
 def _nothing(note: Note) -> None:
-    """Do what is done with a notification nobody listens to."""
+    """Do nothing: nobody listens to this notification."""

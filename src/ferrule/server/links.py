@@ -29,7 +29,7 @@ PATIENT_CARRIERS = frozenset({"stdio", "memory", "http"})
 """Carriers with nothing to protect from a silent peer: it owns this process, lives in it, or holds no connection."""
 SELF_WATCHING = frozenset({"http", "websocket"})
 """Carriers that find out by themselves whether a peer still lives, or keep no connection."""
-SILENT = Subscriber(None)
+SILENT = Subscriber(channel=None)
 """The subscriber of a link that was not greeted yet."""
 
 
@@ -92,13 +92,13 @@ class Links:
             _stop(state)
 
     def greet(self, link: Link, kinds: Iterable[str]) -> None:
-        """A client has made the handshake, and was told of which lists it will hear."""
+        """Learn that a client has made the handshake, and which lists it was told it will hear of."""
         state = self._states[link]
         _stop(state)
         state.subscriber = Subscriber(link.channel, kinds)
 
     def ready(self, link: Link) -> None:
-        """A client is ready to hear from us: of changed lists, and whether it still lives."""
+        """Learn that a client is ready: from now on it hears of changed lists, and is pinged."""
         state = self._states.get(link)
         if state is not None:
             link.session.peer_ready = True

@@ -118,7 +118,7 @@ class RegisteredResource(Offered):
         return result
 
     def own_uri(self, uri: str) -> str:
-        """Give a URI as the server has it that this resource is from."""
+        """Give a URI as the server that this resource comes from knows it."""
         for mount, _ in self.way:
             uri = mount.own_uri(uri)
         return uri

@@ -72,7 +72,7 @@ class CallbackSubscriber(Subscriber):
     __slots__ = ("_call",)
 
     def __init__(self, call: Callable[[str], None], uris: Iterable[str]) -> None:
-        super().__init__(None, uris=uris)
+        super().__init__(channel=None, uris=uris)
         self._call = call
 
     def tell(self, notice: ChangeNotice) -> None:
@@ -120,7 +120,7 @@ class Subscriptions:
         _discard(self._by_uri, uri, subscriber)
 
     def subscribers(self, uri: str) -> list[Subscriber]:
-        """Give who hears of a resource."""
+        """Give the subscribers of a resource."""
         return list(self._by_uri.get(uri, ()))
 
     def updated(self, uri: str, extra: dict[str, Any]) -> int:

@@ -173,7 +173,7 @@ class TaskRun:
                 if len(written) <= self._most:
                     await self._complete(outcome, written)
                     return
-                # Kept, it could never be sent: who asks for it would be told of an error again and again.
+                # Kept, it could never be sent: whoever asks for it would be answered with an error again and again.
                 outcome = Internal(
                     f"The result has {len(written):,} bytes, more than the {self._most:,} that can be sent"
                 )

@@ -105,7 +105,7 @@ class HandshakeDoor:
             responder.reply(202, EMPTY_HEAD + head)
 
     def initialize(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        """Open a session; an id the client brings along is not heard."""
+        """Open a session; an id the client brings along is ignored."""
         origin = Origin("http", request.address, Headers(request.headers))
         lasting = not self._shared.settings.stateless
         session = self.sessions.prepare(origin, lasting=lasting)

@@ -11,7 +11,7 @@ from ferrule.errors import SetupError
 
 
 class Known(Struct, eq=False):
-    """What was decided of a head, for the next request on the connection that has the same but for its length."""
+    """What was decided about a head, for the next request on the connection whose head differs only in its length."""
 
     decided: Callable[[HttpRequest, Responder], None] | None = None
 

@@ -36,7 +36,7 @@ class AsgiDoor(Entrance[AsgiWebSocket]):
             self.channels.discard(channel)
 
     def _judge(self, request: HttpRequest) -> UpgradeRefused | None:
-        """Judge what our own engine finds out elsewhere; the opening itself the ASGI server has judged."""
+        """Judge the path and the session; the ASGI server has judged the opening itself."""
         if request.path != self.settings.path:
             return UpgradeRefused(404, f"Not found; WebSockets are served at {self.settings.path}")
         if b"mcp-session-id" in request.headers:

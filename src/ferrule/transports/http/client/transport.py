@@ -209,7 +209,7 @@ class HttpChannel:
         return self.heading.session_lines or self.heading.told(method)
 
     def hold(self) -> None:
-        """Hold what is sent until the server is ready for it."""
+        """Hold back what is sent until the server is ready for it."""
         if self._held is None:
             self._held = []
 
@@ -241,7 +241,7 @@ class HttpChannel:
         self._renewing.session_over(post)
 
     def fall_back(self, post: Post, failure: Exception) -> None:
-        """See whether the server has the transport before this one, when it has not this one."""
+        """See whether a server without Streamable HTTP has the HTTP+SSE pair."""
         self.spawn(self._fall_back(post, failure))
 
     async def _fall_back(self, post: Post, failure: Exception) -> None:
