@@ -121,10 +121,18 @@ class Calling(Fetching):
     # -- calls
 
     async def _call_as_task(
-        self, name: str, arguments: Mapping[str, Any], how: RequestOptions, *, choice: TaskChoice, timeout: float | None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        how: RequestOptions,
+        *,
+        choice: TaskChoice,
+        timeout: float | None,
+        raise_on_error: bool,
     ) -> CallToolResult:
-        """Call a tool as told, and follow the task it becomes to its end; gives the result also of a failure."""
-        return await self._own_result(await self._begin(name, arguments, how, choice), timeout)
+        """Call a tool as told, and follow the task it becomes to its end."""
+        task = await self._begin(name, arguments, how, choice)
+        return self.judged(name, await self._own_result(task, timeout), raise_on_error)
 
     async def _own_result(self, task: Task, timeout: float | None) -> CallToolResult:
         """Wait for the end of a task only this call knows of: it is cancelled when the wait is."""

@@ -117,8 +117,8 @@ class Client(Calling, Connecting, Skilled):
         if timeout is not None or on_progress is not None or meta is not None:
             how = self._how(given(timeout, self.settings.tool_timeout), on_progress, meta)
         if task != "auto" or name in self._only_as_task:
-            return self.judged(
-                name, await self._call_as_task(name, arguments or {}, how, choice=task, timeout=timeout), raise_on_error
+            return await self._call_as_task(
+                name, arguments or {}, how, choice=task, timeout=timeout, raise_on_error=raise_on_error
             )
         conversation = self._conversation or self._talk()
         try:
@@ -133,8 +133,8 @@ class Client(Calling, Connecting, Skilled):
         except PeerError as refusal:
             if not await self._demands_task(name, refusal):
                 raise
-            return self.judged(
-                name, await self._call_as_task(name, arguments or {}, how, choice=True, timeout=timeout), raise_on_error
+            return await self._call_as_task(
+                name, arguments or {}, how, choice=True, timeout=timeout, raise_on_error=raise_on_error
             )
         try:
             result = _read_call_result(raw)

@@ -191,15 +191,15 @@ class Handshake:
     """The rules of the handshake era."""
 
     def __init__(
-        self, versions: tuple[str, ...] = tuple(REVISIONS), *, seed_codes: bool = False, strict: bool = False
+        self, versions: tuple[str, ...] = tuple(REVISIONS), *, erlmcp_codes: bool = False, strict: bool = False
     ) -> None:
         self.versions = tuple(version for version in REVISIONS if version in versions)
-        self._numbers = ERLMCP if seed_codes else {}
-        self._strict = strict or seed_codes
+        self._numbers = ERLMCP if erlmcp_codes else {}
+        self._strict = strict or erlmcp_codes
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
         """Tell who asks: whoever made the handshake; before it, only `initialize` and `ping` are heard."""
-        session.modern = False
+        session.met_stateless = False
         peer = session.peer
         if peer is None:
             if row.name not in ALWAYS_ALLOWED:

@@ -107,7 +107,7 @@ class Links:
                 link.keep_alive()
 
     def _silent(self, link: Link) -> None:
-        if link.session.peer is None and not link.session.modern and link.channel is not None:
+        if link.session.peer is None and not link.session.met_stateless and link.channel is not None:
             logger.error("a peer did not initialize within %s s: closed", self._settings.init_timeout)
             link.session.enter(Phase.ERROR)
             link.channel.close("initialize timed out")

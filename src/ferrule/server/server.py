@@ -106,12 +106,12 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         self._own_handlers: dict[str, Handler] = {}
         self._roots_handlers: list[Callable[[], Any]] = []
         self.handshake = Handshake(
-            settings.versions, seed_codes=settings.error_profile == "erlmcp", strict=settings.strict_version
+            settings.versions, erlmcp_codes=settings.error_profile == "erlmcp", strict=settings.strict_version
         )
         self.stateless = Stateless(
             self._sealing(),
             implementation=self.implementation,
-            legacy=self.handshake.versions,
+            beside=self.handshake.versions,
             hints=CacheHints(int(settings.cache_ttl * 1000), settings.cache_scope),
         )
         self.eras = Eras(self.handshake, self.stateless)
