@@ -72,7 +72,8 @@ class Task:
         self._done = done
 
     def __repr__(self) -> str:
-        status = "completed" if self._done is not None else "unknown" if self.state is None else self.state.status
+        known = "unknown" if self.state is None else self.state.status
+        status = known if self._done is None else "completed"
         return f"<Task {self.id or 'answered at once'}: {status}>"
 
     async def status(self) -> TaskState:
