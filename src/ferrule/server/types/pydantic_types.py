@@ -139,11 +139,11 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
 
 def _rule(said: str) -> str:
     """Name the rule of JSON Schema that a kind of pydantic's errors comes closest to."""
+    if said in _RULES:
+        return _RULES[said]
     if said.endswith("_type"):
-        usual = "type"
-    else:
-        usual = "format" if said.endswith("_parsing") else "value"
-    return _RULES.get(said, usual)
+        return "type"
+    return "format" if said.endswith("_parsing") else "value"
 
 
 def _violation(problem: dict[str, Any], value: Any) -> Violation:
