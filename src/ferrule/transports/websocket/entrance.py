@@ -9,7 +9,7 @@ from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.answers import RETRY_AFTER
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.message import Headers, HttpRequest
-from ferrule.transports.websocket.handshake import Refused
+from ferrule.transports.websocket.handshake import UpgradeRefused
 from ferrule.transports.websocket.settings import WebSocketSettings
 from ferrule.wire.channel import Origin, Receiver
 
@@ -28,21 +28,21 @@ class Entrance(Generic[ChannelT]):
         self.channels: set[ChannelT] = set()
         self.draining = False
 
-    def judge_sender(self, request: HttpRequest) -> Refused | None:
+    def judge_sender(self, request: HttpRequest) -> UpgradeRefused | None:
         """Say why nobody may open a WebSocket from there, or nothing."""
         verdict = self._guard.judge(request)
         if verdict.status:
-            return Refused(verdict.status, verdict.why)
+            return UpgradeRefused(verdict.status, verdict.why)
         if b"," in request.headers.get(b"origin", b""):
-            return Refused(403, "Forbidden: more than one Origin")
+            return UpgradeRefused(403, "Forbidden: more than one Origin")
         return None
 
-    def enter(self) -> Refused | None:
+    def enter(self) -> UpgradeRefused | None:
         """Take a place for one more WebSocket, or say why there is none."""
         if self.draining:
-            return Refused(503, "Unavailable: the server is stopping", RETRY_AFTER)
+            return UpgradeRefused(503, "Unavailable: the server is stopping", RETRY_AFTER)
         full = self._admission.enter()
-        return Refused(503, f"Unavailable: {full}", RETRY_AFTER) if full else None
+        return UpgradeRefused(503, f"Unavailable: {full}", RETRY_AFTER) if full else None
 
     def leave(self) -> None:
         """Give a place back: of a WebSocket that has ended, or could not begin."""
