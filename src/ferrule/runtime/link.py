@@ -21,7 +21,6 @@ from ferrule.errors import (
     Internal,
     InvalidAnswer,
     InvalidRequest,
-    MessageTooLarge,
     Refusal,
 )
 from ferrule.protocol.call import Call, Cancel, Ignored, Note, Reply, Withdrawn
@@ -34,7 +33,7 @@ from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
 from ferrule.supervision.starting import starting
 from ferrule.wire.channel import Channel, Origin
-from ferrule.wire.codec import Decoded, Unreadable, decode
+from ferrule.wire.codec import Decoded, Unreadable, decode, too_large
 from ferrule.wire.messages import Message, Request, Success
 
 logger = logging.getLogger("ferrule.link")
@@ -127,7 +126,7 @@ class Link(Asking):
         awaited = self.session.awaited.pop(unreadable.id, None) if response else None  # type: ignore[arg-type]
         if awaited is not None:
             if not awaited.waiter.done():
-                awaited.waiter.set_exception(InvalidAnswer(f"the answer to {awaited.method} is malformed: {why}"))
+                awaited.waiter.set_exception(InvalidAnswer(f"the answer to {awaited.method} cannot be read: {why}"))
             return False
         identity = UNSET if response else unreadable.id
         if self.session.one_way or (identity is UNSET and not self.options.tell_unreadable):
@@ -136,9 +135,9 @@ class Link(Asking):
         channel.send(self.session.refuse(identity, unreadable.refusal))
         return True
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
-        """Answer a frame that was over the limit and never read."""
-        self._unreadable(Unreadable(MessageTooLarge(max_size)), channel)
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
+        """Answer a frame that was over the limit and never read, under its id if that stands ahead."""
+        self._unreadable(too_large(max_size, head), channel)
 
     def end_received(self, channel: Channel) -> None:
         """The peer will ask nothing more; what it asked is still answered."""
