@@ -64,7 +64,7 @@ class TestOptions:
             Server("x", **{option: value})
 
     def test_an_unknown_option_is_named(self):
-        with pytest.raises(SetupError, match=r"Server: .*'pagesize'"):
+        with pytest.raises(SetupError, match=r"Server: .*'pagesize'; the options are version, .*page_size"):
             Server("x", pagesize=5)
 
     def test_short_sealing_keys_are_refused(self):
@@ -553,6 +553,11 @@ class TestServing:
     async def test_an_unknown_transport_is_named_with_those_there_are(self):
         with pytest.raises(SetupError, match=r"unknown transport 'carrier-pigeon': this version has .*stdio"):
             await greeter().run_async("carrier-pigeon")
+
+    @pytest.mark.parametrize(("option", "value"), [("name", 7), ("version", 1.0), ("instructions", ["a", "b"])])
+    def test_what_a_server_says_of_itself_is_text(self, option, value):
+        with pytest.raises(SetupError, match=f"Server: {option} must be a text, not"):
+            Server(**{option: value})
 
     async def test_running_where_a_loop_runs_already_names_the_other_way(self):
         with pytest.raises(SetupError, match=r"an event loop runs here already: use `await app\.run_async"):

@@ -47,6 +47,8 @@ logger = logging.getLogger("ferrule.client")
 
 T = TypeVar("T")
 
+OPTIONS = ("sampling", "elicitation", "url_elicitation", "roots", *ClientSettings.__struct_fields__)
+
 FINAL = (None, COMPLETE)
 """The kinds of result that end a call; any other is looked at twice."""
 
@@ -69,6 +71,8 @@ class Client(Calling, Connecting, Skilled):
         try:
             settings = self.settings = ClientSettings(**options)
         except TypeError as reason:
+            raise SetupError(f"Client: {reason}; the options are {', '.join(OPTIONS)}") from None
+        except SetupError as reason:
             raise SetupError(f"Client: {reason}") from None
         self.target = target
         self.answering = Answering(
