@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
-from ferrule.errors import FerruleError, SetupError
+from ferrule.errors import FerruleError, SetupError, quoted
 from ferrule.validation.graph import SchemaGraph, descend, refuse_unbounded
 
 if TYPE_CHECKING:
@@ -253,7 +253,10 @@ def missing(name: str, value: Any) -> Violation:
 
 def unknown(name: str, value: Any, above: Sequence[str | int] = ()) -> Violation:
     """Say that a member has no place in its object."""
-    return Violation(pointer([*above, name]), excerpt(value), "additionalProperties", f'"{name}" is not expected here')
+    shown = quoted(name)
+    return Violation(
+        pointer([*above, shown]), excerpt(value), "additionalProperties", f'"{shown}" is not expected here'
+    )
 
 
 def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> Violation:
