@@ -15,9 +15,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ferrule.errors import EncodeError, InvalidRequest, MessageTooLarge, ParseError, Refusal
 from ferrule.wire.messages import EMPTY_PARAMS, ErrorObject, Failure, Id, Message, Notification, Request, Success
-from ferrule.wire.rescue import rescue, rescue_from_head
 
 MAX_MESSAGE_SIZE = 16 * 1024 * 1024
+HEAD_SIZE = 1024
+"""In how much of a frame that is not read its id is looked for."""
 
 OPEN_BRACE, OPEN_BRACKET = ord("{"), ord("[")
 
@@ -45,7 +46,7 @@ class LooseEnvelope(Struct, gc=False):
 
 
 class LooseError(Struct, gc=False):
-    """A peer's error object, read with mercy: only the code must be a number."""
+    """A peer's error object, read leniently: only the code must be a number."""
 
     code: int
     message: str = ""
@@ -145,12 +146,16 @@ def _diagnose(frame: bytes) -> Message | list[Decoded]:
 
 def too_large(max_size: int, head: bytes) -> Unreadable:
     """Refuse a frame over the limit, under its id if that stands ahead."""
+    from ferrule.wire.rescue import rescue_from_head
+
     rescued = rescue_from_head(head)
     return Unreadable(MessageTooLarge(max_size), rescued.id, response=rescued.response)
 
 
 def _broken(frame: bytes, reason: Exception) -> Unreadable:
     """Refuse what is no JSON, or none we read, under the id it would have."""
+    from ferrule.wire.rescue import rescue
+
     rescued = rescue(frame)
     why = str(reason)
     if isinstance(reason, RecursionError):

@@ -14,10 +14,10 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ferrule.wire.codec import HEAD_SIZE
 from ferrule.wire.messages import Id
 
 MAX_READ_AGAIN = 1024 * 1024
-HEAD_SIZE = 1024
 
 MEMBER = re.compile(rb'\s*[{,]\s*("[^"\\]*")\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9]+)?')
 
