@@ -10,7 +10,16 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ferrule.errors import CallFailed, ConnectionTimedOut, FerruleError, LinkLost, PeerError, SetupError, TimedOut
+from ferrule.errors import (
+    CallFailed,
+    ConnectionTimedOut,
+    EncodeError,
+    FerruleError,
+    LinkLost,
+    PeerError,
+    SetupError,
+    TimedOut,
+)
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.session import Session
 from ferrule.schema.notices import ProgressParams
@@ -165,8 +174,10 @@ class Asking:
             self.arm(deadline)
         try:
             out.send(Request(awaited.id, method, params(awaited.id) if callable(params) else params))
-        except FerruleError:
+        except FerruleError as error:
             self.session.awaited.pop(awaited.id, None)
+            if isinstance(error, EncodeError):
+                raise EncodeError(f"{method} cannot be sent: {error}") from None
             raise
         return awaited
 

@@ -200,7 +200,7 @@ class StreamChannel(asyncio.Protocol):
         self._flush()
 
     def _refuse(self, frame: Oversize) -> None:
-        self._receiver.frame_refused(frame.max_size, self)
+        self._receiver.frame_refused(frame.max_size, self, frame.head)
         if self._on_oversize == "close":
             self.close()
 

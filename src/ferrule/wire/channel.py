@@ -45,8 +45,8 @@ class Receiver(Protocol):
         A carrier that knows more about this very message than about its peer gives its `origin`.
         """
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
-        """Learn that a frame was longer than the limit and was thrown away unread."""
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
+        """Learn that a frame was longer than the limit and was thrown away unread; `head` is how it began, if known."""
 
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
         """Learn that a request sent on the channel will get no answer, though the channel lives on."""

@@ -57,8 +57,8 @@ class Meddler:
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         return self.receiver.frame_received(frame, self, origin)
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
-        self.receiver.frame_refused(max_size, self)
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
+        self.receiver.frame_refused(max_size, self, head)
 
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
         self.receiver.request_failed(identity, error, self)

@@ -156,7 +156,7 @@ class _Watched:
         self._lost = lost
         self._receiver = receiver
         self.channel_opened: Callable[[Channel], None] = receiver.channel_opened
-        self.frame_refused: Callable[[int, Channel], None] = receiver.frame_refused
+        self.frame_refused: Callable[..., None] = receiver.frame_refused
         self.end_received: Callable[[Channel], None] = receiver.end_received
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
