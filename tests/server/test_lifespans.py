@@ -133,6 +133,18 @@ class TestMounted:
             host.mount(Server("simple"), "s")
 
 
+def test_a_function_that_can_be_no_lifespan_is_refused_at_once():
+    async def takes_nothing():
+        yield
+
+    async def never_yields(server): ...
+
+    with pytest.raises(SetupError, match=r"takes_nothing must take the server: async def .*\(server\)"):
+        Server("s", lifespan=takes_nothing)
+    with pytest.raises(SetupError, match="never_yields never yields: write `yield`"):
+        Server("s", lifespan=[never_yields])
+
+
 def test_a_type_checker_knows_the_state(tmp_path):
     page = tmp_path / "page.py"
     page.write_text(

@@ -390,5 +390,7 @@ class TestSetup:
             notes().remove_resource("notes://tody")
 
     def test_an_unknown_option_is_named(self):
-        with pytest.raises(SetupError, match=r"resource: .*'mimetype'.*the options are name"):
+        with pytest.raises(
+            SetupError, match=r"the resource x://y: there is no option 'mimetype'; did you mean 'mime_type'"
+        ):
             Server("x").add_resource("x://y", lambda: "", mimetype="text/plain")

@@ -116,7 +116,7 @@ async def test_a_cancelled_call_gives_its_place_in_line_away(era, kind):
     [
         ({"max_concurrent": 0}, "max_concurrent must be at least 1, not 0"),
         ({"max_concurrent": -1}, "max_concurrent must be a number of at least 1, not -1"),
-        ({"max_concurrent": 1.5}, "max_concurrent must be a number of at least 1, not 1.5"),
+        ({"max_concurrent": 1.5}, "max_concurrent must be a whole number or None, not 1.5"),
         ({"max_threads": 0}, "max_threads must be a number of at least 1, not 0"),
         ({"max_waiting": -1}, "max_waiting must be a number of at least 0, not -1"),
     ],

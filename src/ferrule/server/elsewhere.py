@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ferrule.errors import SetupError
@@ -97,9 +98,16 @@ def answering(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     return mark
 
 
-def instead_of(options: Iterable[str]) -> str:
-    """Name what to write instead of the options of other libraries, as the end of a sentence."""
-    return "".join(f"; instead of {name}=… write {OPTIONS[name]}" for name in options if name in OPTIONS)
+def instead_of(options: Iterable[str], known: Collection[str] = ()) -> str:
+    """Name what to write instead of options we do not have, as the end of a sentence: ours, or one spelled alike."""
+    return "".join(_instead(name, known) for name in options if name not in known)
+
+
+def _instead(name: str, known: Collection[str]) -> str:
+    if name in OPTIONS:
+        return f"; instead of {name}=… write {OPTIONS[name]}"
+    alike = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {alike[0]!r}?" if alike else ""
 
 
 def refuse_foreign(what: str, options: Iterable[str], ours: Iterable[str] = ()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,12 +25,38 @@ def checked(layer: Any, where: str) -> AnyLayer:
         for hook in ("on_notification", "on_error"):
             if inspect.iscoroutinefunction(getattr(layer, hook)):
                 raise SetupError(f"{where}: {type(layer).__name__}.{hook} must be a plain `def`: nobody waits for it")
+        _refuse_misspelled(type(layer), where)
         return layer
     if isinstance(layer, type) and issubclass(layer, Middleware):
         raise SetupError(f"{where}: {layer.__name__} is a class: give an object, {layer.__name__}()")
     if not callable(layer):
         raise SetupError(f"{where}: {layer!r} is neither a Middleware nor a function of (call, proceed)")
+    if not _takes_two(layer):
+        name = getattr(layer, "__qualname__", repr(layer))
+        raise SetupError(f"{where}: {name} must take two arguments: async def {name}(call, proceed)")
     return layer  # type: ignore[no-any-return]  # a function, as far as can be seen
+
+
+def _refuse_misspelled(kind: type[Middleware], where: str) -> None:
+    """Refuse a method that is nearly a hook: it would never be called, and nobody would be told."""
+    hooks = [name for name in vars(Middleware) if name.startswith("on_")]
+    for name in dir(kind):
+        if not name.startswith("on_") or name in hooks:
+            continue
+        alike = difflib.get_close_matches(name, hooks, n=1, cutoff=0.85)
+        meant = "on_request" if name == "on_message" else alike[0] if alike else ""
+        if meant:
+            raise SetupError(f"{where}: {kind.__name__}.{name} is no hook; did you mean {meant}?")
+
+
+def _takes_two(layer: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(layer).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # what is written in C may not say what it takes
+        return True
+    return True
 
 
 def surrounding(layer: AnyLayer, method: str) -> list[Layer]:
