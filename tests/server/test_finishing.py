@@ -57,6 +57,7 @@ async def test_a_whole_result_keeps_the_promise_of_an_output_schema(era):
         result = await given(era, broken, output_schema=schema)
         assert result.is_error
         assert "give" in result.text
+    assert "there is no structured content" in (await given(era, ToolResult("none"), output_schema=schema)).text
     assert (await given(era, ToolResult("no", is_error=True), output_schema=schema)).text == "no"
 
 
