@@ -70,6 +70,8 @@ class Signature(msgspec.Struct, frozen=True):
     takes_rest: bool
     returns: Any
     dependencies: dict[str, Dependency] = {}
+    wraps_async: bool = False
+    """Whether it is a plain function around a coroutine function, as decorators make them: it may give a coroutine."""
 
 
 class Provider(msgspec.Struct, frozen=True):
@@ -120,6 +122,7 @@ def read_signature(
         takes_rest=any(raw.kind is raw.VAR_KEYWORD for raw in offered),
         returns=_resolve(inspect.signature(fn).return_annotation, namespace, f"{name}(): the return type"),
         dependencies=wishes,
+        wraps_async=not inspect.iscoroutinefunction(kind) and inspect.iscoroutinefunction(inspect.unwrap(kind)),
     )
 
 
