@@ -5,7 +5,9 @@ import contextlib
 import logging
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
+import pydantic
 import pytest
 
 from ferrule import Context, Server, SetupError, ToolError
@@ -241,6 +243,25 @@ class TestLogging:
             await client.call_tool("log", {"levels": ["info", "error"]})
             await asyncio.sleep(0)
         assert heard == [("info", {"said": "info"}, "mine"), ("error", {"said": "error"}, "mine")]
+
+    async def test_whatever_is_logged_is_told_and_breaks_no_call(self, era):
+        class Model(pydantic.BaseModel):
+            n: int = 1
+
+        app, heard = Server("odd"), []
+
+        @app.tool
+        async def work(ctx: Context) -> str:
+            for data in (ValueError("lost"), Model(), Path("a/b"), float("nan"), "half \ud800"):
+                await ctx.info(data)
+            return "done"
+
+        client = pair(app, era, log_level="debug")
+        client.on_log(lambda level, data, logger: heard.append(data))
+        async with client:
+            assert (await client.call_tool("work")).data == "done"
+            await asyncio.sleep(0)
+        assert heard == ["lost", {"n": 1}, "a/b", "nan", "half \\ud800"]
 
     @pytest.mark.parametrize("level", LEVELS)
     async def test_a_client_gets_the_level_it_set_and_above(self, era, wire, level):

@@ -312,6 +312,8 @@ class TestMistakes:
             ({"limit": Arg(hide=True, name="n")}, r"is hidden, so it needs no name"),
             ({"limit": Arg(preset=1, default=2)}, r"is hidden, so it needs no name and no default"),
             ({"limit": Arg(schema={"type": 5})}, r"schema"),
+            ({"limit": Arg(preset="many")}, r"its preset does not fit: \"many\" is not of type \"integer\""),
+            ({"limit": Arg(default=1.5)}, r"its default does not fit: 1.5 is not of type"),
         ],
     )
     def test_a_change_that_makes_no_sense(self, arguments, reason):

@@ -20,6 +20,7 @@ from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.server.asking import Elicitation, elicit_question, read_elicitation, sample_question, url_question
 from ferrule.server.elsewhere import CONTEXT, answering
+from ferrule.server.results import sayable
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class Context(Generic[State]):
     @property
     def lifespan(self) -> State:
         """What the server's lifespan yielded."""
-        return self.server.lifespan_value  # type: ignore[no-any-return]  # whoever writes Context[State] knows
+        return self.server.yielded()  # type: ignore[no-any-return]  # whoever writes Context[State] knows
 
     @property
     def state(self) -> dict[str, Any]:
@@ -188,7 +189,7 @@ class Context(Generic[State]):
         if not wanted or not self._host.links.may_log(call):
             await self._breathe()
             return
-        params: dict[str, Any] = {"level": level, "data": data}
+        params: dict[str, Any] = {"level": level, "data": sayable(data)}
         if logger is not None:
             params["logger"] = logger
         if self.task is not None:
@@ -327,7 +328,10 @@ class Context(Generic[State]):
         value = deed() if callable(deed) else deed
         if inspect.isawaitable(value):
             value = await value
-        written = Raw(_write(value))
+        try:
+            written = Raw(_write(value))
+        except (TypeError, ValueError, RecursionError) as reason:
+            raise TypeError(f"ctx.step({name!r}) must give what JSON can say, to be remembered: {reason}") from None
         answers.keep_step(place, written)
         return _read_any(written)
 

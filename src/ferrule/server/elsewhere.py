@@ -21,7 +21,7 @@ SERVER = {
     "session_manager": "nothing: app.asgi() needs no wiring",
     "add_transform": "transformed(…), app.visible or app.middleware",
     "add_provider": "app.mount(server), app.skills(folder) or Server.from_openapi(…)",
-    "get_tools": "await app.list_tools()",
+    "get_tools": "app.list_tools()",
     "as_proxy": "nothing yet: there is no proxy",
     "add_request_handler": 'app.method("vendor/name")',
 }

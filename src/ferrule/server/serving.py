@@ -95,6 +95,15 @@ class Serving:
             stack.push_async_callback(self.tasks.close)
             self._lifespan_exit = stack.pop_all()
 
+    def yielded(self) -> Any:
+        """Give what the lifespan yielded; SetupError while nobody has begun it, as in a call without a client."""
+        if self._lifespans and not self.is_in_use:
+            raise SetupError(
+                f"the lifespan of the server {self.name!r} has not begun: call it through a Client,"
+                f" or `await app.enter()` before and `await app.leave()` after"
+            )
+        return self.lifespan_value
+
     def check_startable(self, other: Server) -> None:
         """Raise SetupError if a server to be mounted has yet to begin something, and we are beyond beginning."""
         waiting = other.begins_something and not other.is_in_use

@@ -22,7 +22,7 @@ from ferrule.server.detours import settle
 from ferrule.server.offering import Recipe, Visible
 from ferrule.server.tools import RegisteredTool
 from ferrule.server.types.known import encode_hook
-from ferrule.validation.checking import Violation, given_schema, missing, unknown
+from ferrule.validation.checking import Violation, given_schema, missing, own_schema, unknown
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -187,7 +187,9 @@ class Reshape:
                 self._withheld.add(original)
             if change.is_hidden:
                 self._hide(original, change, needed=original in required)
+                self._check_value(schema, original, "preset", change.preset)
                 continue
+            self._check_value(schema, original, "default", change.default)
             if name in shown:
                 raise SetupError(f"tool {self._tool!r}: two arguments would be called {name!r}")
             shown[name] = _changed(rules, change)
@@ -214,6 +216,17 @@ class Reshape:
                 f" so {moved[0]!r} can be neither renamed nor hidden: write a function that calls it"
             )
 
+    def _check_value(self, schema: Mapping[str, Any], original: str, word: str, value: Any) -> None:
+        """Refuse a value that the tool would refuse at every call, when nobody can put it right any more."""
+        if value is UNSET:
+            return
+        where = f"tool {self._tool!r}: the argument {original!r}: its {word}"
+        given = {original: msgspec.json.decode(_checked_value(value, where))}
+        checker = own_schema({**schema, "required": []})
+        found = checker.violations(given, 0) if checker is not None else []
+        if found:
+            raise SetupError(f"{where} does not fit: {found[0].message}")
+
     def _hide(self, original: str, change: Arg, *, needed: bool) -> None:
         where = f"tool {self._tool!r}: the argument {original!r}"
         if change.name is not None or change.default is not UNSET:
@@ -223,7 +236,7 @@ class Reshape:
         if change.preset_factory is not None:
             self._presets[original] = change.preset_factory
         elif change.preset is not UNSET:
-            value = _checked_value(change.preset, where)
+            value = _checked_value(change.preset, f"{where}: its preset")
             self._presets[original] = lambda: value
         elif needed:
             raise SetupError(f"{where} is required, so it cannot be hidden without a value: give preset=…")
@@ -233,7 +246,7 @@ def _checked_value(value: Any, where: str) -> Any:
     try:
         return Raw(_write(value))
     except (TypeError, ValueError, NotImplementedError) as reason:
-        raise SetupError(f"{where}: its preset cannot be written as JSON: {reason}") from None
+        raise SetupError(f"{where} cannot be written as JSON: {reason}") from None
 
 
 def _changed(rules: Any, change: Arg) -> Any:
