@@ -305,6 +305,7 @@ class TestMistakes:
         ("arguments", "reason"),
         [
             ({"x": Arg(name="y")}, r"has no argument 'x' to transform; it has q, limit"),
+            ({"q": {"hide": True}}, r"what becomes of 'q' is said by an Arg"),
             ({"q": Arg(hide=True)}, r"'q' is required, so it cannot be hidden without a value: give preset"),
             ({"q": Arg(name="limit")}, r"two arguments would be called 'limit'"),
             ({"q": Arg(preset=1, preset_factory=int)}, r"both preset and preset_factory"),

@@ -12,6 +12,7 @@ from ferrule.protocol.call import Call, Note
 from ferrule.runtime.dispatch import Handler, NoteHandler
 from ferrule.runtime.dispatch import Middleware as Layer
 from ferrule.server.middleware.hooks import HOOKS, Middleware
+from ferrule.server.signatures import takes
 
 AnyLayer = Layer | Middleware
 
@@ -31,7 +32,7 @@ def checked(layer: Any, where: str) -> AnyLayer:
         raise SetupError(f"{where}: {layer.__name__} is a class: give an object, {layer.__name__}()")
     if not callable(layer):
         raise SetupError(f"{where}: {layer!r} is neither a Middleware nor a function of (call, proceed)")
-    if not _takes_two(layer):
+    if not takes(layer, 2):
         name = getattr(layer, "__qualname__", repr(layer))
         raise SetupError(f"{where}: {name} must take two arguments: async def {name}(call, proceed)")
     return layer  # type: ignore[no-any-return]  # a function, as far as can be seen
@@ -47,16 +48,6 @@ def _refuse_misspelled(kind: type[Middleware], where: str) -> None:
         meant = "on_request" if name == "on_message" else alike[0] if alike else ""
         if meant:
             raise SetupError(f"{where}: {kind.__name__}.{name} is no hook; did you mean {meant}?")
-
-
-def _takes_two(layer: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(layer).bind(None, None)
-    except TypeError:
-        return False
-    except ValueError:  # what is written in C may not say what it takes
-        return True
-    return True
 
 
 def surrounding(layer: AnyLayer, method: str) -> list[Layer]:

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
+from ferrule.server.signatures import takes
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -38,11 +39,8 @@ def _check_kind(lifespan: Lifespan) -> None:
     name = getattr(lifespan, "__qualname__", repr(lifespan))
     if inspect.iscoroutinefunction(lifespan):
         raise SetupError(f"lifespan: {name} never yields: write `yield` where the server serves, after what it needs")
-    with contextlib.suppress(ValueError):  # what is written in C may not say what it takes
-        try:
-            inspect.signature(lifespan).bind(None)
-        except TypeError:
-            raise SetupError(f"lifespan: {name} must take the server: async def {name}(server)") from None
+    if not takes(lifespan, 1):
+        raise SetupError(f"lifespan: {name} must take the server: async def {name}(server)")
 
 
 async def entered(lifespans: Sequence[Lifespan], server: Server, stack: contextlib.AsyncExitStack) -> Any:

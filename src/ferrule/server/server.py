@@ -190,6 +190,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
         """Answer a method of your own; the handler gets its params and, if it takes two arguments, a Context."""
+        if not isinstance(name, str):
+            raise SetupError('@app.method needs the name: @app.method("vendor/name")')
+        if name in METHODS:
+            raise SetupError(f"app.method: {name} is a method of the protocol itself; use app.middleware to change it")
         row = Method(name, params, result, read_only=False)
         return _decorator(lambda fn: self.add_method(row, answerer(self, fn)))
 

@@ -304,6 +304,17 @@ def probe(fn: Any) -> Any:
     return type(fn).__call__
 
 
+def takes(fn: Callable[..., Any], count: int) -> bool:
+    """Tell whether a function can be called with so many arguments by their places."""
+    try:
+        inspect.signature(fn).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # what is written in C may not say what it takes
+        return True
+    return True
+
+
 def _name_of(fn: Any) -> str:
     fn = _without_partial(fn)
     return str(getattr(fn, "__name__", None) or type(fn).__name__)

@@ -205,6 +205,8 @@ class Reshape:
 
     def _check(self, schema: Mapping[str, Any], arguments: Mapping[str, Arg]) -> None:
         properties = schema.get("properties", {})
+        if wrong := [name for name, change in arguments.items() if not isinstance(change, Arg)]:
+            raise SetupError(f"tool {self._tool!r}: what becomes of {wrong[0]!r} is said by an Arg: Arg(name='x')")
         if strange := [name for name in arguments if name not in properties]:
             known = ", ".join(properties) or "none"
             raise SetupError(f"tool {self._tool!r} has no argument {strange[0]!r} to transform; it has {known}")

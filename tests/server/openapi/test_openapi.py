@@ -288,6 +288,13 @@ def test_an_application_that_cannot_start_says_why() -> None:
     asyncio.run(main())
 
 
+def test_what_is_meant_to_be_fetched_or_was_said_elsewhere_is_told_how_to_write_it() -> None:
+    with pytest.raises(SetupError, match=r"nothing is fetched from https://x/openapi\.json: .*httpx\.get"):
+        Server.from_openapi("https://x/openapi.json", httpx.AsyncClient())
+    with pytest.raises(SetupError, match=r"instead of route_maps=… write rules=\[OpenApiRule"):
+        Server.from_fastapi(shop(), route_maps=[])
+
+
 def test_rules_make_resources_and_leave_things_out() -> None:
     rules = [
         OpenApiRule("none", methods=["DELETE"]),
