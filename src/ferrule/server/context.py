@@ -21,6 +21,7 @@ from ferrule.schema.sampling import CreateMessageResult
 from ferrule.server.asking import Elicitation, elicit_question, read_elicitation, sample_question, url_question
 from ferrule.server.elsewhere import CONTEXT, answering
 from ferrule.server.results import sayable
+from ferrule.server.said_progress import sendable
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
@@ -155,28 +156,31 @@ class Context(Generic[State]):
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the client how far the work is; does nothing when it did not ask to know."""
+        said = sendable(progress, total, message, self._call.method) if self.hears_progress else None
+        if said is None or not await self._tell_progress(*said):
+            await self._breathe()
+
+    async def _tell_progress(self, progress: float, total: float | None, message: str | None) -> bool:
+        """Send progress, and wait while the client cannot take it; False where nothing was sent."""
         call = self._call
         if self.task is not None:
             await self.task.report(progress, total, message)
-            await self._breathe()
-            return
-        token = None if call.meta is None else call.meta.progress_token
-        if token is None or not self._host.links.running(call):
-            await self._breathe()
-            return
+            return False
         if call.progressed is not None and progress <= call.progressed:
             logger.warning(
                 "progress of %s must increase: %s after %s was dropped", call.method, progress, call.progressed
             )
-            await self._breathe()
-            return
+            return False
+        if call.meta is None or call.meta.progress_token is None or not self._host.links.running(call):
+            return False
         call.progressed = progress
         if not self._host.links.may_tell_progress(call):
-            await self._breathe()
-            return
+            return False
+        token = call.meta.progress_token
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
         call.channel.send(Notification(PROGRESS, call.peer.revision.trim(params)))
         await call.channel.wait_writable()
+        return True
 
     progress = report_progress
 
