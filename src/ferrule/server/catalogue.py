@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,6 +13,7 @@ from msgspec import Raw, Struct
 from ferrule.errors import CapabilityOff, InvalidParams, SetupError
 from ferrule.protocol.call import Call
 from ferrule.schema.model import PagedResult
+from ferrule.server.elsewhere import alike
 
 Entry = TypeVar("Entry")
 
@@ -35,13 +35,13 @@ class Follower(Protocol):
         """Raise SetupError if one of this key could not be followed."""
 
     def added(self, key: str, entry: Any) -> None:
-        """Learn of one more."""
+        """Learn that one was added."""
 
     def removed(self, key: str) -> None:
-        """Learn of one less."""
+        """Learn that one was removed."""
 
     def exchanged(self, key: str, entry: Any) -> None:
-        """Learn that one runs otherwise than before."""
+        """Learn that one runs in another way than before."""
 
     def switched(self) -> None:
         """Learn that some were switched on or off."""
@@ -134,7 +134,7 @@ class Catalogue(Generic[Entry]):
             self.changed()
 
     def exchange(self, key: str, entry: Entry) -> None:
-        """Put another entry in the place of one that is listed alike, without telling anybody but who follows."""
+        """Put another entry in the place of one that is listed alike, without telling anybody but the followers."""
         self._registered[key] = entry
         if key in self._entries:
             self._entries[key] = entry
@@ -160,8 +160,8 @@ class Catalogue(Generic[Entry]):
 
     def hint(self, key: str) -> str:
         """Suggest what may have been meant."""
-        close = difflib.get_close_matches(key, self._entries, n=1)
-        return f"; did you mean {close[0]!r}?" if close else ""
+        meant = alike(key, self._entries)
+        return f"; did you mean {meant!r}?" if meant else ""
 
     def page(self, call: Call) -> Raw:
         """Give one page in the form the caller's revision has."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -110,8 +109,15 @@ def instead_of(options: Iterable[str], known: Collection[str] = ()) -> str:
 def _instead(name: str, known: Collection[str]) -> str:
     if name in OPTIONS:
         return f"; instead of {name}=… write {OPTIONS[name]}"
-    alike = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {alike[0]!r}?" if alike else ""
+    meant = alike(name, known)
+    return f"; did you mean {meant!r}?" if meant else ""
+
+
+def alike(name: str, known: Iterable[str], closeness: float = 0.6) -> str:
+    """Give what is spelled most like a name, or nothing."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=closeness)), "")
 
 
 def refuse_foreign(what: str, options: Iterable[str], ours: Iterable[str] = ()) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Note
-from ferrule.runtime.dispatch import Handler, NoteHandler
-from ferrule.runtime.dispatch import Middleware as Layer
+from ferrule.runtime.dispatch import Handler, Layer, NoteHandler
+from ferrule.server.elsewhere import alike
 from ferrule.server.middleware.hooks import HOOKS, Middleware
 from ferrule.server.signatures import takes
 
@@ -44,8 +43,7 @@ def _refuse_misspelled(kind: type[Middleware], where: str) -> None:
     for name in dir(kind):
         if not name.startswith("on_") or name in hooks:
             continue
-        alike = difflib.get_close_matches(name, hooks, n=1, cutoff=0.85)
-        meant = "on_request" if name == "on_message" else alike[0] if alike else ""
+        meant = "on_request" if name == "on_message" else alike(name, hooks, closeness=0.85)
         if meant:
             raise SetupError(f"{where}: {kind.__name__}.{name} is no hook; did you mean {meant}?")
 
@@ -122,4 +120,4 @@ def _around(listener: Callable[[Note, NoteHandler], None], proceed: NoteHandler)
 
 
 def _nothing(note: Note) -> None:
-    """Do what is done with a notification nobody listens to."""
+    """Do nothing: nobody listens to this notification."""
