@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -16,7 +17,6 @@ from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, 
 from ferrule.server.consulting import Consulting
 from ferrule.server.elsewhere import CONTEXT, answering
 from ferrule.server.results import sayable
-from ferrule.server.said_progress import sendable
 from ferrule.server.sync_context import SyncContext
 from ferrule.wire.messages import Notification
 
@@ -131,7 +131,7 @@ class Context(Consulting, Generic[State]):
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the client how far the work is; does nothing when it did not ask to know."""
-        said = sendable(progress, total, message, self._call.method) if self.hears_progress else None
+        said = _sendable(progress, total, message, self._call.method) if self.hears_progress else None
         if said is None or not await self._tell_progress(*said):
             await self._breathe()
 
@@ -255,3 +255,29 @@ class Context(Consulting, Generic[State]):
     def call(self) -> Call:
         """The call itself, for middleware and extensions."""
         return self._call
+
+
+def _sendable(progress: Any, total: Any, message: Any, method: str) -> tuple[float, float | None, str | None] | None:
+    """Give progress as numbers and text; None, and a warning, where it is no number: telling of it breaks no call."""
+    done = _number(progress)
+    if done is None:
+        logger.warning("progress of %s must be a finite number: %r was dropped", method, progress)
+        return None
+    return done, None if total is None else _number(total), None if message is None else _text(message)
+
+
+def _number(value: Any) -> float | None:
+    if type(value) is int:
+        return value
+    if isinstance(value, str | bytes):
+        return None
+    try:
+        number = float(value)  # also what other libraries have for numbers
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _text(value: Any) -> str:
+    text = str(value)
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
