@@ -377,7 +377,7 @@ def _options(kind: type[Any], options: Mapping[str, Any], what: str) -> Any:
         raise SetupError(f"{what}: there is no option {strange[0]!r}{hint}")
     try:
         made = kind(**options)
-        require_types(made)
+        require_types(made, options)
     except SetupError as reason:
         raise SetupError(f"{what}: {reason}") from None
     check_keys(made.meta or (), what)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -28,10 +28,12 @@ WORDS = {
 """The kinds of options that are looked at, beside structs; one of another kind is checked by whoever uses it."""
 
 
-def require_types(settings: Struct) -> None:
-    """Raise SetupError for an option that is not what its annotation says."""
-    for name, kinds in _kinds_of(type(settings)).items():
-        _require(name, getattr(settings, name), kinds)
+def require_types(settings: Struct, given: Iterable[str] | None = None) -> None:
+    """Raise SetupError for an option that is not what its annotation says; of all, or of those that were given."""
+    known = _kinds_of(type(settings))
+    for name in known if given is None else given:
+        if name in known:
+            _require(name, getattr(settings, name), known[name])
 
 
 def require_number(name: str, value: Any, *, least: float = 0, whole: bool = False) -> None:
