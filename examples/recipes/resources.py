@@ -22,9 +22,9 @@ def document(name: str) -> str:
 
 
 @app.resource("files://{path*}")
-def file(path: list[str]) -> str:
+def file(path: str) -> str:
     """A file, however deep it lies."""
-    return "/".join(path)
+    return path
 
 
 @app.resource("search://all{?words,limit}")

@@ -523,6 +523,27 @@ class TestRounds:
                 with pytest.raises(PeerError, match="cannot ask"):
                     await client.complete("p", {"name": "word", "value": ""})
 
+    async def test_a_step_that_cannot_be_remembered_is_named_in_the_log(self, era, caplog):
+        async def work(ctx):
+            await ctx.step("charge", object)
+            return "done"
+
+        async with pair(asker(work), era) as client:
+            with pytest.raises(ToolError, match="Internal error"):
+                await client.call_tool("ask")
+        assert "ctx.step('charge') must give what JSON can say" in caplog.text
+
+    async def test_a_list_of_texts_is_a_choice_among_them(self, era):
+        async def work(ctx):
+            return await ctx.ask("Which?", ["low", "high"])
+
+        def user(question):
+            assert question.requested_schema["properties"]["value"] == {"type": "string", "enum": ["low", "high"]}
+            return {"value": "high"}
+
+        async with pair(asker(work), era, elicitation=user) as client:
+            assert (await client.call_tool("ask")).data == "'high'"
+
     async def test_answers_too_large_to_carry_name_the_largest(self):
         async def huge(ctx):
             await ctx.step("huge", lambda: "x" * 100_000)

@@ -84,8 +84,8 @@ class TestHandlers:
     @pytest.mark.parametrize(
         ("argument", "value", "values"),
         [
-            ("tone", "co", ["cold", "cool"]),
-            ("tone", "", ["cold", "cool", "warm"]),
+            ("tone", "co", ["cool", "cold"]),
+            ("tone", "", ["warm", "cool", "cold"]),
             ("colour", "g", ["green"]),
             ("x", "", []),
         ],

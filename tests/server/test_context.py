@@ -3,8 +3,12 @@
 import asyncio
 import contextlib
 import logging
+import math
 import threading
+from fractions import Fraction
+from pathlib import Path
 
+import pydantic
 import pytest
 
 from ferrule import Context, Server, SetupError, ToolError
@@ -31,6 +35,28 @@ class TestProgress:
             return "done"
 
         return app
+
+    @pytest.mark.parametrize("as_task", [False, True])
+    async def test_what_cannot_be_sent_is_dropped_or_written_so_that_it_can(self, era, as_task, caplog):
+        """PROG-2: what is sent is a number, and telling of it breaks no call."""
+        app, heard = Server("odd"), []
+
+        @app.tool(task=True)
+        async def work(ctx: Context) -> str:
+            for progress in (math.nan, math.inf, "50%", None):
+                await ctx.report_progress(progress)
+            await ctx.report_progress(Fraction(3, 2), math.nan, ValueError("half \ud800"))
+            return "done"
+
+        async with pair(app, era) as client:
+            tell = {"on_progress": lambda *told: heard.append(told)}
+            assert (await client.call_tool("work", task=as_task, **tell)).data == "done"
+        assert [record.getMessage() for record in caplog.records] == [
+            f"progress of tools/call must be a finite number: {dropped} was dropped"
+            for dropped in ("nan", "inf", "'50%'", "None")
+        ]
+        if not as_task or era == "handshake":  # the other form of tasks has no notice of each
+            assert heard == [(1.5, None, "ValueError: half \\ud800")]
 
     async def test_reports_arrive_in_order_before_the_result(self, era):
         """PROG-01, PROG-04, PROG-06, PROG-2, SPEC-20, SRVR-04"""
@@ -239,6 +265,25 @@ class TestLogging:
             await client.call_tool("log", {"levels": ["info", "error"]})
             await asyncio.sleep(0)
         assert heard == [("info", {"said": "info"}, "mine"), ("error", {"said": "error"}, "mine")]
+
+    async def test_whatever_is_logged_is_told_and_breaks_no_call(self, era):
+        class Model(pydantic.BaseModel):
+            n: int = 1
+
+        app, heard = Server("odd"), []
+
+        @app.tool
+        async def work(ctx: Context) -> str:
+            for data in (ValueError("lost"), Model(), Path("a/b"), float("nan"), "half \ud800"):
+                await ctx.info(data)
+            return "done"
+
+        client = pair(app, era, log_level="debug")
+        client.on_log(lambda level, data, logger: heard.append(data))
+        async with client:
+            assert (await client.call_tool("work")).data == "done"
+            await asyncio.sleep(0)
+        assert heard == ["ValueError: lost", {"n": 1}, "a/b", "nan", "half \\ud800"]
 
     @pytest.mark.parametrize("level", LEVELS)
     async def test_a_client_gets_the_level_it_set_and_above(self, era, wire, level):

@@ -232,6 +232,14 @@ class TestMistakes:
         with pytest.raises(SetupError, match="of the protocol itself"):
             maps().notification("notifications/progress")
 
+    def test_what_a_server_cannot_take_is_named(self):
+        with pytest.raises(SetupError, match=r"app\.extend takes an Extension, not 'com\.example/maps'"):
+            Server("s").extend("com.example/maps")
+        with pytest.raises(SetupError, match="tools/list is a method of the protocol itself"):
+            Server("s").method("tools/list")
+        with pytest.raises(SetupError, match="needs the name"):
+            Server("s").method(lambda params: None)
+
     def test_a_method_has_one_answer(self):
         extension = maps()
         with pytest.raises(SetupError, match="there is a method maps/find already"):

@@ -57,6 +57,7 @@ async def test_a_whole_result_keeps_the_promise_of_an_output_schema(era):
         result = await given(era, broken, output_schema=schema)
         assert result.is_error
         assert "give" in result.text
+    assert "there is no structured content" in (await given(era, ToolResult("none"), output_schema=schema)).text
     assert (await given(era, ToolResult("no", is_error=True), output_schema=schema)).text == "no"
 
 
@@ -98,6 +99,23 @@ async def test_a_client_reads_the_same_data_in_both_eras(era):
     async with pair(app, era) as client:
         await client.list_tools()
         assert (await client.call_tool("give")).data == [1, 2]
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("returns", [str, list[str], None])
+async def test_text_that_is_none_fails_its_call_and_says_so(era, returns, inline):
+    """A file name that is not UTF-8 is such a text in Python."""
+    app = Server("files")
+
+    def give():
+        return ["caf\udce9"] if returns == list[str] else "caf\udce9"
+
+    if returns is not None:
+        give.__annotations__["return"] = returns
+    app.add_tool(give, inline=inline)
+    async with pair(app, era) as client:
+        with pytest.raises(ToolError, match=r"The tool give failed: .*utf-8' codec can't encode character"):
+            await client.call_tool("give")
 
 
 async def test_a_whole_result_that_cannot_be_written_fails_its_call_only(era):

@@ -300,6 +300,26 @@ class TestMistakes:
         with pytest.raises(SetupError, match=r"Wrong\.on_notification must be a plain `def`"):
             Server("s").middleware(Wrong())
 
+    @pytest.mark.parametrize(("written", "meant"), [("on_call_tol", "on_call_tool"), ("on_message", "on_request")])
+    def test_a_hook_that_is_not_quite_one(self, written, meant):
+        async def never_called(self, call, proceed): ...
+
+        wrong = type("Wrong", (Middleware,), {written: never_called})
+        with pytest.raises(SetupError, match=rf"Wrong\.{written} is no hook; did you mean {meant}"):
+            Server("s").middleware(wrong())
+
+    def test_a_method_of_its_own_is_nobodys_mistake(self):
+        class Own(Middleware):
+            def on_closing_time(self): ...
+
+        Server("s").middleware(Own())
+
+    def test_a_function_that_cannot_be_given_the_call_and_how_to_proceed(self):
+        async def short(call): ...
+
+        with pytest.raises(SetupError, match=r"app\.middleware: .*short must take two arguments: async def .*proceed"):
+            Server("s").middleware(short)
+
     async def test_a_wrong_layer_of_a_tool_names_the_tool(self):
         app = Server("s")
         with pytest.raises(SetupError, match="tool 'buy'"):

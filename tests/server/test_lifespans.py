@@ -133,6 +133,31 @@ class TestMounted:
             host.mount(Server("simple"), "s")
 
 
+async def test_a_call_without_a_client_is_told_that_nobody_began_the_lifespan():
+    app = Server("s", lifespan=lifespan_of("s", []))
+
+    @app.tool
+    async def whose(ctx: Context) -> str:
+        return str(ctx.lifespan)
+
+    assert "the lifespan of the server 's' has not begun" in (await app.call_tool("whose")).text
+    await app.enter()
+    assert not (await app.call_tool("whose")).is_error
+    await app.leave()
+
+
+def test_a_function_that_can_be_no_lifespan_is_refused_at_once():
+    async def takes_nothing():
+        yield
+
+    async def never_yields(server): ...
+
+    with pytest.raises(SetupError, match=r"takes_nothing must take the server: async def .*\(server\)"):
+        Server("s", lifespan=takes_nothing)
+    with pytest.raises(SetupError, match="never_yields never yields: write `yield`"):
+        Server("s", lifespan=[never_yields])
+
+
 def test_a_type_checker_knows_the_state(tmp_path):
     page = tmp_path / "page.py"
     page.write_text(

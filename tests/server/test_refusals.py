@@ -42,7 +42,7 @@ async def test_in_the_erlmcp_profile_it_is_an_error_with_that_number(wire, famil
     async with wire(refuser(error_profile="erlmcp")) as peer:
         for code in [code for code in FAMILIES[family] if code in REASONS]:
             error = (await peer.call("refuse", {"code": code, "message": "no"}))["error"]
-            assert error == {"code": code, "message": f"Refused ({code}): no", "data": {"retry": 5}}
+            assert error == {"code": code, "message": f"Refused ({code}): no", "data": {"retry": 5, "refusal": code}}
 
 
 async def test_a_client_finds_the_refusal_in_the_error(era):

@@ -390,5 +390,30 @@ class TestSetup:
             notes().remove_resource("notes://tody")
 
     def test_an_unknown_option_is_named(self):
-        with pytest.raises(SetupError, match=r"resource: .*'mimetype'.*the options are name"):
+        with pytest.raises(
+            SetupError, match=r"the resource x://y: there is no option 'mimetype'; did you mean 'mime_type'"
+        ):
             Server("x").add_resource("x://y", lambda: "", mimetype="text/plain")
+
+    async def test_annotations_may_be_written_as_a_dict(self, era):
+        app = Server("x")
+        app.add_resource("x://y", lambda: "", annotations={"audience": ["user"], "priority": 0.5})
+        async with pair(app, era) as client:
+            [told] = await client.list_resources()
+        assert (told.annotations.audience, told.annotations.priority) == (["user"], 0.5)
+
+
+@pytest.mark.parametrize(
+    ("template", "uri"),
+    [("files://{path*}", "files://a/b/c.txt"), ("files://all{/path*}", "files://all/a/b/c.txt")],
+)
+async def test_a_function_may_take_a_list_of_its_uri_as_one_text(era, template, uri):
+    """FastMCP writes `{path*}` for a path however deep, and gives it as a text."""
+    app = Server("files")
+
+    @app.resource(template)
+    def file(path: str) -> str:
+        return path
+
+    async with pair(app, era) as client:
+        assert (await client.read_resource(uri)).text == "a/b/c.txt"

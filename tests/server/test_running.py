@@ -1,12 +1,13 @@
 """How tools are run: where, how many at once, and how they learn that nobody waits."""
 
 import asyncio
+import functools
 import threading
 import time
 
 import pytest
 
-from ferrule import Context, PeerError, Server, SetupError, ToolError
+from ferrule import Context, Depends, PeerError, Server, SetupError, ToolError
 from ferrule.errors import Cancelled
 from ferrule.testing import pair
 
@@ -40,14 +41,25 @@ class Gate:
             await asyncio.sleep(0.001)
 
 
+def watched(fn):
+    """A decorator as many write it: a plain function around whatever there is."""
+
+    @functools.wraps(fn)
+    def inner(*args, **kwargs):
+        return fn(*args, **kwargs)
+
+    return inner
+
+
 def crowded(kind, **options):
     gate, app = Gate(), Server("crowded")
-    app.add_tool("work", gate.awaited if kind == "async" else gate.threaded, **options)
+    work = {"async": gate.awaited, "thread": gate.threaded, "wrapped": watched(gate.awaited)}[kind]
+    app.add_tool("work", work, **options)
     app.add_tool("echo", lambda: "on", inline=True)
     return app, gate
 
 
-@pytest.mark.parametrize("kind", ["async", "thread"])
+@pytest.mark.parametrize("kind", ["async", "thread", "wrapped"])
 async def test_a_tool_runs_no_more_often_at_once_than_it_may(era, kind):
     app, gate = crowded(kind, max_concurrent=3)
     async with pair(app, era) as client:
@@ -116,7 +128,7 @@ async def test_a_cancelled_call_gives_its_place_in_line_away(era, kind):
     [
         ({"max_concurrent": 0}, "max_concurrent must be at least 1, not 0"),
         ({"max_concurrent": -1}, "max_concurrent must be a number of at least 1, not -1"),
-        ({"max_concurrent": 1.5}, "max_concurrent must be a number of at least 1, not 1.5"),
+        ({"max_concurrent": 1.5}, "max_concurrent must be a whole number or None, not 1.5"),
         ({"max_threads": 0}, "max_threads must be a number of at least 1, not 0"),
         ({"max_waiting": -1}, "max_waiting must be a number of at least 0, not -1"),
     ],
@@ -189,6 +201,77 @@ async def test_an_abandoned_thread_is_counted_until_it_ends(era):
             await asyncio.sleep(0.001)
         assert app.threads.figures().abandoned == 0
         assert app.threads.idle == app.threads.count
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_plain_function_around_a_coroutine_function_is_waited_for(era, inline):
+    app, log = Server("wrapped"), []
+
+    def database():
+        log.append("open")
+        yield "db"
+        log.append("close")
+
+    @app.tool(inline=inline)
+    @watched
+    async def ask(name: str, ctx: Context, db: str = Depends(database)) -> str:
+        await asyncio.sleep(0)
+        log.append("work")
+        return f"{name} {db} {ctx.server.name}"
+
+    @app.tool(inline=inline)
+    @watched
+    async def plain(name: str) -> int:
+        return len(name)
+
+    @app.resource("x://y", inline=inline)
+    @watched
+    async def read() -> str:
+        return "read"
+
+    @app.prompt(inline=inline)
+    @watched
+    async def say() -> str:
+        return "said"
+
+    async with pair(app, era) as client:
+        assert (await client.call_tool("ask", {"name": "a"})).data == "a db wrapped"
+        assert log == ["open", "work", "close"]
+        assert (await client.call_tool("plain", {"name": "abc"})).data == 3
+        assert (await client.read_resource("x://y")).text == "read"
+        assert (await client.get_prompt("say")).messages[0].content.text == "said"
+
+
+async def test_a_decorator_may_also_run_the_coroutine_itself(era):
+    def blocking(fn):
+        @functools.wraps(fn)
+        def inner(*args, **kwargs):
+            return asyncio.run(fn(*args, **kwargs))
+
+        return inner
+
+    app = Server("blocking")
+
+    @app.tool
+    @blocking
+    async def add(a: int) -> int:
+        await asyncio.sleep(0)
+        return a + 1
+
+    async with pair(app, era) as client:
+        assert (await client.call_tool("add", {"a": 1})).data == 2
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+async def test_a_coroutine_nobody_could_foresee_fails_the_call_and_says_what_to_write(era):
+    async def work(n):
+        return n
+
+    app = Server("lambda")
+    app.add_tool("work", lambda: work(1))
+    async with pair(app, era) as client:
+        with pytest.raises(ToolError, match="write the handler as an `async def`"):
+            await client.call_tool("work")
 
 
 async def test_inline_skips_the_threads(era):

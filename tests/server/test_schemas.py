@@ -85,8 +85,8 @@ class Box(msgspec.Struct, Generic[T]):
         (decimal.Decimal, {"anyOf": [{"type": "number"}, {"type": "string", "format": "decimal"}]}),
         (pathlib.Path, {"type": "string", "format": "path"}),
         (pathlib.PurePosixPath, {"type": "string", "format": "path"}),
-        (Literal["b", "a"], {"type": "string", "enum": ["a", "b"]}),
-        (Literal[1, "a", None], {"enum": [None, 1, "a"]}),
+        (Literal["b", "a"], {"type": "string", "enum": ["b", "a"]}),
+        (Literal[1, "a", None], {"enum": [1, "a", None]}),
         (Colour, {"type": "string", "enum": ["red", "blue"]}),
         (Level, {"type": "integer", "enum": [1, 2]}),
         (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
@@ -260,3 +260,19 @@ def test_attrs_classes_are_described() -> None:
     attrs = pytest.importorskip("attrs")
     thing = attrs.make_class("Thing", {"x": attrs.field(type=int)})
     assert schema_of(thing)["properties"] == {"x": {"type": "integer"}}
+
+
+def test_choices_are_listed_as_they_are_written():
+    """Who is shown a form reads it from top to bottom; msgspec sorts them."""
+
+    @dataclass
+    class Order:
+        size: Literal["small", "medium", "large"] = "small"
+        extras: list[Literal["sugar", "milk"]] = field(default_factory=list)
+        cups: Literal[3, 1, None] = None
+
+    told = schema_of(Order)["properties"]
+    assert told["size"]["enum"] == ["small", "medium", "large"]
+    assert told["extras"]["items"]["enum"] == ["sugar", "milk"]
+    assert told["cups"]["enum"] == [3, 1, None]
+    assert schema_of(Literal["z", "a"] | None)["anyOf"][0]["enum"] == ["z", "a"]

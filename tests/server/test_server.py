@@ -64,7 +64,9 @@ class TestOptions:
             Server("x", **{option: value})
 
     def test_an_unknown_option_is_named(self):
-        with pytest.raises(SetupError, match=r"Server: .*'pagesize'; the options are version, .*page_size"):
+        with pytest.raises(
+            SetupError, match=r"Server: .*'pagesize'; did you mean 'page_size'.; the options are version, .*page_size"
+        ):
             Server("x", pagesize=5)
 
     def test_short_sealing_keys_are_refused(self):

@@ -736,11 +736,47 @@ class TestSetup:
             Server("x").tool(lambda: None)
 
     def test_an_unknown_option_is_named_with_those_there_are(self):
-        with pytest.raises(SetupError, match=r"tool: .*'colour'.*the options are name, title"):
+        with pytest.raises(SetupError, match=r"the tool a: .*'colour'; the options are name, title"):
             Server("x").add_tool("a", lambda: None, colour="red")
 
+    def test_an_option_that_is_nearly_one_is_told_which(self):
+        with pytest.raises(SetupError, match="the tool a: there is no option 'timout'; did you mean 'timeout'"):
+            Server("x").add_tool("a", lambda: None, timout=3)
+        with pytest.raises(SetupError, match=r"Server: .*'tool_time_out'; did you mean 'tool_timeout'"):
+            Server("x", tool_time_out=3)
+
+    @pytest.mark.parametrize(
+        ("options", "why"),
+        [
+            ({"timeout": "5s"}, "timeout must be a number or None, not '5s'"),
+            ({"timeout": 0}, "timeout must be more than 0 seconds, or None for the server's, not 0"),
+            ({"timeout": float("nan")}, "timeout must be more than 0 seconds"),
+            ({"visible": "ada"}, "visible must be a function or None, not 'ada'"),
+            ({"middleware": print}, "middleware must be a list, not "),
+            ({"inline": "yes"}, "inline must be True or False, not 'yes'"),
+            (
+                {"annotations": ["readOnlyHint"]},
+                "annotations must be ToolAnnotations or names with their values or None",
+            ),
+            ({"tags": 5}, "tags must be a set or a list, not 5"),
+        ],
+    )
+    def test_an_option_that_could_never_work_is_refused_at_decoration(self, options, why):
+        app = Server("x")
+        with pytest.raises(SetupError, match=f"the tool report: {why}"):
+
+            @app.tool(**options)
+            def report() -> str: ...
+
+        assert app.list_tools() == []
+
+    def test_what_is_no_function_is_no_tool(self):
+        for register in (Server("x").tool, Server("x").prompt):
+            with pytest.raises(SetupError, match="5 is not a callable object"):
+                register(5)
+
     def test_an_unknown_annotation_is_named(self):
-        with pytest.raises(SetupError, match=r"unknown tool annotation: .*'fast_hint'"):
+        with pytest.raises(SetupError, match=r"'fastHint' is no annotation of a tool: there are title, readOnlyHint"):
             Server("x").add_tool("a", lambda: None, annotations={"fastHint": True})
 
     def test_every_way_to_decorate_gives_the_function_back(self):

@@ -305,6 +305,7 @@ class TestMistakes:
         ("arguments", "reason"),
         [
             ({"x": Arg(name="y")}, r"has no argument 'x' to transform; it has q, limit"),
+            ({"q": {"hide": True}}, r"what becomes of 'q' is said by an Arg"),
             ({"q": Arg(hide=True)}, r"'q' is required, so it cannot be hidden without a value: give preset"),
             ({"q": Arg(name="limit")}, r"two arguments would be called 'limit'"),
             ({"q": Arg(preset=1, preset_factory=int)}, r"both preset and preset_factory"),
@@ -312,6 +313,8 @@ class TestMistakes:
             ({"limit": Arg(hide=True, name="n")}, r"is hidden, so it needs no name"),
             ({"limit": Arg(preset=1, default=2)}, r"is hidden, so it needs no name and no default"),
             ({"limit": Arg(schema={"type": 5})}, r"schema"),
+            ({"limit": Arg(preset="many")}, r"its preset does not fit: \"many\" is not of type \"integer\""),
+            ({"limit": Arg(default=1.5)}, r"its default does not fit: 1.5 is not of type"),
         ],
     )
     def test_a_change_that_makes_no_sense(self, arguments, reason):

@@ -397,6 +397,13 @@ class TestMistakes:
         with pytest.raises(SetupError, match="plain `def`"):
             office().add_tool("x", lambda: None, visible=rule)
 
+    @pytest.mark.parametrize("rule", [5, lambda ctx: True])
+    def test_a_rule_that_cannot_be_asked(self, rule):
+        with pytest.raises(SetupError, match=r"a function of \(ctx, component\)"):
+            Server("s").visible(rule)
+        with pytest.raises(SetupError, match=r"visible= is a function of \(ctx\)"):
+            Server("s").add_tool("x", lambda: None, visible=lambda: True)
+
     def test_rules_where_caches_are_shared(self):
         with pytest.raises(SetupError, match="cache_scope"):
             office(cache_scope="public").visible(lambda ctx, component: True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -104,7 +104,14 @@ def _visits(data: Any) -> list[Visit]:
         return []
 
 
+def _meant(schema: Any) -> Any:
+    """Give the type that is asked for: a list of texts, as other libraries write choices, is a choice among them."""
+    is_choice = isinstance(schema, list) and schema and all(isinstance(choice, str) for choice in schema)
+    return Literal[tuple(schema)] if is_choice else schema
+
+
 def _form(schema: Any) -> dict[str, Any]:
+    schema = _meant(schema)
     if schema is None:
         return {"type": "object", "properties": {}}
     if isinstance(schema, Mapping):
@@ -194,6 +201,7 @@ def read_elicitation(raw: Raw, schema: Any = None) -> Elicitation:
     if answer.action != "accept":
         return Elicitation(answer.action)
     content: Any = answer.content or {}
+    schema = _meant(schema)
     if schema is None:
         return Elicitation(answer.action, content or None)
     if isinstance(schema, Mapping):

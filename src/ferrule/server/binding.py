@@ -17,6 +17,7 @@ from msgspec import structs
 
 from ferrule.server.arguments import RawJson, Read, SchemaReader, TypedReader
 from ferrule.server.dependencies import InThread, injected
+from ferrule.server.results import has_nonfinite
 from ferrule.server.schemas import arguments_schema, schema_of, unsupported, wrapped_schema
 from ferrule.server.signatures import NOTHING, Parameter, Signature, read_signature
 from ferrule.server.types.known import convert, encode_hook, plain, written_otherwise
@@ -237,6 +238,8 @@ class _Output:
             self._checker = own_schema(self.schema)
         whole = {"result": builtins} if self.wraps else builtins
         found = self._checker.violations(whole, len(msgspec.json.encode(whole))) if self._checker else []
+        if found and has_nonfinite(builtins):
+            found = [Violation(found[0].path, None, "json", "contains NaN or infinity, which JSON has no form for")]
         if found:
             raise InvalidOutput(self._name, found)
 

@@ -14,6 +14,7 @@ from ferrule.errors import CapabilityOff, InvalidParams, SetupError, quoted
 from ferrule.protocol.call import Call
 from ferrule.schema.completion import PromptReference, ResourceReference
 from ferrule.schema.model import PagedResult
+from ferrule.server.elsewhere import alike
 
 Entry = TypeVar("Entry")
 
@@ -169,10 +170,8 @@ class Catalogue(Generic[Entry]):
 
     def hint(self, key: str) -> str:
         """Suggest what may have been meant."""
-        import difflib
-
-        close = difflib.get_close_matches(key, self._entries, n=1)
-        return f"; did you mean {close[0]!r}?" if close else ""
+        meant = alike(key, self._entries)
+        return f"; did you mean {meant!r}?" if meant else ""
 
     def page(self, call: Call) -> Raw:
         """Give one page in the form the caller's revision has."""

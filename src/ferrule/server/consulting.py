@@ -125,7 +125,10 @@ class Consulting:
         value = deed() if callable(deed) else deed
         if inspect.isawaitable(value):
             value = await value
-        written = Raw(_write(value))
+        try:
+            written = Raw(_write(value))
+        except (TypeError, ValueError, RecursionError) as reason:
+            raise TypeError(f"ctx.step({name!r}) must give what JSON can say, to be remembered: {reason}") from None
         answers.keep_step(place, written)
         return _read_any(written)
 

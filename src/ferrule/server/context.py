@@ -119,7 +119,7 @@ class Context(Consulting, Generic[State]):
     @property
     def lifespan(self) -> State:
         """What the server's lifespan yielded."""
-        return self.server.lifespan_value  # type: ignore[no-any-return]  # whoever writes Context[State] knows
+        return self.server.yielded()  # type: ignore[no-any-return]  # whoever writes Context[State] knows
 
     @property
     def state(self) -> dict[str, Any]:

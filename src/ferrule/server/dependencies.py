@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct, structs
@@ -155,7 +155,7 @@ def injected(signature: Signature, context_type: type | None, in_thread: InThrea
     names_context = signature.context_parameter is None and plan.wants_context
     taken = UNNAMED_CONTEXT if names_context else signature.context_parameter
     place = _placing(signature, UNNAMED_CONTEXT if names_context else None)
-    runs_in_loop = signature.is_async or signature.is_async_generator or plan.is_async
+    runs_in_loop = signature.is_async or signature.is_async_generator or signature.wraps_async or plan.is_async
     if signature.is_async_generator:
         fn = _streaming(place, plan, taken, plain)
     elif signature.is_generator:
@@ -171,6 +171,7 @@ def injected(signature: Signature, context_type: type | None, in_thread: InThrea
         context_parameter=taken,
         positional=(),
         dependencies={},
+        wraps_async=False,
     )
 
 
@@ -206,7 +207,10 @@ def _waiting(place: Any, plan: Plan, taken: str | None, plain: Plain, *, is_asyn
         failure: BaseException | None = None
         async with plan.provided_async(given.get(taken or ""), plain) as provided:
             try:
-                return await (place(given, provided) if is_async else _whole(plain, lambda: place(given, provided)))
+                if is_async:
+                    return await place(given, provided)
+                value = await _whole(plain, lambda: place(given, provided))
+                return await value if isinstance(value, Coroutine) else value
             except BaseException as error:
                 failure = error
                 raise

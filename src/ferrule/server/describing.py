@@ -64,10 +64,12 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     task_start: Literal["call", "handler"] = "call"
 
     def __post_init__(self) -> None:
+        if isinstance(self.timeout, int | float) and not self.timeout > 0:
+            raise SetupError(f"timeout must be more than 0 seconds, or None for the server's, not {self.timeout!r}")
         if self.task not in (*get_args(TaskSupport), True, False):
-            raise SetupError(f"tool: task is one of {', '.join(get_args(TaskSupport))}, not {self.task!r}")
+            raise SetupError(f"task is one of {', '.join(get_args(TaskSupport))}, not {self.task!r}")
         if self.task_start not in ("call", "handler"):
-            raise SetupError(f"tool: task_start is call or handler, not {self.task_start!r}")
+            raise SetupError(f"task_start is call or handler, not {self.task_start!r}")
 
     @property
     def task_support(self) -> TaskSupport:
@@ -129,8 +131,8 @@ def _published(schema: dict[str, Any], inlines: bool, name: str) -> dict[str, An
 def _annotations(given: ToolAnnotations | Mapping[str, Any] | None) -> ToolAnnotations | None:
     if given is None or isinstance(given, ToolAnnotations):
         return given
-    snake = {re.sub(r"([A-Z])", lambda m: "_" + m[1].lower(), key): value for key, value in given.items()}
-    try:
-        return ToolAnnotations(**snake)
-    except TypeError as reason:
-        raise SetupError(f"unknown tool annotation: {reason}") from None
+    known = dict(zip(ToolAnnotations.__struct_encode_fields__, ToolAnnotations.__struct_fields__, strict=True))
+    names = {**known, **{ours: ours for ours in known.values()}}
+    if strange := [name for name in given if name not in names]:
+        raise SetupError(f"{strange[0]!r} is no annotation of a tool: there are {', '.join(known)}")
+    return ToolAnnotations(**{names[name]: value for name, value in given.items()})

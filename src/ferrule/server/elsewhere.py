@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ferrule.errors import SetupError
@@ -20,7 +20,7 @@ SERVER = {
     "session_manager": "nothing: app.asgi() needs no wiring",
     "add_transform": "transformed(…), app.visible or app.middleware",
     "add_provider": "app.mount(server), app.skills(folder) or Server.from_openapi(…)",
-    "get_tools": "await app.list_tools()",
+    "get_tools": "app.list_tools()",
     "as_proxy": "nothing yet: there is no proxy",
     "add_request_handler": 'app.method("vendor/name")',
 }
@@ -61,6 +61,10 @@ OPTIONS = {
     "on_duplicate": "app.remove_tool(name) before the second one; a name taken is refused",
     "exclude_args": "Depends(provider), for parameters the client does not fill",
     "enabled": "app.disable(name)",
+    "route_maps": "rules=[OpenApiRule(…)] of Server.from_openapi",
+    "route_map_fn": "rules=[OpenApiRule(…)] of Server.from_openapi",
+    "mcp_names": "names={…} of Server.from_openapi",
+    "mcp_component_fn": "adjust=… of Server.from_openapi",
     "cache_hints": "cache_ttl=… and cache_scope=… of Server",
     "request_state_security": "request_state_keys=[…] of Server",
     "auth": "nothing yet: authorization is not there",
@@ -97,9 +101,23 @@ def answering(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     return mark
 
 
-def instead_of(options: Iterable[str]) -> str:
-    """Name what to write instead of the options of other libraries, as the end of a sentence."""
-    return "".join(f"; instead of {name}=… write {OPTIONS[name]}" for name in options if name in OPTIONS)
+def instead_of(options: Iterable[str], known: Collection[str] = ()) -> str:
+    """Name what to write instead of options we do not have, as the end of a sentence: ours, or one spelled alike."""
+    return "".join(_instead(name, known) for name in options if name not in known)
+
+
+def _instead(name: str, known: Collection[str]) -> str:
+    if name in OPTIONS:
+        return f"; instead of {name}=… write {OPTIONS[name]}"
+    meant = alike(name, known)
+    return f"; did you mean {meant!r}?" if meant else ""
+
+
+def alike(name: str, known: Iterable[str], closeness: float = 0.6) -> str:
+    """Give what is spelled most like a name, or nothing."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=closeness)), "")
 
 
 def refuse_foreign(what: str, options: Iterable[str], ours: Iterable[str] = ()) -> None:

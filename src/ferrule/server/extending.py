@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ferrule.errors import SetupError
 from ferrule.schema.apps import APPS
 from ferrule.server.extensions import Extension, Extensions
 
@@ -22,6 +23,10 @@ class Extending:
 
     def extend(self, extension: E) -> E:
         """Speak an extension of the protocol: declare it, and answer its methods."""
+        if not isinstance(extension, Extension):
+            raise SetupError(
+                f"app.extend takes an Extension, not {extension!r}: app.extend(Extension('com.example/x'))"
+            )
         self.extensions.join(extension)
         return extension
 

@@ -10,7 +10,7 @@ import msgspec
 from ferrule.protocol.call import Call
 from ferrule.schema.content import CONTENT_TYPES, ResourceLink
 from ferrule.schema.tools import CallToolResult
-from ferrule.server.binding import Binding
+from ferrule.server.binding import Binding, InvalidOutput, Violation
 from ferrule.server.kept_results import LARGEST_KEPT
 from ferrule.server.media import Media, holds_media, is_quick, written
 from ferrule.server.oversize import SizePolicy
@@ -25,6 +25,8 @@ RESULT_TYPES = (*CONTENT_TYPES, CallToolResult, ToolResult, Media, Progress)
 
 TO_BE_MADE = (ToolResult, Media, list, tuple)
 """What is, or may hold, something that is still to be made or read."""
+
+NO_DATA = Violation("", None, "required", "there is no structured content, and the output schema promises some")
 
 
 class Finishing:
@@ -81,7 +83,12 @@ class Finishing:
         if self._binding.wraps_output and isinstance(content, dict):
             content = content.get("result")
             content = msgspec.json.decode(content) if isinstance(content, msgspec.Raw) else content
-        self._binding.check_output(content)
+        try:
+            self._binding.check_output(content)
+        except InvalidOutput as error:
+            if content is None:
+                raise InvalidOutput(error.name, [NO_DATA]) from None
+            raise
 
     def _keep(self, call: Call, body: bytes, mime_type: str) -> str:
         server = self._server

@@ -9,7 +9,9 @@ from typing import Any
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Note
 from ferrule.runtime.dispatch import Handler, Layer, NoteHandler
+from ferrule.server.elsewhere import alike
 from ferrule.server.middleware.hooks import HOOKS, Middleware
+from ferrule.server.signatures import takes
 
 AnyLayer = Layer | Middleware
 
@@ -23,12 +25,27 @@ def checked(layer: Any, where: str) -> AnyLayer:
         for hook in ("on_notification", "on_error"):
             if inspect.iscoroutinefunction(getattr(layer, hook)):
                 raise SetupError(f"{where}: {type(layer).__name__}.{hook} must be a plain `def`: nobody waits for it")
+        _refuse_misspelled(type(layer), where)
         return layer
     if isinstance(layer, type) and issubclass(layer, Middleware):
         raise SetupError(f"{where}: {layer.__name__} is a class: give an object, {layer.__name__}()")
     if not callable(layer):
         raise SetupError(f"{where}: {layer!r} is neither a Middleware nor a function of (call, proceed)")
+    if not takes(layer, 2):
+        name = getattr(layer, "__qualname__", repr(layer))
+        raise SetupError(f"{where}: {name} must take two arguments: async def {name}(call, proceed)")
     return layer  # type: ignore[no-any-return]  # a function, as far as can be seen
+
+
+def _refuse_misspelled(kind: type[Middleware], where: str) -> None:
+    """Refuse a method that is nearly a hook: it would never be called, and nobody would be told."""
+    hooks = [name for name in vars(Middleware) if name.startswith("on_")]
+    for name in dir(kind):
+        if not name.startswith("on_") or name in hooks:
+            continue
+        meant = "on_request" if name == "on_message" else alike(name, hooks, closeness=0.85)
+        if meant:
+            raise SetupError(f"{where}: {kind.__name__}.{name} is no hook; did you mean {meant}?")
 
 
 def surrounding(layer: AnyLayer, method: str) -> list[Layer]:

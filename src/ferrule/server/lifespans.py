@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
+from ferrule.server.signatures import takes
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -28,7 +30,17 @@ def listed(lifespan: Lifespan | Sequence[Lifespan] | None) -> tuple[Lifespan, ..
             raise SetupError(
                 f"lifespan: {each!r} is no function: give one of (server) that is an async context manager"
             )
+        _check_kind(each)
     return given
+
+
+def _check_kind(lifespan: Lifespan) -> None:
+    """Refuse a function that cannot be a lifespan, where its shape shows it already."""
+    name = getattr(lifespan, "__qualname__", repr(lifespan))
+    if inspect.iscoroutinefunction(lifespan):
+        raise SetupError(f"lifespan: {name} never yields: write `yield` where the server serves, after what it needs")
+    if not takes(lifespan, 1):
+        raise SetupError(f"lifespan: {name} must take the server: async def {name}(server)")
 
 
 async def entered(lifespans: Sequence[Lifespan], server: Server, stack: contextlib.AsyncExitStack) -> Any:

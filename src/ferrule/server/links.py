@@ -163,7 +163,7 @@ class Links:
         if state is not None:
             state.switches = switches
         else:
-            self._principal_switches[self._principal(call, "ctx.enable and ctx.disable")] = switches
+            self._principal_switches[self._principal(call, "ctx.enable or ctx.disable")] = switches
 
     def tell_one(self, call: Call, kind: str) -> None:
         """Tell the caller's session, or without one whoever listens for its principal, that a list changed."""

@@ -142,3 +142,10 @@ class Refused(ToolError):
         super().__init__(
             text, result=CallToolResult(content=[TextContent(text)], is_error=True, meta={"ferrule/refusal": told})
         )
+
+    @property
+    def numbered_data(self) -> Any:
+        """The data of an error that says the same: with the number, wherever an object can hold it."""
+        if not (self.data is None or isinstance(self.data, dict)):
+            return self.data
+        return {**(self.data or {}), "refusal": self.code}

@@ -6,7 +6,9 @@ import logging
 import sys
 from typing import Any
 
-from ferrule.wire.codec import UNWRITABLE, write
+from msgspec import Raw
+
+from ferrule.server.results import UnwritableResult, json_of
 
 logger = logging.getLogger("ferrule.server")
 
@@ -30,17 +32,16 @@ def progress_amount(value: Any, method: str) -> int | float | None:
     """Give how far the work is as a number; None, and a warning, for what is none."""
     number = amount(value)
     if number is None:
-        logger.warning("progress of %s must be a number: %r was dropped", method, value)
+        logger.warning("progress of %s must be a finite number: %r was dropped", method, value)
     return number
 
 
-def loggable(data: Any) -> Any:
-    """Give what a log message is to say, or its text where it cannot be written: an exception, for one."""
+def loggable(data: Any) -> Raw | str:
+    """Write what a log message is to say, or its text where it cannot be written: an exception, for one."""
     try:
-        write(data)
-    except UNWRITABLE:
+        return Raw(json_of(data))
+    except UnwritableResult:
         return text_of(data)
-    return data
 
 
 def text_of(data: Any) -> str:

@@ -54,7 +54,7 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     description: str | None = None
     mime_type: str | None = None
     size: int | None = None
-    annotations: Annotations | None = None
+    annotations: Annotations | Mapping[str, Any] | None = None
     icons: list[Icon] | None = None
     meta: Mapping[str, Any] | None = None
     inline: bool = False
@@ -71,6 +71,7 @@ class FixedUri:
 
     is_template = False
     variables: tuple[str, ...] = ()
+    lists: Mapping[str, str] = {}
 
     def __init__(self, uri: str) -> None:
         self.pattern = uri
@@ -95,6 +96,7 @@ class RegisteredResource(Offered):
     """A resource or a template, ready to be read."""
 
     __slots__ = (
+        "_joined",
         "_threads",
         "binding",
         "bulkhead",
@@ -122,6 +124,9 @@ class RegisteredResource(Offered):
         self.mime_type = options.mime_type
         self.ttl = options.ttl
         self.contents_meta = options.contents_meta
+        texts = {parameter.key for parameter in binding.signature.parameters if parameter.annotation is str}
+        self._joined = {name: between for name, between in self.template.lists.items() if name in texts}
+        """Lists in the URI that the function takes as one text, as FastMCP gives `{path*}`."""
         self.takes_uri = "uri" in binding.parameters and "uri" not in self.template.variables
         self.listed = _listed(self.template, uri, binding, options)
 
@@ -129,6 +134,9 @@ class RegisteredResource(Offered):
         """Run the handler and make contents of what it gives."""
         uri = self.own_uri(uri)
         values = {**variables, "uri": uri} if self.takes_uri else variables
+        if self._joined:
+            joined = {name: between.join(values[name]) for name, between in self._joined.items() if name in values}
+            values = {**values, **joined}
         raw = _write(values)
         value = await value_of(self.binding, self.bulkhead, raw, context)
         if isinstance(value, Media):

@@ -91,22 +91,22 @@ def json_of(value: Any) -> bytes:
         raise UnwritableResult("the result is nested too deeply or contains itself") from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as reason:
         raise UnwritableResult(f"the result cannot be written as JSON: {reason}") from None
-    if b"null" in written and _has_nonfinite(value):
+    if b"null" in written and has_nonfinite(value):
         raise UnwritableResult("the result contains NaN or infinity, which JSON has no form for")
     return written
 
 
-def _has_nonfinite(value: Any) -> bool:
+def has_nonfinite(value: Any) -> bool:
     """Look for NaN and infinity, which the encoder writes as null."""
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, Mapping):
-        return any(_has_nonfinite(item) for item in value.values())
+        return any(has_nonfinite(item) for item in value.values())
     if isinstance(value, list | tuple | set | frozenset):
-        return any(_has_nonfinite(item) for item in value)
+        return any(has_nonfinite(item) for item in value)
     if isinstance(value, str | bytes | int | None):
         return False
-    return _has_nonfinite(msgspec.to_builtins(value, builtin_types=(float,), str_keys=True, enc_hook=encode_hook))
+    return has_nonfinite(msgspec.to_builtins(value, builtin_types=(float,), str_keys=True, enc_hook=encode_hook))
 
 
 def failed(message: str) -> CallToolResult:
@@ -114,10 +114,20 @@ def failed(message: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(message)], is_error=True)
 
 
+def _text_block(value: str) -> TextContent:
+    """Make a block of text, refusing what cannot be sent: half characters, as file names may hold them."""
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as reason:
+            raise UnwritableResult(f"the result is text that UTF-8 cannot say: {reason}") from None
+    return TextContent(str(value))
+
+
 def unstructured(value: Any) -> CallToolResult:
     """Wrap what a tool without an output schema returned."""
     if isinstance(value, str):
-        return CallToolResult(content=[TextContent(str(value))])
+        return CallToolResult(content=[_text_block(value)])
     if isinstance(value, CallToolResult):
         return copy.copy(value)
     if value is None:
@@ -132,7 +142,7 @@ def blocks(value: Any) -> list[ContentBlock]:
     if _holds_blocks(value):
         return [block for item in value for block in blocks(item)]
     if isinstance(value, str):
-        return [TextContent(str(value))]
+        return [_text_block(value)]
     return [TextContent(json_of(value).decode())]
 
 
@@ -144,7 +154,7 @@ def _holds_blocks(value: Any) -> bool:
 def wrapped_text(value: Any) -> CallToolResult:
     """Wrap a value whose type says text."""
     if type(value) is str:
-        return CallToolResult(content=[TextContent(value)], structured_content={"result": value})
+        return CallToolResult(content=[_text_block(value)], structured_content={"result": value})
     return wrapped(value)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from ferrule.errors import SetupError
@@ -44,9 +44,13 @@ def run_for(
     if not binding.is_async and not binding.signature.is_async_generator and not inline:
         most = min(crowding.max_threads, crowding.max_concurrent or crowding.max_threads)
         bulkhead = Bulkhead(threads, most, crowding.max_waiting, crowding.what)
-        work = _draining_in_thread(binding, budget) if streams else binding.invoke
-        return _threaded(bulkhead, work), bulkhead.places
-    run = _in_loop(binding, budget)
+        if not binding.signature.wraps_async:
+            work = _draining_in_thread(binding, budget) if streams else binding.invoke
+            return _threaded(bulkhead, work), bulkhead.places
+        # The thread is done before the coroutine it gives is: the places of its calls are counted around both.
+        run = _awaited(_threaded(bulkhead, binding.invoke))
+    else:
+        run = _in_loop(binding, budget)
     if crowding.max_concurrent is None:
         return run, None
     places = Places(crowding.max_concurrent, crowding.max_waiting, crowding.what)
@@ -56,9 +60,10 @@ def run_for(
 async def value_of(binding: Binding, bulkhead: Bulkhead | None, raw: bytes, context: Context | None) -> Any:
     """Run the function of a prompt or a resource, which is no generator: in the loop, or in a thread."""
     if bulkhead is not None:
-        return await bulkhead.run(lambda: binding.invoke(raw, context))
-    value = binding.invoke(raw, context)
-    return await value if binding.is_async else value
+        value = await bulkhead.run(lambda: binding.invoke(raw, context))
+    else:
+        value = binding.invoke(raw, context)
+    return await value if isinstance(value, Coroutine) else value
 
 
 def _in_loop(binding: Binding, budget: Budget) -> Run:
@@ -73,7 +78,7 @@ def _in_loop(binding: Binding, budget: Budget) -> Run:
     async def run(arguments: Any, context: Any) -> Any:
         return invoke(arguments, context)
 
-    return run
+    return _awaited(run) if binding.signature.wraps_async else run
 
 
 def _draining_in_thread(binding: Binding, budget: Budget) -> Callable[[Any, Any], Any]:
@@ -85,6 +90,16 @@ def _draining_in_thread(binding: Binding, budget: Budget) -> Callable[[Any, Any]
 
 def _threaded(bulkhead: Bulkhead, work: Callable[[Any, Any], Any]) -> Run:
     return lambda arguments, context: bulkhead.run(lambda: work(arguments, context))
+
+
+def _awaited(run: Run) -> Run:
+    """Wait for what a plain function gives, where that is a coroutine."""
+
+    async def run_and_wait(arguments: Any, context: Any) -> Any:
+        value = await run(arguments, context)
+        return await value if isinstance(value, Coroutine) else value
+
+    return run_and_wait
 
 
 def _in_turn(places: Places, run: Run) -> Run:

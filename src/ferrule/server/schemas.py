@@ -7,7 +7,7 @@ import enum
 import inspect
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as mi
@@ -160,6 +160,15 @@ def _field_texts(class_: Any) -> dict[str, str]:
     return {key: text for key, text in texts.items() if text is not None}
 
 
+def _literals(type_: Any) -> dict[frozenset[Any], tuple[Any, ...]]:
+    """Find the literals in a type, each by its values, with None and without: None may be told apart from them."""
+    parts = get_args(type_)
+    if get_origin(type_) is Literal:
+        some = tuple(value for value in parts if value is not None)
+        return {frozenset(some): some, frozenset(parts): parts}
+    return {key: values for part in parts for key, values in _literals(part).items()}
+
+
 class _Writer:
     """Describes types that share one set of definitions."""
 
@@ -167,9 +176,12 @@ class _Writer:
         self.mode = mode
         self.definitions: dict[str, Schema] = {}
         self._names: dict[Any, str] = {}
+        self._orders: dict[frozenset[Any], tuple[Any, ...]] = {}
+        """Literals as they were written: msgspec sorts them, and who is shown a form reads it from top to bottom."""
 
     def describe(self, type_: Any) -> Schema:
         """Describe a `readable` type."""
+        self._orders |= _literals(type_)
         return self.node(mi.type_info(type_))
 
     def define(self, type_: Any, make: Callable[[], Schema]) -> Schema:
@@ -198,7 +210,7 @@ class _Writer:
         return {"type": "string", **_rules(node, _TEXT_RULES)}
 
     def literal(self, node: mi.LiteralType) -> Schema:
-        return choices(node.values)
+        return choices(self._orders.get(frozenset(node.values), node.values))
 
     def enum(self, node: mi.EnumType) -> Schema:
         if issubclass(node.cls, enum.Flag):
@@ -231,6 +243,8 @@ class _Writer:
     def record(self, node: mi.StructType | mi.DataclassType | mi.TypedDictType | mi.NamedTupleType) -> Schema:
         is_array = isinstance(node, mi.NamedTupleType) or getattr(node, "array_like", False)
         make = self._array_record if is_array else self._object_record
+        for field in record_fields(node.cls) or ():
+            self._orders |= _literals(field.type)
         return self.define(node.cls, lambda: make(node))
 
     def _free_name(self, class_: Any) -> str:

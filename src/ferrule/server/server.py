@@ -54,6 +54,7 @@ from ferrule.server.telling import Telling
 from ferrule.server.threads import Threads
 from ferrule.server.tools import Tools
 from ferrule.server.visibility import Visibility
+from ferrule.transports.options import require_types
 from ferrule.wire.channel import Origin, Receiver
 
 logger = logging.getLogger("ferrule.server")
@@ -81,9 +82,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
             self.settings = ServerSettings(**options)
         except TypeError as reason:
             known = ", ".join(("version", "lifespan", "middleware", *ServerSettings.__struct_fields__))
-            raise SetupError(f"Server: {reason}{instead_of(options)}; the options are {known}") from None
+            instead = instead_of(options, ServerSettings.__struct_fields__)
+            raise SetupError(f"Server: {reason}{instead}; the options are {known}") from None
         except SetupError as reason:
-            raise SetupError(f"Server: {reason}{instead_of(options)}") from None
+            raise SetupError(f"Server: {reason}") from None
         settings = self.settings
         check_extensions(settings.extensions or (), "Server")
         self.name = name
@@ -152,7 +154,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         """Offer a function as a tool; with or without parentheses."""
         if isinstance(fn, str):
             options["name"] = fn
-        if callable(fn):
+        elif fn is not None:
             self.add_tool(fn, **options)
             return fn
         return _decorator(lambda f: self.add_tool(f, **options))
@@ -165,7 +167,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         """Offer a function as a prompt; with or without parentheses."""
         if isinstance(fn, str):
             options["name"] = fn
-        if callable(fn):
+        elif fn is not None:
             self.add_prompt(fn, **options)
             return fn
         return _decorator(lambda f: self.add_prompt(f, **options))
@@ -191,6 +193,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
         """Answer a method of your own; the handler gets its params and, if it takes two arguments, a Context."""
+        if not isinstance(name, str):
+            raise SetupError('@app.method needs the name: @app.method("vendor/name")')
+        if name in METHODS:
+            raise SetupError(f"app.method: {name} is a method of the protocol itself; use app.middleware to change it")
         row = Method(name, params, result, read_only=False)
         return _decorator(lambda fn: self.add_method(row, answerer(self, fn)))
 
@@ -207,8 +213,8 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         if options.get("ui") is not None:
             self.apps()
         if isinstance(fn, Recipe):
-            return fn.offer(self, _options(ToolOptions, options, "tool")).tool  # type: ignore[no-any-return]
-        return self.tools.add(fn, _options(ToolOptions, options, "tool")).tool
+            return fn.offer(self, _options(ToolOptions, options, "a tool")).tool  # type: ignore[no-any-return]
+        return self.tools.add(fn, _options(ToolOptions, options, f"the tool {_name(fn, options)}")).tool
 
     def remove_tool(self, name: str) -> None:
         """Offer a tool no longer."""
@@ -216,7 +222,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     def add_resource(self, uri: str, fn: Callable[..., Any], **options: Any) -> Resource | ResourceTemplate:
         """Offer a resource, or a template when the URI has variables."""
-        return self.resources.add(uri, fn, _options(ResourceOptions, options, "resource")).listed
+        return self.resources.add(uri, fn, _options(ResourceOptions, options, f"the resource {uri}")).listed
 
     add_resource_template = add_resource
 
@@ -230,7 +236,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         """Offer a prompt: `add_prompt(fn)` or `add_prompt("name", fn)`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
-        return self.prompts.add(fn, _options(PromptOptions, options, "prompt")).prompt
+        return self.prompts.add(fn, _options(PromptOptions, options, f"the prompt {_name(fn, options)}")).prompt
 
     def remove_prompt(self, name: str) -> None:
         """Offer a prompt no longer."""
@@ -370,10 +376,20 @@ def _decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
+def _name(fn: Any, options: Mapping[str, Any]) -> str:
+    """Say what a handler is called, for errors."""
+    return str(options.get("name") or getattr(fn, "__name__", type(fn).__name__))
+
+
 def _options(kind: type[Any], options: Mapping[str, Any], what: str) -> Any:
-    check_keys(options.get("meta") or (), what)
+    known = kind.__struct_fields__
+    if strange := [name for name in options if name not in known]:
+        hint = instead_of(strange[:1], known) or f"; the options are {', '.join(known)}"
+        raise SetupError(f"{what}: there is no option {strange[0]!r}{hint}")
     try:
-        return kind(**options)
-    except TypeError as reason:
-        known = ", ".join(kind.__struct_fields__)
-        raise SetupError(f"{what}: {reason}{instead_of(options)}; the options are {known}") from None
+        made = kind(**options)
+        require_types(made, options)
+    except SetupError as reason:
+        raise SetupError(f"{what}: {reason}") from None
+    check_keys(made.meta or (), what)
+    return made

@@ -58,6 +58,7 @@ class Serving:
 
     def __init__(self, lifespan: Lifespan | Sequence[Lifespan] | None) -> None:
         self.lifespan_value: Any = None
+        self._begun = False
         self._lifespans = listed(lifespan)
         self._lifespan_exit: contextlib.AsyncExitStack | None = None
         self._users = 0
@@ -96,6 +97,16 @@ class Serving:
             # Tasks use what was entered above, so they end before it does.
             stack.push_async_callback(self._close_tasks)
             self._lifespan_exit = stack.pop_all()
+            self._begun = True
+
+    def yielded(self) -> Any:
+        """Give what the lifespan yielded; SetupError while nobody has begun it, as in a call without a client."""
+        if self._lifespans and not self._begun:
+            raise SetupError(
+                f"the lifespan of the server {self.name!r} has not begun: call it through a Client,"
+                f" or `await app.enter()` before and `await app.leave()` after"
+            )
+        return self.lifespan_value
 
     async def _close_tasks(self) -> None:
         if self._tasks is not None:
@@ -132,6 +143,7 @@ class Serving:
                     await stack.aclose()
                 finally:
                     self.lifespan_value = self.changes.loop = None
+                    self._begun = False
 
     async def serve(self, *listeners: TransportListener, ready: Callable[[], Any] | None = None) -> None:
         """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached."""

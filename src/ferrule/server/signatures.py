@@ -70,6 +70,8 @@ class Signature(msgspec.Struct, frozen=True):
     takes_rest: bool
     returns: Any
     dependencies: dict[str, Dependency] = {}
+    wraps_async: bool = False
+    """Whether it is a plain function around a coroutine function, as decorators make them: it may give a coroutine."""
 
 
 class Provider(msgspec.Struct, frozen=True):
@@ -120,6 +122,7 @@ def read_signature(
         takes_rest=any(raw.kind is raw.VAR_KEYWORD for raw in offered),
         returns=_resolve(inspect.signature(fn).return_annotation, namespace, f"{name}(): the return type"),
         dependencies=wishes,
+        wraps_async=not inspect.iscoroutinefunction(kind) and inspect.iscoroutinefunction(inspect.unwrap(kind)),
     )
 
 
@@ -299,6 +302,17 @@ def probe(fn: Any) -> Any:
     if inspect.isroutine(fn) or inspect.isclass(fn):
         return fn.__func__ if isinstance(fn, staticmethod) else fn
     return type(fn).__call__
+
+
+def takes(fn: Callable[..., Any], count: int) -> bool:
+    """Tell whether a function can be called with so many arguments by their places."""
+    try:
+        inspect.signature(fn).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # what is written in C may not say what it takes
+        return True
+    return True
 
 
 def _name_of(fn: Any) -> str:

@@ -280,7 +280,7 @@ class Tools:
     def _told(self, call: Call, error: ToolError) -> CallToolResult:
         """Tell the model what the tool wants it to read."""
         if isinstance(error, Refused) and self._by_number(call):
-            raise Refusal(error.message, error.data, code=error.code)
+            raise Refusal(error.message, error.numbered_data, code=error.code)
         if isinstance(error.result, CallToolResult):
             return copy.copy(error.result)
         return self._failed(call, error.message)

@@ -22,7 +22,7 @@ from ferrule.server.detours import settle
 from ferrule.server.offering import Recipe, Visible
 from ferrule.server.tools import RegisteredTool
 from ferrule.server.types.known import encode_hook
-from ferrule.validation.checking import given_schema
+from ferrule.validation.checking import given_schema, own_schema
 from ferrule.validation.violations import Violation, missing, unknown
 
 if TYPE_CHECKING:
@@ -188,7 +188,9 @@ class Reshape:
                 self._withheld.add(original)
             if change.is_hidden:
                 self._hide(original, change, needed=original in required)
+                self._check_value(schema, original, "preset", change.preset)
                 continue
+            self._check_value(schema, original, "default", change.default)
             if name in shown:
                 raise SetupError(f"tool {self._tool!r}: two arguments would be called {name!r}")
             shown[name] = _changed(rules, change)
@@ -204,6 +206,8 @@ class Reshape:
 
     def _check(self, schema: Mapping[str, Any], arguments: Mapping[str, Arg]) -> None:
         properties = schema.get("properties", {})
+        if wrong := [name for name, change in arguments.items() if not isinstance(change, Arg)]:
+            raise SetupError(f"tool {self._tool!r}: what becomes of {wrong[0]!r} is said by an Arg: Arg(name='x')")
         if strange := [name for name in arguments if name not in properties]:
             known = ", ".join(properties) or "none"
             raise SetupError(f"tool {self._tool!r} has no argument {strange[0]!r} to transform; it has {known}")
@@ -215,6 +219,17 @@ class Reshape:
                 f" so {moved[0]!r} can be neither renamed nor hidden: write a function that calls it"
             )
 
+    def _check_value(self, schema: Mapping[str, Any], original: str, word: str, value: Any) -> None:
+        """Refuse a value that the tool would refuse at every call, when nobody can put it right any more."""
+        if value is UNSET:
+            return
+        where = f"tool {self._tool!r}: the argument {original!r}: its {word}"
+        given = {original: msgspec.json.decode(_checked_value(value, where))}
+        checker = own_schema({**schema, "required": []})
+        found = checker.violations(given, 0) if checker is not None else []
+        if found:
+            raise SetupError(f"{where} does not fit: {found[0].message}")
+
     def _hide(self, original: str, change: Arg, *, needed: bool) -> None:
         where = f"tool {self._tool!r}: the argument {original!r}"
         if change.name is not None or change.default is not UNSET:
@@ -224,7 +239,7 @@ class Reshape:
         if change.preset_factory is not None:
             self._presets[original] = change.preset_factory
         elif change.preset is not UNSET:
-            value = _checked_value(change.preset, where)
+            value = _checked_value(change.preset, f"{where}: its preset")
             self._presets[original] = lambda: value
         elif needed:
             raise SetupError(f"{where} is required, so it cannot be hidden without a value: give preset=…")
@@ -234,7 +249,7 @@ def _checked_value(value: Any, where: str) -> Any:
     try:
         return Raw(_write(value))
     except (TypeError, ValueError, NotImplementedError) as reason:
-        raise SetupError(f"{where}: its preset cannot be written as JSON: {reason}") from None
+        raise SetupError(f"{where} cannot be written as JSON: {reason}") from None
 
 
 def _changed(rules: Any, change: Arg) -> Any:

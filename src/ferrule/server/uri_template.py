@@ -109,6 +109,12 @@ class UriTemplate:
         self._slots = _bound(slots, self._literals, self._query)
         self._pivot = _pivot(self._slots, self._literals, pattern)
 
+    @property
+    def lists(self) -> dict[str, str]:
+        """The variables of the path that are lists, such as `{name*}`, each with what stands between its items."""
+        found = ((each, slot.operator) for slot in self._slots for each in slot.variables)
+        return {each.name: how.separator for each, how in found if each.explode and not how.named}
+
     def match(self, uri: str) -> Values | None:
         """Give the decoded value of each variable the URI has, or None when it is not one of this template's."""
         if not self.pattern.isascii():

@@ -19,6 +19,7 @@ from ferrule.server.catalogue import Catalogue
 from ferrule.server.context import Context
 from ferrule.server.mounting import MountedContext
 from ferrule.server.offering import Offered
+from ferrule.server.signatures import takes
 
 if TYPE_CHECKING:
     from ferrule.server.resources import FoundResource
@@ -129,6 +130,8 @@ class Visibility:
 
     def add_rule(self, rule: Rule) -> None:
         """Let a function say who sees what."""
+        if not callable(rule) or not takes(rule, 2):
+            raise SetupError(f"a rule of visibility is a function of (ctx, component), not {rule!r}")
         if inspect.iscoroutinefunction(rule):
             raise SetupError("a rule of visibility must be a plain `def`: lists are answered without waiting")
         self.rules.append(rule)
@@ -139,6 +142,8 @@ class Visibility:
         if entry.visible is not None:
             if inspect.iscoroutinefunction(entry.visible):
                 raise SetupError("visible= must be a plain `def`: lists are answered without waiting")
+            if not takes(entry.visible, 1):
+                raise SetupError(f"visible= is a function of (ctx), not {entry.visible!r}")
             self.judge()
 
     def judge(self) -> None:

@@ -1,9 +1,9 @@
-"""Options of transports, held against their types before anything is opened."""
+"""Options, held against their types before anything is opened or offered."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -18,16 +18,22 @@ WORDS = {
     float: "a number",
     str: "a text",
     tuple: "a list",
+    list: "a list",
+    Sequence: "a list",
+    Collection: "a set or a list",
     Mapping: "names with their values",
+    Callable: "a function",
     NoneType: "None",
 }
-"""The kinds of options that are looked at; one of another kind is checked by whoever uses it."""
+"""The kinds of options that are looked at, beside structs; one of another kind is checked by whoever uses it."""
 
 
-def require_types(settings: Struct) -> None:
-    """Raise SetupError for an option that is not what its annotation says."""
-    for name, kinds in _kinds_of(type(settings)).items():
-        _require(name, getattr(settings, name), kinds)
+def require_types(settings: Struct, given: Iterable[str] | None = None) -> None:
+    """Raise SetupError for an option that is not what its annotation says; of all, or of those that were given."""
+    known = _kinds_of(type(settings))
+    for name in known if given is None else given:
+        if name in known:
+            _require(name, getattr(settings, name), known[name])
 
 
 def require_number(name: str, value: Any, *, least: float = 0, whole: bool = False) -> None:
@@ -41,7 +47,11 @@ def require_number(name: str, value: Any, *, least: float = 0, whole: bool = Fal
 def _kinds_of(kind: type[Struct]) -> dict[str, tuple[Any, ...]]:
     """Give the kinds each option may be of, where all of them are simple."""
     found = {field.name: _kinds(field.type) for field in structs.fields(kind)}
-    return {name: kinds for name, kinds in found.items() if all(each in WORDS for each in kinds)}
+    return {name: kinds for name, kinds in found.items() if all(each in WORDS or _is_struct(each) for each in kinds)}
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
@@ -51,7 +61,8 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 def _require(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
     if not any(_fits(value, kind) for kind in kinds):
-        raise SetupError(f"{name} must be {' or '.join(WORDS[kind] for kind in kinds)}, not {value!r}")
+        words = dict.fromkeys(WORDS.get(kind) or kind.__name__ for kind in kinds)
+        raise SetupError(f"{name} must be {' or '.join(words)}, not {value!r}")
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -61,4 +72,6 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, str | os.PathLike)
     if kind is tuple:
         return isinstance(value, tuple | list | set | frozenset)
+    if kind is list or kind is Sequence:
+        return isinstance(value, Sequence) and not isinstance(value, str | bytes)
     return isinstance(value, kind)

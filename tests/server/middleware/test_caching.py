@@ -213,6 +213,8 @@ def test_wrong_use_is_refused():
         Server("two", middleware=[layer])
     with pytest.raises(SetupError, match="a set of names"):
         Caching(tools="read")
+    with pytest.raises(SetupError, match="Caching: ttl must be at least 0, not -1"):
+        Caching(-1)
     with pytest.raises(SetupError, match="max_entries"):
         Caching(max_entries=0)
 

@@ -158,3 +158,7 @@ def test_wrong_options_are_refused():
         RateLimit(1, burst=0)
     with pytest.raises(SetupError, match="max_keys"):
         RateLimit(1, max_keys=0)
+    with pytest.raises(SetupError, match="RateLimit: rate must be a number, not '10/s'"):
+        RateLimit("10/s")
+    with pytest.raises(SetupError, match="RateLimit: methods must be a set of names, not the text 'tools/call'"):
+        RateLimit(1, methods="tools/call")

@@ -81,6 +81,10 @@ def shop() -> fastapi.FastAPI:
     async def picture() -> fastapi.Response:
         return fastapi.Response(b"\x89PNG", media_type="image/png")
 
+    @api.get("/page")
+    async def page() -> Any:
+        return fastapi.responses.HTMLResponse("<p>hello</p>")
+
     @api.get("/secret/toys/{toy}", include_in_schema=False)
     async def secret(toy: str) -> str:
         return "found out"
@@ -143,6 +147,46 @@ def test_operations_become_tools_that_make_real_requests(made: Any, era: Any) ->
             added = await client.call_tool("add_pet", {"name": "Tom", "friends": friends})
             assert added.structured_content == {"name": "Tom", "age": 1, "friends": friends}
             assert (await client.call_tool("remove_pet", {"pet": "Tom"})).content == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_an_operation_that_promises_nothing_may_answer_with_a_page(made: Any, era: Any) -> None:
+    """FastAPI describes every answer without a model as JSON of any kind, whatever it is."""
+
+    async def main() -> None:
+        async with made() as app, Client(app, mode=era) as client:
+            tools = {tool.name: tool for tool in await client.list_tools()}
+            assert tools["page"].output_schema is None
+            assert (await client.call_tool("page")).text == "<p>hello</p>"
+
+    asyncio.run(main())
+
+
+def test_only_what_every_good_answer_keeps_is_promised() -> None:
+    class Web:
+        async def request(self, method: str, url: str, **rest: Any) -> httpx.Response:
+            if url.endswith("/kept"):
+                return httpx.Response(200, text="down for repair")
+            return httpx.Response(204)
+
+    good = {"content": {"application/json": {"schema": {"type": "object", "required": ["a"]}}}}
+    answers = {
+        "/kept": {"200": good, "201": good, "404": {}, "default": {}},
+        "/mixed": {"200": good, "204": {"description": "nothing to tell"}},
+        "/default": {"default": good},
+    }
+    paths = {path: {"get": {"operationId": path[1:], "responses": said}} for path, said in answers.items()}
+    app = Server.from_openapi({"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": paths}, Web())
+
+    async def main() -> None:
+        async with Client(app) as client:
+            promised = {tool.name: tool.output_schema is not None for tool in await client.list_tools()}
+            assert promised == {"kept": True, "mixed": False, "default": True}
+            assert (await client.call_tool("mixed")).structured_content is None
+            with pytest.raises(ToolError, match=r"GET /kept answered with text/plain, .*say output_schemas=False"):
+                await client.call_tool("kept")
 
     asyncio.run(main())
 
@@ -242,6 +286,13 @@ def test_an_application_that_cannot_start_says_why() -> None:
                 pass
 
     asyncio.run(main())
+
+
+def test_what_is_meant_to_be_fetched_or_was_said_elsewhere_is_told_how_to_write_it() -> None:
+    with pytest.raises(SetupError, match=r"nothing is fetched from https://x/openapi\.json: .*httpx\.get"):
+        Server.from_openapi("https://x/openapi.json", httpx.AsyncClient())
+    with pytest.raises(SetupError, match=r"instead of route_maps=… write rules=\[OpenApiRule"):
+        Server.from_fastapi(shop(), route_maps=[])
 
 
 def test_rules_make_resources_and_leave_things_out() -> None:

@@ -20,6 +20,7 @@ from ferrule.server.kept_results import PREFIX
 from ferrule.server.middleware.callers import caller
 from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.types.known import encode_hook
+from ferrule.transports.options import require_number
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -54,6 +55,7 @@ class Caching(Middleware):
     ) -> None:
         if isinstance(tools, str):
             raise SetupError(f"Caching: tools must be a set of names, not the text {tools!r}")
+        require_number("Caching: ttl", ttl)
         for name, value in (("max_entries", max_entries), ("max_bytes", max_bytes)):
             if value < 1:
                 raise SetupError(f"Caching: {name} must be at least 1, not {value}")

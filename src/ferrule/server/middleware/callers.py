@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 from ferrule.errors import SetupError
@@ -51,6 +51,13 @@ KEYS: dict[str, Key] = {
     "server": lambda call: None,
 }
 """What can be counted by name."""
+
+
+def methods_of(methods: Collection[str], who: str) -> frozenset[str]:
+    """Give the methods a layer looks at; a text alone would be taken for a set of letters."""
+    if isinstance(methods, str):
+        raise SetupError(f"{who}: methods must be a set of names, not the text {methods!r}: write [{methods!r}]")
+    return frozenset(methods)
 
 
 def key_of(by: str | Key, who: str) -> Key:

@@ -8,7 +8,7 @@ from typing import Any
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
-from ferrule.server.middleware.callers import Key, key_of
+from ferrule.server.middleware.callers import Key, key_of, methods_of
 from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.places import Places
 
@@ -32,7 +32,7 @@ class Concurrency(Middleware):
         self._limit = limit
         self._key = key_of(by, "Concurrency")
         self._max_waiting = max_waiting
-        self._methods = frozenset(methods)
+        self._methods = methods_of(methods, "Concurrency")
         self._places: dict[Hashable, Places] = {}
 
     async def on_request(self, call: Call, proceed: Handler) -> Any:

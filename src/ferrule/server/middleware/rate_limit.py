@@ -10,8 +10,9 @@ from ferrule.errors import RateLimited, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.limits import TokenBucket
-from ferrule.server.middleware.callers import Key, key_of
+from ferrule.server.middleware.callers import Key, key_of, methods_of
 from ferrule.server.middleware.hooks import Middleware
+from ferrule.transports.options import require_number
 
 
 class RateLimit(Middleware):
@@ -33,11 +34,14 @@ class RateLimit(Middleware):
     ) -> None:
         if max_keys < 1:
             raise SetupError(f"RateLimit: max_keys must be at least 1, not {max_keys}")
+        for name, value in (("rate", rate), ("burst", burst)):
+            if value is not None:
+                require_number(f"RateLimit: {name}", value)
         self._rate = rate
         self._burst = max(rate, 1.0) if burst is None else burst
         TokenBucket(self._rate, self._burst)
         self._key = key_of(by, "RateLimit")
-        self._methods = frozenset(methods)
+        self._methods = methods_of(methods, "RateLimit")
         self._max_keys = max_keys
         self._clock = clock
         self._buckets: dict[Hashable, TokenBucket] = {}

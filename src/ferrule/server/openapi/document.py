@@ -43,6 +43,8 @@ class Document:
         if isinstance(spec, Mapping):
             return cls(spec)
         named = spec if isinstance(spec, Path) else None
+        if isinstance(spec, str) and spec.startswith(("http://", "https://")):
+            raise SetupError(f"nothing is fetched from {spec}: give what is there, as in httpx.get({spec!r}).json()")
         if isinstance(spec, str) and "\n" not in spec and not spec.lstrip().startswith(("{", "[")):
             named = Path(spec)
         try:

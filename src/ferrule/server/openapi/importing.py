@@ -132,8 +132,16 @@ def _offer_tool(server: Server, name: str, caller: Caller, options: ImportOption
     operation = caller.operation
 
     async def run(ferrule_context: Context, **arguments: Any) -> CallToolResult:
-        return result_of(operation, await caller.call(arguments, ferrule_context))
+        response = await caller.call(arguments, ferrule_context)
+        result = result_of(operation, response)
+        if said.get("output_schema") is not None and result.structured_content is None:
+            raise ToolError(
+                f"{operation.place} answered with {media_type(response) or 'nothing'}, and its description promises"
+                " data; whoever offers it can say output_schemas=False"
+            )
+        return result
 
+    run.__name__ = name
     said: dict[str, Any] = {
         "name": name,
         "description": operation.summary,

@@ -17,6 +17,8 @@ USUAL_STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie":
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 UNSETTABLE = frozenset({"accept", "content-type", "authorization"})
 """Headers OpenAPI keeps for itself: parameters of these names are to be ignored."""
+SILENT = frozenset({"title", "description", "default", "example", "examples", "deprecated", "externalDocs"})
+"""What a schema may say without refusing anything."""
 BODY = "body"
 
 
@@ -207,25 +209,27 @@ def _is_json(media_type: str) -> bool:
 
 
 def _output(document: Document, schemas: Schemas, responses: Mapping[str, Any]) -> tuple[dict[str, Any] | None, bool]:
-    """Give the schema of a good answer, and whether it had to be wrapped to be an object."""
+    """Give the schema every good answer keeps, if there is one, and whether it had to be wrapped to be an object."""
     # A document written in YAML may have its statuses as numbers.
     answers = {str(status): said for status, said in responses.items()}
-    for status in sorted(answers):
-        if not (status.startswith("2") or status == "default"):
-            continue
-        answer = document.follow(answers[status], f"the answer {status}")
-        contents = answer.get("content") or {}
-        kind = next((kind for kind in contents if _is_json(kind)), None)
-        schema = (contents[kind] or {}).get("schema") if kind is not None else None
-        if schema is None:
-            return None, False
-        if schemas.resolved(schema).get("type") == "object" and "$ref" not in schema:
-            return schemas.whole(schema, "answer"), False
-        if schemas.resolved(schema).get("type") == "object":
-            return {"type": "object", **schemas.whole(schema, "answer")}, False
-        needed: set[str] = set()
-        inner = schemas.part(schema, "answer", needed)
-        wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
-        definitions = schemas.definitions(needed, "answer")
-        return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
-    return None, False
+    good = sorted(status for status in answers if status.startswith("2")) or ["default"] * ("default" in answers)
+    promised = [_promised(document.follow(answers[status], f"the answer {status}")) for status in good]
+    if not promised or promised[0] is None or any(schema != promised[0] for schema in promised):
+        return None, False
+    schema = promised[0]
+    if schemas.resolved(schema).get("type") == "object":
+        whole = schemas.whole(schema, "answer")
+        return ({"type": "object", **whole} if "$ref" in schema else whole), False
+    needed: set[str] = set()
+    inner = schemas.part(schema, "answer", needed)
+    wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    definitions = schemas.definitions(needed, "answer")
+    return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
+
+
+def _promised(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give what an answer promises of its JSON; None where it has none, or anything may come, as also a page."""
+    contents = answer.get("content") or {}
+    kind = next((kind for kind in contents if _is_json(kind)), None)
+    schema = (contents[kind] or {}).get("schema") if kind is not None else None
+    return dict(schema) if isinstance(schema, Mapping) and not schema.keys() <= SILENT else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -54,6 +55,8 @@ def encode_hook(value: Any) -> Any:
         return str(value)
     if pydantic_types.is_pydantic(type(value)):
         return pydantic_types.dump(value)
+    if inspect.iscoroutine(value):
+        raise NotImplementedError("a coroutine cannot be written as JSON: write the handler as an `async def`")
     raise NotImplementedError(f"values of type {type(value).__name__} cannot be written as JSON")
 
 
