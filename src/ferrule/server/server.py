@@ -38,13 +38,14 @@ from ferrule.server.describing import ToolOptions
 from ferrule.server.elsewhere import SERVER, answering, instead_of
 from ferrule.server.entrances import Entrance
 from ferrule.server.extending import Extending
-from ferrule.server.extensions import Extensions, answerer
+from ferrule.server.extensions import Extensions
 from ferrule.server.kept_results import KeptResults
 from ferrule.server.layers import AnyLayer
 from ferrule.server.lifespans import Lifespan
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.offering import Recipe
+from ferrule.server.own_methods import answerer
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
 from ferrule.server.routes import CustomRoutes
@@ -189,7 +190,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         return _decorator(add)
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
-        """Answer a method of your own; the handler gets its params and, if it takes two arguments, a Context."""
+        """Answer a method of your own; the handler gets its params, a Context if it takes one, and what providers give."""
         row = Method(name, params, result, read_only=False)
         return _decorator(lambda fn: self.add_method(row, answerer(self, fn)))
 
