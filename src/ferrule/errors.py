@@ -191,8 +191,8 @@ class ResourceNotFound(Refusal):
 
     code = -32002
 
-    def __init__(self, uri: str) -> None:
-        super().__init__(f"Resource not found: {uri}", {"uri": uri})
+    def __init__(self, uri: str, why: str = "") -> None:
+        super().__init__(f"Resource not found: {uri}" + (f" ({why})" if why else ""), {"uri": uri})
 
 
 class ToolNotFound(InvalidParams):

@@ -190,7 +190,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         return _decorator(add)
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
-        """Answer a method of your own; the handler gets its params, a Context if it takes one, and what providers give."""
+        """Answer a method of your own; the handler gets its params, a Context if it takes one, and dependencies."""
         row = Method(name, params, result, read_only=False)
         return _decorator(lambda fn: self.add_method(row, answerer(self, fn)))
 
