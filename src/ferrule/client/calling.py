@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.client.fetching import Fetching, given
 from ferrule.client.following import read_state, seen
 from ferrule.client.replaying import LOST
@@ -114,14 +114,14 @@ class Calling(Fetching):
         """Ask the server to end a task."""
         await self.ask_about_task("tasks/cancel", {"taskId": task_id})
 
-    async def ask_about_task(self, method: str, params: dict[str, Any], how: Asking | None = None) -> Raw:
+    async def ask_about_task(self, method: str, params: dict[str, Any], how: RequestOptions | None = None) -> Raw:
         """Send a request about a task."""
         return await self._ask(method, params, structs.replace(how or self._plain(None), tasks=True))
 
     # -- calls
 
     async def _call_as_task(
-        self, name: str, arguments: Mapping[str, Any], how: Asking, choice: TaskChoice, timeout: float | None
+        self, name: str, arguments: Mapping[str, Any], how: RequestOptions, choice: TaskChoice, timeout: float | None
     ) -> CallToolResult:
         """Call a tool as told, and follow the task it becomes to its end; gives the result also of a failure."""
         return await self._own_result(await self._begin(name, arguments, how, choice), timeout)
@@ -138,10 +138,10 @@ class Calling(Fetching):
     def _cancel_unheard(self, task_id: str) -> None:
         """Cancel a task nobody else knows of, without waiting for the answer."""
         with suppress(CallFailed):
-            how = Asking(tasks=True)
+            how = RequestOptions(tasks=True)
             self._talk().start("tasks/cancel", {"taskId": task_id}, how).waiter.add_done_callback(seen)
 
-    async def _begin(self, name: str, arguments: Mapping[str, Any], how: Asking, choice: TaskChoice) -> Task:
+    async def _begin(self, name: str, arguments: Mapping[str, Any], how: RequestOptions, choice: TaskChoice) -> Task:
         conversation = await self._present(how.timeout)
         params: dict[str, Any] = {"name": name, "arguments": arguments}
         conversation.allow("tools/call")

@@ -16,7 +16,7 @@ from ferrule.client.batch import Batch
 from ferrule.client.cache import Cache
 from ferrule.client.calling import Calling, TaskChoice
 from ferrule.client.connecting import Connecting
-from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.client.debounce import Debounce
 from ferrule.client.fetching import given
 from ferrule.client.notices import Deliver, Notices
@@ -236,7 +236,7 @@ class Client(Calling, Connecting, Skilled):
         patience = given(timeout, self.settings.ping_timeout)
         method = "server/discover" if (await self._present(patience)).stateless else "ping"
         started = time.perf_counter()
-        await self._ask(method, {}, Asking(patience))
+        await self._ask(method, {}, RequestOptions(patience))
         return time.perf_counter() - started
 
     async def set_log_level(self, level: str) -> None:

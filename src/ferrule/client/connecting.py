@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from ferrule.client.conversation import GRACE, Conversation
+from ferrule.client.conversation import Conversation
 from ferrule.client.fetching import given
+from ferrule.client.lifecycle import GRACE
 from ferrule.client.notices import Deliver
 from ferrule.client.opening import Opening
 from ferrule.client.reconnect import plan_for

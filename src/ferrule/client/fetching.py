@@ -1,4 +1,4 @@
-"""Asking for results that may come in pages and may be kept, and reading them."""
+"""RequestOptions for results that may come in pages and may be kept, and reading them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from ferrule.client.cache import without_hints
-from ferrule.client.conversation import Asking
+from ferrule.client.conversation import RequestOptions
 from ferrule.client.progress import Progress
 from ferrule.client.replaying import Replaying
 from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
@@ -26,13 +26,13 @@ class Fetching(Replaying):
 
     def _how(
         self, timeout: float | None, on_progress: Progress | None = None, meta: dict[str, Any] | None = None
-    ) -> Asking:
+    ) -> RequestOptions:
         limit = self.settings.max_request_time
         if limit is not None:
             timeout = limit if timeout is None else min(timeout, limit)
-        return Asking(timeout, limit, on_progress, meta)
+        return RequestOptions(timeout, limit, on_progress, meta)
 
-    def _plain(self, timeout: float | None) -> Asking:
+    def _plain(self, timeout: float | None) -> RequestOptions:
         return self._how(given(timeout, self.settings.request_timeout))
 
     async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from ferrule.client.conversation import Asking
+from ferrule.client.conversation import RequestOptions
 from ferrule.client.progress import contained
 from ferrule.errors import (
     CallFailed,
@@ -228,7 +228,7 @@ class Following:
     async def _fetch_result(self) -> Raw:
         """Wait at the server for the result: its questions come to whoever does (handshake era)."""
         try:
-            return await self._client.ask_about_task("tasks/result", {"taskId": self._id}, Asking())
+            return await self._client.ask_about_task("tasks/result", {"taskId": self._id}, RequestOptions())
         finally:
             self._news.set()
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.client.fetching import Fetching
 from ferrule.client.reconnect import ConnectionNotice
 from ferrule.errors import CallFailed, LinkLost, PeerError
@@ -147,7 +147,7 @@ class Restoring(Fetching):
         """The stream for notifications is gone: see whether the server still knows us, then ask for it again."""
         if not (self._listening.uris or self._told_kinds()):
             return
-        how = Asking(self.settings.ping_timeout)
+        how = RequestOptions(self.settings.ping_timeout)
         if await self._in_the_end(conversation, lambda: conversation.ask("ping", {}, how)):
             stand = None if conversation.link is None else getattr(conversation.link.channel, "stand", None)
             if stand is not None:

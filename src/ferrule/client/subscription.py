@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.errors import CallFailed, CapabilityNotSupported, LinkLost, NotConnected, PeerError, SetupError, TimedOut
 from ferrule.protocol.call import Awaited, Note
 from ferrule.schema.notices import (
@@ -207,7 +207,7 @@ class Listening:
         if conversation.stateless:
             await self._relisten()
         else:
-            await conversation.ask(method, {"uri": uri}, Asking(timeout=PATIENCE))
+            await conversation.ask(method, {"uri": uri}, RequestOptions(timeout=PATIENCE))
 
     async def _relisten(self) -> None:
         """Open one subscription for everything wanted; the one before ends when this one is acknowledged."""

@@ -6,7 +6,6 @@ questions that are equal in both are told apart by counting them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +27,8 @@ class Question(Struct, frozen=True):
     @property
     def digest(self) -> str:
         """A short fingerprint of what is asked."""
+        import hashlib
+
         return hashlib.blake2b(_canonical((self.method, self.params)), digest_size=9).hexdigest()
 
 

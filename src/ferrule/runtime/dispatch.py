@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -100,7 +100,7 @@ class Dispatcher:
 
 def internal(what: str, error: BaseException) -> Internal:
     """Log a failure under a reference number, and make the refusal that tells no more than the number."""
-    reference = secrets.token_hex(4)
+    reference = os.urandom(4).hex()
     logger.error("%s failed (reference %s)", what, reference, exc_info=error)
     return Internal(f"Internal error (reference {reference})", {"reference": reference})
 

@@ -11,17 +11,8 @@ from msgspec.structs import astuple
 
 from ferrule.server.signatures import Parameter, Signature
 from ferrule.server.types.known import convert, decode_hook
-from ferrule.validation.checking import (
-    Checker,
-    InvalidArguments,
-    Unfit,
-    Violation,
-    excerpt,
-    missing,
-    own_schema,
-    refusals,
-    unknown,
-)
+from ferrule.validation.checking import Checker, own_schema
+from ferrule.validation.violations import InvalidArguments, Unfit, Violation, excerpt, missing, refusals, unknown
 
 RawJson = bytes | msgspec.Raw
 Values = tuple[Any, ...]

@@ -37,7 +37,6 @@ from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
 from ferrule.server.guards import Guards
 from ferrule.server.subscriptions import Listener
-from ferrule.server.tasks.methods import TaskMethods
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ FLAGS = {
     PROMPTS_CHANGED: "prompts_list_changed",
     RESOURCES_CHANGED: "resources_list_changed",
 }
+
+TASKS = ("tasks", "tasks.list", "tasks.cancel")
 
 MOST_MET = 256
 
@@ -88,7 +89,7 @@ class Builtins:
             "prompts/get": server.prompts.fill,
             "completion/complete": server.completions.complete,
             "subscriptions/listen": self.listen,
-            **TaskMethods(server, server.tasks).handlers(),
+            **self._about_tasks(),
         }
         if server.visibility.in_use:
             handlers = Guards(server).handlers(handlers, looked_into=looked_into)
@@ -100,6 +101,16 @@ class Builtins:
             name: handler if server_offers(declared, needed[name]) else _refusing(needed[name])
             for name, handler in handlers.items()
         }
+
+    def _about_tasks(self) -> dict[str, Handler]:
+        """What is asked about tasks; a server that has none refuses it, and does without what keeps them."""
+        server = self._server
+        declared = server.settings.capabilities
+        if server.tools.know_tasks if declared is None else server_offers(declared, "tasks"):
+            from ferrule.server.tasks.methods import TaskMethods
+
+            return TaskMethods(server, server.tasks).handlers()
+        return {name: _refusing(row.capability) for name, row in METHODS.items() if row.capability in TASKS}
 
     def notes(self) -> dict[str, NoteHandler]:
         """What is listened to."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -160,6 +159,8 @@ class Catalogue(Generic[Entry]):
 
     def hint(self, key: str) -> str:
         """Suggest what may have been meant."""
+        import difflib
+
         close = difflib.get_close_matches(key, self._entries, n=1)
         return f"; did you mean {close[0]!r}?" if close else ""
 

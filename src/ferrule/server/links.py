@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -191,7 +191,7 @@ class Links:
             return None
         if not state.owner:
             # Nobody guesses it, and no other session has it, also when this one is over.
-            state.owner = f"session {secrets.token_hex(16)}"
+            state.owner = f"session {os.urandom(16).hex()}"
         return state.owner
 
     def wants_log(self, call: Call, rank: int) -> bool:

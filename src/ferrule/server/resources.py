@@ -6,7 +6,7 @@ import asyncio
 import copy
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
@@ -35,10 +35,10 @@ from ferrule.server.questions import with_questions
 from ferrule.server.results import contents_of
 from ferrule.server.running import value_of
 from ferrule.server.threads import Bulkhead
-from ferrule.server.uri_template import UriTemplate
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
+    from ferrule.server.uri_template import UriTemplate
 
 MAX_KEPT = 1000
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
@@ -66,6 +66,31 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     """The metadata of what is read, where it gives none of its own."""
 
 
+class FixedUri:
+    """The URI of a resource that has no variables."""
+
+    is_template = False
+    variables: tuple[str, ...] = ()
+
+    def __init__(self, uri: str) -> None:
+        self.pattern = uri
+
+    def match(self, uri: str) -> dict[str, Any] | None:
+        """Give the values of its variables, of which there are none, or None when the URI is another."""
+        return {} if uri == self.pattern else None
+
+
+Pattern: TypeAlias = "FixedUri | UriTemplate"
+
+
+def _pattern(uri: str) -> Pattern:
+    if "{" not in uri and "}" not in uri:
+        return FixedUri(uri)
+    from ferrule.server.uri_template import UriTemplate
+
+    return UriTemplate(uri)
+
+
 class RegisteredResource(Offered):
     """A resource or a template, ready to be read."""
 
@@ -90,7 +115,7 @@ class RegisteredResource(Offered):
         super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.uri = uri
         self._threads = server.threads
-        self.template = self.own_template = UriTemplate(uri)
+        self.template = self.own_template = _pattern(uri)
         """How its URIs look here, and in the server it is from."""
         self.binding = binding
         self.bulkhead = bulkhead
@@ -125,7 +150,7 @@ class RegisteredResource(Offered):
 
     def move_to(self, uri: str) -> None:
         """Be found under another URI."""
-        self.uri, self.template = uri, UriTemplate(uri)
+        self.uri, self.template = uri, _pattern(uri)
         named = {"uri_template": uri} if self.template.is_template else {"uri": uri}
         self.listed = structs.replace(self.listed, **named)
 
@@ -313,7 +338,7 @@ def _check_parameters(entry: RegisteredResource) -> None:
         raise SetupError(f"{entry.binding.name}: the variable {unused[0]!r} of {entry.uri!r} has no parameter")
 
 
-def _listed(template: UriTemplate, uri: str, binding: Binding, options: ResourceOptions) -> Resource | ResourceTemplate:
+def _listed(template: Pattern, uri: str, binding: Binding, options: ResourceOptions) -> Resource | ResourceTemplate:
     facts: dict[str, Any] = {
         "name": options.name or binding.name,
         "title": options.title,

@@ -52,7 +52,6 @@ from ferrule.server.routes import CustomRoutes
 from ferrule.server.serving import Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
-from ferrule.server.tasks.tasks import Tasks
 from ferrule.server.telling import Telling
 from ferrule.server.threads import Threads
 from ferrule.server.tools import Tools
@@ -98,7 +97,6 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
-        self.tasks = Tasks(self, settings.tasks)
         self.subscriptions = Subscriptions()
         self.extensions = Extensions(self, settings.extensions or {})
         self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)

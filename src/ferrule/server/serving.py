@@ -20,12 +20,12 @@ from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
-from ferrule.server.tasks.tasks import Tasks
 from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
+    from ferrule.server.tasks.tasks import Tasks
     from ferrule.transports.http.asgi import AsgiApp
 
 logger = logging.getLogger("ferrule.server")
@@ -51,7 +51,7 @@ class Serving:
     settings: ServerSettings
     changes: Changes
     links: Links
-    tasks: Tasks
+    _tasks: Tasks | None
     mounts: list[Mount]
     extensions: Extensions
 
@@ -95,8 +95,12 @@ class Serving:
                 await mount.child.enter()
                 stack.push_async_callback(mount.child.leave)
             # Tasks use what was entered above, so they end before it does.
-            stack.push_async_callback(self.tasks.close)
+            stack.push_async_callback(self._close_tasks)
             self._lifespan_exit = stack.pop_all()
+
+    async def _close_tasks(self) -> None:
+        if self._tasks is not None:
+            await self._tasks.close()
 
     def check_startable(self, other: Server) -> None:
         """Raise SetupError if a server to be mounted has yet to begin something, and we are beyond beginning."""
@@ -168,7 +172,8 @@ class Serving:
 
     async def drain(self, grace: float) -> None:
         """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
-        await asyncio.gather(self.tasks.drain(grace), *(link.drain(grace) for link in self.links))
+        kept = [] if self._tasks is None else [self._tasks]
+        await asyncio.gather(*(each.drain(grace) for each in (*kept, *self.links)))
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport."""

@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw
 
 from ferrule.errors import CarrierError
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.ending import tell_lost
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Message, Request, Success
@@ -192,10 +193,7 @@ class MemoryChannel:
             return
         self.closing = True
         self._lost.set_result(None)
-        try:
-            self.receiver.channel_lost(self, error)
-        except Exception:
-            logger.exception("the receiver failed when it was told that its channel is lost")
+        tell_lost(self.receiver, self, error)
 
 
 def memory_pair(

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ferrule.server.types.form import Form, Schema, Writer, form, shown
-from ferrule.validation.checking import Unfit, Violation, excerpt, pointer
+from ferrule.validation.violations import Unfit, Violation, excerpt, pointer
 
 _RULES = {
     "missing": "required",

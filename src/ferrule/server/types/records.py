@@ -14,7 +14,7 @@ from msgspec import inspect as mi
 
 from ferrule.server.types.form import Form, Schema, Writer, form, shown
 from ferrule.server.types.known import convert
-from ferrule.validation.checking import Unfit, Violation, missing, refusals, unknown
+from ferrule.validation.violations import Unfit, Violation, missing, refusals, unknown
 
 _QUALIFIERS = {"Required", "NotRequired", "ReadOnly"}
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.schema.mirrored import NAME_CHARACTERS
 
 
 class Known(Struct, eq=False):
@@ -80,8 +81,6 @@ class Responder(Protocol):
 
 Handle = Callable[[HttpRequest, Responder], None]
 """What a front end drives: takes a request read whole, answers now or later, and never waits."""
-
-NAME_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:

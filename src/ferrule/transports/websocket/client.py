@@ -9,8 +9,10 @@ from base64 import b64encode
 from typing import Any, cast
 
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
+from ferrule.transports.ending import end_within
 from ferrule.transports.http.client.places import Place, place
-from ferrule.transports.tls import TlsSettings, explain
+from ferrule.transports.reaching import reaching
+from ferrule.transports.tls import TlsSettings
 from ferrule.transports.websocket.channel import WebSocketChannel
 from ferrule.transports.websocket.handshake import MAX_ANSWER_HEAD, Agreed, judge_answer, write_request
 from ferrule.transports.websocket.settings import WebSocketOptions, read_options
@@ -59,34 +61,20 @@ class WebSocketTransport:
             raise CarrierError(f"this transport is connected to {self} already: close it first")
         if self._place.secure and self._context is None:
             self._context = TlsSettings(self._options.verify, self._options.ca, self._options.cert).context()
-        within = self._options.connect_timeout
-        try:
-            async with asyncio.timeout(within):
+        async with reaching(self, self._options.connect_timeout, wanted="WebSocket"):
+            try:
                 opening = await self._ask()
-        except TimeoutError:
-            raise ConnectFailed(
-                f"cannot reach {self}: no WebSocket within {within:g} s; is the address right?"
-            ) from None
-        except HttpFailed as refusal:
-            raise HttpFailed(f"cannot reach {self}: {refusal}", refusal.status, refusal.headers) from None
-        except ConnectFailed as reason:
-            raise ConnectFailed(f"cannot reach {self}: {reason}") from None
-        except OSError as error:
-            raise ConnectFailed(f"cannot reach {self}: {explain(error)}") from error
+            except HttpFailed as refusal:
+                raise HttpFailed(f"cannot reach {self}: {refusal}", refusal.status, refusal.headers) from None
+            except ConnectFailed as reason:
+                raise ConnectFailed(f"cannot reach {self}: {reason}") from None
         return self._begin(receiver, opening)
 
     async def close(self, grace: float = 2.0) -> None:
         """Write what was sent, say goodbye, end the way to the server; harmless when called again."""
         channel, self._channel = self._channel, None
-        if channel is None:
-            return
-        channel.close()
-        try:
-            async with asyncio.timeout(grace):
-                await channel.wait_lost()
-        except TimeoutError:
-            channel.abort()
-            await channel.wait_lost()
+        if channel is not None:
+            await end_within(channel, grace)
 
     async def _ask(self) -> Opening:
         """Connect, and ask for a WebSocket."""

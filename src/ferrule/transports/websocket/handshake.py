@@ -35,6 +35,9 @@ class Refused(Struct, frozen=True):
     head: bytes = b""
 
 
+JOINS_NO_OTHER = Refused(409, "Conflict: a WebSocket is a session of its own and joins no other")
+
+
 class Agreed(Struct, frozen=True):
     """What the two sides agreed on, and what a server answers to say so."""
 
@@ -64,7 +67,7 @@ def judge_request(request: HttpRequest, *, compression: bool) -> Agreed | Refuse
     if not _is_key(key):
         return Refused(400, "Bad request: Sec-WebSocket-Key must be 16 bytes in base64")
     if b"mcp-session-id" in headers:
-        return Refused(409, "Conflict: a WebSocket is a session of its own and joins no other")
+        return JOINS_NO_OTHER
     return _agree(headers, key, compression)
 
 

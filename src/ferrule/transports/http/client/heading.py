@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated
 from ferrule.schema.tools import ToolCall
 from ferrule.transports.http.client.places import Place
 from ferrule.transports.http.message import header_lines
@@ -15,9 +16,7 @@ from ferrule.transports.http.mirror import (
     METHOD_HEADER,
     NAME_HEADER,
     NAMED_BY,
-    NOT_ANNOTATED,
     VERSION_HEADER,
-    Annotated,
     encode_value,
     param_headers,
     version_of,

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 from ferrule.errors import FerruleError
 from ferrule.transports.http.client.outbound import Outbound, Reader
+from ferrule.transports.waiting import Waiters
 
 Lane = Literal["usual", "urgent"]
 
@@ -57,15 +58,13 @@ class Pool:
         self._waiting: deque[Job] = deque()
         self._urgent: deque[Job] = deque()
         self._relief: asyncio.TimerHandle | None = None
-        self._patient: list[asyncio.Future[None]] = []
+        self._patient = Waiters()
         self._closed = False
 
     async def wait_for_room(self) -> None:
         """Return at once unless many requests wait for a connection; then, when few do."""
         if len(self._waiting) > ROOM and not self._closed:
-            room: asyncio.Future[None] = self._loop.create_future()
-            self._patient.append(room)
-            await room
+            await self._patient.wait()
 
     @property
     def connections(self) -> int:
@@ -202,10 +201,7 @@ class Pool:
 
     def _tell_room(self) -> None:
         if self._patient and len(self._waiting) <= ROOM:
-            patient, self._patient = self._patient, []
-            for room in patient:
-                if not room.done():
-                    room.set_result(None)
+            self._patient.wake()
 
     def gone(self, connection: Outbound) -> None:
         """Forget a connection, and see who can have its place."""
