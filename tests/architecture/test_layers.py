@@ -45,6 +45,8 @@ LATE_IMPORTS = {
     ("server/composing.py", "ferrule.server.tasks.calls"): "only a server with tasks makes them of calls",
     ("server/builtins.py", "ferrule.server.tasks.methods"): "only a server with tasks is asked about them",
     ("server/serving.py", "uvloop"): "optional: there is none on Windows",
+    ("server/server.py", "ferrule.server.own_methods"): "only a server with methods of its own needs them",
+    ("server/extensions.py", "ferrule.server.own_methods"): "only an extension with methods needs them",
     ("server/extending.py", "ferrule.server.skills"): "only a server with skills needs them",
     ("server/extending.py", "ferrule.server.apps"): "only a server with pages needs them",
     ("transports/stdio.py", "ctypes"): "only Python on a C library whose streams must be flushed has it",

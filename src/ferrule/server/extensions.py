@@ -20,7 +20,6 @@ from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.model import MetaOnly, Params, Result
 from ferrule.schema.notices import NOTICES
 from ferrule.server.context import Context
-from ferrule.server.own_methods import answerer, read_function
 from ferrule.server.threads import Bulkhead
 
 if TYPE_CHECKING:
@@ -87,6 +86,8 @@ class Extension:
         row = Method(name, params, result, handshake=self.handshake, read_only=read_only)
 
         def add(fn: F) -> F:
+            from ferrule.server.own_methods import read_function
+
             read_function(fn)
             answered = Answered(row, fn, self.required if required is None else required)
             for server in self.servers:
@@ -174,6 +175,8 @@ class Extensions:
         """Answer a method of an extension that has joined."""
         method = answered.row.name
         self._check_free(extension.name, method, self._server.methods, "method")
+        from ferrule.server.own_methods import answerer
+
         handler = answerer(self._server, answered.fn)
         if answered.required:
             handler = _gated(extension.name, handler)

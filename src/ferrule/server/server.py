@@ -45,7 +45,6 @@ from ferrule.server.lifespans import Lifespan
 from ferrule.server.links import Links
 from ferrule.server.local import LocalCalls
 from ferrule.server.offering import Recipe
-from ferrule.server.own_methods import answerer
 from ferrule.server.prompts import PromptOptions, Prompts
 from ferrule.server.resources import ResourceOptions, Resources
 from ferrule.server.routes import CustomRoutes
@@ -189,6 +188,8 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
         """Answer a method of your own; the handler gets its params, a Context if it takes one, and dependencies."""
+        from ferrule.server.own_methods import answerer
+
         row = Method(name, params, result, read_only=False)
         return _decorator(lambda fn: self.add_method(row, answerer(self, fn)))
 
