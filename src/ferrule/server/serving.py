@@ -24,8 +24,8 @@ from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
 
 if TYPE_CHECKING:
+    from ferrule.runtime.tasks.tasks import Tasks
     from ferrule.server.server import Server
-    from ferrule.server.tasks.tasks import Tasks
     from ferrule.transports.http.asgi import AsgiApp
 
 logger = logging.getLogger("ferrule.server")
