@@ -6,10 +6,12 @@ import asyncio
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 
-from ferrule import Client, SetupError, TaskSettings
+from ferrule import Client, Context, Http, Server, SetupError, TaskSettings, Tcp, WebSocket
 from ferrule.protocol.handshake import NEWEST, REVISIONS
+from ferrule.transports.http.pair_listener import Sse
 
 RELATED = "io.modelcontextprotocol/related-task"
 STATUS = "notifications/tasks/status"
@@ -198,7 +200,7 @@ async def test_tskx_2_a_client_that_was_not_told_to_answers_as_always(raw: Any) 
 
 @pytest.mark.parametrize("version", OLD)
 async def test_a_revision_without_tasks_has_none(version: str, raw: Any) -> None:
-    """COMPAT-2: whatever was declared, the agreed revision decides."""
+    """Whatever was declared, the agreed revision decides."""
     server, user = raw(version=version), User()
     user.may_answer.set()
     async with client_of(server, user):
@@ -243,3 +245,33 @@ async def test_a_call_of_ours_is_not_late_while_its_question_is_a_task(raw: Any)
         assert (await asker.about("result", task))["result"]["action"] == "accept"
         server.answer(request, {"content": [{"type": "text", "text": "row 3"}]})
         assert (await called).text == "row 3"
+
+
+@pytest.mark.parametrize("way", ["memory", "tcp", "http", "ws", "sse"])
+async def test_tasks_of_questions_go_over_every_transport(way: str) -> None:
+    app, user = Server("asker"), User()
+
+    @app.tool
+    async def reserve(ctx: Context) -> str:
+        async def ask(method: str, **params: Any) -> Any:
+            return msgspec.json.decode(await ctx.call.link.ask(method, params, ctx.call.channel))
+
+        task = (await ask("elicitation/create", **FORM, task={"ttl": 60_000}))["task"]
+        assert (await ask("tasks/get", taskId=task["taskId"]))["status"] == "working"
+        user.may_answer.set()
+        answer = await ask("tasks/result", taskId=task["taskId"])
+        return f"row {answer['content']['row']}"
+
+    listeners: dict[str, Any] = {"tcp": Tcp, "http": Http, "ws": WebSocket, "sse": Sse}
+    if way == "memory":
+        async with client_of(app, user) as client:
+            assert (await client.call_tool("reserve")).text == "row 3"
+        return
+    listener, ready = listeners[way](port=0), asyncio.Event()
+    serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+    await ready.wait()
+    target = f"sse+http://127.0.0.1:{listener.address[1]}/sse" if way == "sse" else listener.url
+    async with client_of(target, user) as client:
+        assert (await client.call_tool("reserve")).text == "row 3"
+    await app.stop(1.0)
+    await serving
