@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import Raw, Struct, structs
 
 from ferrule.client.answering import Answering
-from ferrule.client.lifecycle import Heard, Lifecycle
+from ferrule.client.lifecycle import Lifecycle
 from ferrule.client.opening import Opened, Opening
-from ferrule.client.progress import Progress, progress_told
+from ferrule.client.progress import ProgressHandler, progress_told
 from ferrule.client.rounds import answers_to, input_required
 from ferrule.errors import (
     AlreadyInitialized,
@@ -25,6 +25,7 @@ from ferrule.protocol.call import Awaited
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.introduction import Introduction
 from ferrule.runtime.asking import LinkOptions
+from ferrule.runtime.dispatch import NoteHandler
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.tasks import TASKS_EXTENSION
@@ -49,7 +50,7 @@ class RequestOptions(Struct, frozen=True):
 
     timeout: float | None = None
     limit: float | None = None
-    on_progress: Progress | None = None
+    on_progress: ProgressHandler | None = None
     meta: dict[str, Any] | None = None
     tasks: bool | None = None
     """Whether this request says that it may be answered with a task; None for what the client says always."""
@@ -69,7 +70,7 @@ class Conversation(Lifecycle):
         transport: Transport,
         opening: Opening,
         answering: Answering,
-        heard: Heard,
+        heard: NoteHandler,
         *,
         options: LinkOptions,
         max_rounds: int = 10,
@@ -146,7 +147,7 @@ class Conversation(Lifecycle):
         return allowed
 
     def _require(self, row: Method) -> None:
-        """Say no at once to what the server never offered, and to what its era does not have."""
+        """Refuse at once what the server never offered, and what its era does not have."""
         peer = self.live().session.peer
         if peer is None or not self.strict:
             return
@@ -158,7 +159,7 @@ class Conversation(Lifecycle):
         self.require(row.capability)
 
     def require(self, capability: str) -> None:
-        """Say no at once to what the server never declared, unless its revision has no word for it."""
+        """Refuse at once what the server never declared, unless its revision has no word for it."""
         peer = self.live().session.peer
         if peer is None or not self.strict or not isinstance(peer.capabilities, ServerCapabilities):
             return
@@ -200,7 +201,7 @@ class Conversation(Lifecycle):
 
         def stamped(identity: Id) -> Any:
             begun(identity)
-            return stamp({"notifications": wanted}, None, None)
+            return stamp({"notifications": wanted})
 
         return link.start("subscriptions/listen", stamped)
 

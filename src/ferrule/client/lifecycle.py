@@ -10,12 +10,12 @@ from ferrule.client.answering import Answering
 from ferrule.client.opening import FallBack, Opened, Opening, unreached
 from ferrule.client.patience import Patience
 from ferrule.errors import InitializeFailed, LinkLost, NotConnected
-from ferrule.protocol.call import Awaited, Note, Peer
+from ferrule.protocol.call import Awaited, Peer
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
 from ferrule.runtime.asking import LinkOptions
-from ferrule.runtime.dispatch import Dispatcher
+from ferrule.runtime.dispatch import Dispatcher, NoteHandler
 from ferrule.runtime.link import Link
 from ferrule.schema.methods import METHODS
 from ferrule.supervision.scope import Scope
@@ -24,8 +24,6 @@ from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
     from ferrule.client.question_tasks import QuestionTasks
-
-Heard = Callable[[Note], None]
 
 ANSWERED = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
 
@@ -37,7 +35,7 @@ class Lifecycle:
     """Reaches a server, settles the era, notices a loss, and lets go of everything at the end."""
 
     def __init__(
-        self, transport: Transport, opening: Opening, answering: Answering, heard: Heard, *, options: LinkOptions
+        self, transport: Transport, opening: Opening, answering: Answering, heard: NoteHandler, *, options: LinkOptions
     ) -> None:
         self.transport = transport
         self.opening = opening
@@ -142,7 +140,7 @@ class Lifecycle:
         await self._end(None, grace)
 
     def lose(self, error: Exception) -> None:
-        """Take a link for lost whose server is silent."""
+        """Give up a link whose server is silent."""
         link = self.link
         if link is not None and not link.closed:
             link.close(error)
@@ -150,7 +148,7 @@ class Lifecycle:
                 link.channel.close("the server is silent")
 
     def give_up(self, sentence: str) -> None:
-        """Settle that this lost conversation is the last one."""
+        """Decide that no other conversation follows this lost one."""
         self.closing, self._ended = True, sentence
         if self.link is not None:
             self.link.session.enter(Phase.CLOSED)

@@ -1,4 +1,4 @@
-"""RequestOptions, and asking again what was lost with its link, where that cannot do harm."""
+"""Asking, and asking again what was lost with its link, where that cannot do harm."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Replaying(Hearing):
         return await self._ask_simply(method, params, how)
 
     async def _silence(self, error: TimedOut) -> TimedOut:
-        """A server that answers neither a call nor a ping is lost, unless each call has a way of its own to it."""
+        """Give up a server that answers neither a call nor a ping, unless each call has a way of its own to it."""
         conversation = self._conversation
         if conversation is None or conversation.separate:
             return error
@@ -91,7 +91,7 @@ class Replaying(Hearing):
         return error
 
     async def _is_silent(self, conversation: Conversation) -> bool:
-        """The stateless era has no ping: find out with a question every server of it answers."""
+        """Find out whether a server of the stateless era, which has no ping, answers nothing at all."""
         settings = self.settings
         if not (conversation.stateless and self._reconnecting.plan is not None and settings.probe_on_timeout):
             return False

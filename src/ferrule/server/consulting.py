@@ -67,7 +67,7 @@ class Consulting:
         schema = response_type if schema is None else schema
         if url:
             question = url_question(message, url, key, elicitation_id)
-            return read_elicitation((await self._learn([question]))[0], None)
+            return read_elicitation((await self._learn([question]))[0])
         question = elicit_question(message, schema, key)
         return read_elicitation((await self._learn([question]))[0], schema)
 

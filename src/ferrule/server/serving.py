@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
-from ferrule.server.changes import Changes
+from ferrule.server.changes import ChangeNotices
 from ferrule.server.elsewhere import refuse_foreign
 from ferrule.server.entrances import Entrance
 from ferrule.server.extensions import Extension, Extensions
@@ -49,7 +49,7 @@ class Serving:
 
     name: str
     settings: ServerSettings
-    changes: Changes
+    changes: ChangeNotices
     links: Links
     _tasks: Tasks | None
     mounts: list[Mount]

@@ -31,7 +31,7 @@ FAIR_CALLS = 512
 
 logger = logging.getLogger("ferrule.transports")
 
-Given = bytes | Request | Success
+Carried = bytes | Request | Success
 """What one end hands the other: a frame, or a message whose payload is raw JSON as if it had been read from one."""
 
 
@@ -43,9 +43,9 @@ def framed(message: Message | Sequence[Message], max_size: int) -> bytes:
     return frame
 
 
-def handed(message: Message | Sequence[Message], max_size: int) -> Given:
+def handed(message: Message | Sequence[Message], max_size: int) -> Carried:
     """Write what a request or a result carries, and anything else as one frame."""
-    given: Given
+    given: Carried
     if type(message) is Success:
         payload = write(message.result)
         given = message if type(message.result) is Raw else Success(message.id, Raw(payload))
@@ -91,7 +91,7 @@ class MemoryChannel:
         self.request_received: Callable[[Request, MemoryChannel], None] | None = getattr(
             receiver, "request_received", self.message_received
         )
-        self.give: Callable[[Message | Sequence[Message], int], Given] = (
+        self.give: Callable[[Message | Sequence[Message], int], Carried] = (
             framed if self.message_received is None else handed
         )
         """How to write for this end."""
@@ -99,7 +99,7 @@ class MemoryChannel:
         self._max_size = max_size
         self._loop = asyncio.get_running_loop()
         self.context = contextvars.copy_context()
-        self.inbox: deque[Given] = deque()
+        self.inbox: deque[Carried] = deque()
         self.receiving = False
         self._sent = 0
         self._told = False

@@ -17,7 +17,7 @@ class Waiters(list[asyncio.Future[None]]):
         await waiter
 
     def wake(self) -> None:
-        """Wake everyone; who comes after this waits for the next time."""
+        """Wake everyone; whoever comes after this waits for the next time."""
         waiters = self[:]
         self.clear()
         for waiter in waiters:

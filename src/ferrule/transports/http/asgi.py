@@ -17,18 +17,18 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.ending import left_of_grace
 from ferrule.transports.http.answers import refuse
-from ferrule.transports.http.asgi_answer import AsgiAnswer, Event, Patience, Receive, Send
+from ferrule.transports.http.asgi_answer import AsgiAnswer, Event, QuietCalls, Receive, Send
 from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.transports.websocket.asgi_door import AsgiDoor
 from ferrule.transports.websocket.asgi_door import refuse as refuse_websocket
-from ferrule.transports.websocket.handshake import Refused
+from ferrule.transports.websocket.handshake import UpgradeRefused
 from ferrule.transports.websocket.settings import WebSocketSettings, beside_http
 
 logger = logging.getLogger("ferrule.http")
 
-NO_WEBSOCKETS = Refused(403, "Forbidden: MCP is served over HTTP here, without WebSockets")
+NO_WEBSOCKETS = UpgradeRefused(403, "Forbidden: MCP is served over HTTP here, without WebSockets")
 PATH_CHARACTERS = "/:@!$&'()*+,;=-._~"
 
 
@@ -127,7 +127,7 @@ class Stay:
         self._left = False
         self._started = self.loop.create_future()
         self._leaving = asyncio.Event()
-        self._patience = Patience(self.loop)
+        self._patience = QuietCalls(self.loop)
         self._keeper = Scope(self.loop).spawn(self._keep())
 
     async def _keep(self) -> None:

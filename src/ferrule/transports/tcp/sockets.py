@@ -37,7 +37,7 @@ def hung_up(sock: socket.socket) -> bool:
 
 
 def watch_over(sock: socket.socket) -> None:
-    """Find a dead peer within a minute: by probes while it is silent, by what it leaves unacknowledged else."""
+    """Find a dead peer within a minute: by probes while it is silent, otherwise by what it leaves unacknowledged."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
     times = {
         "TCP_KEEPIDLE": KEEPALIVE_IDLE,

@@ -10,7 +10,7 @@ from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.websocket.asgi_channel import AsgiWebSocket
 from ferrule.transports.websocket.entrance import Entrance
 from ferrule.transports.websocket.frames import NORMAL
-from ferrule.transports.websocket.handshake import JOINS_NO_OTHER, SUBPROTOCOL, Refused
+from ferrule.transports.websocket.handshake import JOINS_NO_OTHER, SUBPROTOCOL, UpgradeRefused
 
 HTTP_ANSWER = "websocket.http.response"
 """What an ASGI server can do that lets an application refuse with a status of its own."""
@@ -35,10 +35,10 @@ class AsgiDoor(Entrance[AsgiWebSocket]):
         finally:
             self.channels.discard(channel)
 
-    def _judge(self, request: HttpRequest) -> Refused | None:
-        """Judge what our own engine finds out elsewhere; the opening itself the ASGI server has judged."""
+    def _judge(self, request: HttpRequest) -> UpgradeRefused | None:
+        """Judge the path and the session; the ASGI server has judged the opening itself."""
         if request.path != self.settings.path:
-            return Refused(404, f"Not found; WebSockets are served at {self.settings.path}")
+            return UpgradeRefused(404, f"Not found; WebSockets are served at {self.settings.path}")
         if b"mcp-session-id" in request.headers:
             return JOINS_NO_OTHER
         return None
@@ -55,7 +55,7 @@ class AsgiDoor(Entrance[AsgiWebSocket]):
                     await channel.ended.wait()
 
 
-async def refuse(scope: Event, send: Send, refused: Refused) -> None:
+async def refuse(scope: Event, send: Send, refused: UpgradeRefused) -> None:
     """Refuse a WebSocket that was not accepted yet; a server that cannot say the status says 403."""
     if HTTP_ANSWER not in scope.get("extensions", ()):
         await send({"type": "websocket.close", "code": NORMAL, "reason": refused.why})

@@ -42,7 +42,7 @@ from ferrule.transports.websocket.reading import (
     Event,
     FrameReader,
     ReadingRules,
-    Violation,
+    RuleBreach,
     split_messages,
 )
 from ferrule.transports.websocket.settings import ChannelSettings
@@ -137,7 +137,7 @@ class WebSocketChannel(asyncio.Protocol):
         self._begin_close(Closing(GOING_AWAY))
 
     def drain(self) -> None:
-        """Go on: calls that run are still answered, and whoever let us in says goodbye afterwards."""
+        """Do nothing: running calls are still answered, and whoever let us in closes afterwards."""
 
     def abort(self) -> None:
         """End the connection at once; what is not written yet is lost."""
@@ -244,7 +244,7 @@ class WebSocketChannel(asyncio.Protocol):
                 self._receiver.frame_received(message, self)
 
     def _hear(self, event: Event) -> None:
-        """Take what is no message."""
+        """Handle an event that is not a message."""
         if type(event) is Control:
             if event.opcode == PING:
                 self._answer(event.payload)
@@ -252,7 +252,7 @@ class WebSocketChannel(asyncio.Protocol):
                 self._vigil.pong(self._loop.time())
         elif type(event) is Closing:
             self._closed_by_peer(event)
-        elif type(event) is Violation:
+        elif type(event) is RuleBreach:
             self._fail(Closing(event.code, event.reason))
         elif type(event) is Binary and not self._closing:
             self._receive(event)

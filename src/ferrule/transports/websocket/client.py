@@ -76,7 +76,7 @@ class WebSocketTransport:
         if channel is not None:
             await end_within(channel, grace)
 
-    async def _ask(self) -> Opening:
+    async def _ask(self) -> Upgrading:
         """Connect, and ask for a WebSocket."""
         options, place = self._options, self._place
         loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ class WebSocketTransport:
         request = write_request(place.target, place.authority, key, headers, compression=options.compression)
         name = place.host if self._context is not None else None
         transport, opening = await loop.create_connection(
-            lambda: Opening(key, options.compression), place.host, place.port, ssl=self._context, server_hostname=name
+            lambda: Upgrading(key, options.compression), place.host, place.port, ssl=self._context, server_hostname=name
         )
         try:
             transport.write(request)
@@ -95,7 +95,7 @@ class WebSocketTransport:
             raise
         return opening
 
-    def _begin(self, receiver: Receiver, opening: Opening) -> WebSocketChannel:
+    def _begin(self, receiver: Receiver, opening: Upgrading) -> WebSocketChannel:
         agreed = opening.answered.result()
         channel = WebSocketChannel(receiver, self._options, server=False, deflate=agreed.deflate, left=self._ended)
         self._channel = channel
@@ -114,7 +114,7 @@ class WebSocketTransport:
             self._sweeping = None
 
 
-class Opening(asyncio.Protocol):
+class Upgrading(asyncio.Protocol):
     """Waits for a server's answer to the opening request; after it the connection is the channel's."""
 
     _transport: asyncio.Transport

@@ -11,7 +11,7 @@ from ferrule.transports.http.engine.answering import Answer
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.websocket.channel import WebSocketChannel
 from ferrule.transports.websocket.entrance import Entrance
-from ferrule.transports.websocket.handshake import Agreed, Refused, judge_request
+from ferrule.transports.websocket.handshake import Agreed, UpgradeRefused, judge_request
 
 
 class WebSocketDoor(Entrance[WebSocketChannel]):
@@ -31,7 +31,7 @@ class WebSocketDoor(Entrance[WebSocketChannel]):
         verdict = judge_request(request, compression=self.settings.compression)
         if isinstance(verdict, Agreed):
             verdict = self.judge_room() or verdict
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, UpgradeRefused):
             refuse(responder, verdict.status, verdict.why, verdict.head)
         elif responder.connection is not None:
             connection = responder.connection

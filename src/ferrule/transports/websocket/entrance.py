@@ -8,7 +8,7 @@ from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.answers import RETRY_AFTER
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.message import Headers, HttpRequest
-from ferrule.transports.websocket.handshake import Refused
+from ferrule.transports.websocket.handshake import UpgradeRefused
 from ferrule.transports.websocket.settings import WebSocketSettings
 from ferrule.wire.channel import Origin, Receiver
 
@@ -25,21 +25,21 @@ class Entrance(Generic[ChannelT]):
         self.channels: set[ChannelT] = set()
         self.draining = False
 
-    def judge_sender(self, request: HttpRequest) -> Refused | None:
+    def judge_sender(self, request: HttpRequest) -> UpgradeRefused | None:
         """Say why nobody may open a WebSocket from there, or nothing."""
         verdict = self._guard.judge(request)
         if verdict.status:
-            return Refused(verdict.status, verdict.why)
+            return UpgradeRefused(verdict.status, verdict.why)
         if b"," in request.headers.get(b"origin", b""):
-            return Refused(403, "Forbidden: more than one Origin")
+            return UpgradeRefused(403, "Forbidden: more than one Origin")
         return None
 
-    def judge_room(self) -> Refused | None:
+    def judge_room(self) -> UpgradeRefused | None:
         """Say why nobody can open a WebSocket now, or nothing."""
         if self.draining:
-            return Refused(503, "Unavailable: the server is stopping", RETRY_AFTER)
+            return UpgradeRefused(503, "Unavailable: the server is stopping", RETRY_AFTER)
         if len(self.channels) >= self.settings.max_connections:
-            return Refused(503, f"Unavailable: {self.settings.max_connections} WebSockets are open", RETRY_AFTER)
+            return UpgradeRefused(503, f"Unavailable: {self.settings.max_connections} WebSockets are open", RETRY_AFTER)
         return None
 
     def link(self, request: HttpRequest) -> Receiver:

@@ -46,7 +46,7 @@ class SseStream(Asked):
             self._channel.deliver(event.data)
 
     def answered(self) -> None:
-        """The stream ended, or the answer was none."""
+        """Learn that the stream ended, or that there was none."""
         if not self.streams:
             kind = self.kind.decode("latin-1") or "no content type"
             self.failed(HttpFailed(f"it answered with HTTP {self.status} and {kind}, not an event stream", self.status))

@@ -38,13 +38,13 @@ class Job(Reader, Protocol):
     connection: Outbound | None
 
 
-Open = Callable[["Pool"], Awaitable[Outbound]]
+OpenConnection = Callable[["Pool"], Awaitable[Outbound]]
 
 
 class Pool:
     """The connections to one server."""
 
-    def __init__(self, open: Open, *, size: int, max_extra: int, max_waiting: int | None) -> None:  # noqa: A002
+    def __init__(self, open: OpenConnection, *, size: int, max_extra: int, max_waiting: int | None) -> None:  # noqa: A002
         self._open = open
         self._size, self._max_extra, self._max_waiting = size, max_extra, max_waiting
         self._loop = asyncio.get_running_loop()

@@ -29,7 +29,7 @@ from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
 from ferrule.transports.http.client.posting import Post
 from ferrule.transports.http.client.refreshing import refresh
 from ferrule.transports.http.client.renewing import Renewing, session_id, settled_version
-from ferrule.transports.http.client.resuming import Standing
+from ferrule.transports.http.client.resuming import StandingStream
 from ferrule.transports.waiting import Waiters
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import encode_within, write
@@ -65,7 +65,7 @@ class HttpChannel:
         self._patient = Waiters()
         """Senders that wait until what is held is sent."""
         self._patience: asyncio.TimerHandle | None = None
-        self._standing: Standing | None = None
+        self._standing: StandingStream | None = None
         self._renewing = Renewing(self)
         self._older: SseChannel | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -209,7 +209,7 @@ class HttpChannel:
         return self.heading.session_lines or self.heading.told(method)
 
     def hold(self) -> None:
-        """Hold what is sent until the server is ready for it."""
+        """Hold back what is sent until the server is ready for it."""
         if self._held is None:
             self._held = []
 
@@ -226,7 +226,7 @@ class HttpChannel:
         if self._standing is not None:
             self._standing.stop()
         if not self.closing:
-            self._standing = Standing(self)
+            self._standing = StandingStream(self)
             self.submit(self._standing)
 
     def stood(self) -> None:
@@ -241,7 +241,7 @@ class HttpChannel:
         self._renewing.session_over(post)
 
     def fall_back(self, post: Post, failure: Exception) -> None:
-        """See whether the server has the transport before this one, when it has not this one."""
+        """See whether a server without Streamable HTTP has the HTTP+SSE pair."""
         self.spawn(self._fall_back(post, failure))
 
     async def _fall_back(self, post: Post, failure: Exception) -> None:

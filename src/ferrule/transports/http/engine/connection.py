@@ -349,7 +349,7 @@ class Connection(Incoming, asyncio.Protocol):
     def hand_over(self, head: bytes, successor: Any) -> None:
         """Answer with 101, and leave the connection to a protocol that is swept, drained and aborted as we are."""
         self.write(self.ledger.starts[101] + head + b"\r\n")
-        self._read_on(True)
+        self._read_on(on=True)
         rest, self._buffer, self._at, self.answer, self._phase = self._buffer[self._at :], b"", 0, None, CLOSED
         self.ledger.admit(successor)
         self.ledger.forget(self)

@@ -15,7 +15,18 @@ from ferrule.transports.http.engine.parsing import CHUNKED, Head, Unacceptable, 
 MAX_BLANK_LINES = 4
 MAX_KEPT_HEAD = 2048
 
-NO_HEAD = Head(b"", "", "", "", {}, 0, False, False, False, False)
+NO_HEAD = Head(
+    raw=b"",
+    method="",
+    path="",
+    query="",
+    headers={},
+    length=0,
+    keep_alive=False,
+    old=False,
+    expects_continue=False,
+    plain=False,
+)
 """Stands where no head is kept."""
 
 
