@@ -103,6 +103,15 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
         }
 
 
+def read_settings(options: ClientOptions) -> ClientSettings:
+    """Make settings of keyword options; raises SetupError for one that does not exist."""
+    known = ClientSettings.__struct_fields__
+    for name in options:
+        if name not in known:
+            raise SetupError(f"Client: unknown option {name!r}; the options are {', '.join(sorted(known))}")
+    return ClientSettings(**options)
+
+
 def _task_settings() -> type[TaskSettings]:
     from ferrule.runtime.tasks.settings import TaskSettings
 
