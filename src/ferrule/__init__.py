@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         TimedOut,
         ToolError,
     )
+    from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.server.context import Context
     from ferrule.server.depends import Depends
     from ferrule.server.extensions import Extension
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from ferrule.server.results import ToolResult
     from ferrule.server.server import Server
     from ferrule.server.streaming import Progress
-    from ferrule.server.tasks.settings import TaskSettings
     from ferrule.server.transforming import Arg, transformed
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.web import WebRequest, WebResponse
@@ -62,7 +62,7 @@ HOMES = {
     "Reconnect": "ferrule.client.reconnect",
     "Context": "ferrule.server.context",
     "Task": "ferrule.client.tasks",
-    "TaskSettings": "ferrule.server.tasks.settings",
+    "TaskSettings": "ferrule.runtime.tasks.settings",
     "Depends": "ferrule.server.depends",
     "Middleware": "ferrule.server.middleware.hooks",
     "Caching": "ferrule.server.middleware.caching",

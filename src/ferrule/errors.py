@@ -200,8 +200,8 @@ class ResourceNotFound(Refusal):
 
     code = -32002
 
-    def __init__(self, uri: str) -> None:
-        super().__init__(f"Resource not found: {quoted(uri)}", {"uri": quoted(uri)})
+    def __init__(self, uri: str, why: str = "") -> None:
+        super().__init__(f"Resource not found: {quoted(uri)}" + (f" ({why})" if why else ""), {"uri": quoted(uri)})
 
 
 class ToolNotFound(InvalidParams):

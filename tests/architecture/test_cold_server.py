@@ -38,7 +38,7 @@ ROOMS = {
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
     " roots rounds sampling tasks tools",
     "server": "arguments asking binding builtins catalogue changes completions composing consulting context"
-    " dependencies depends describing detours docstrings elsewhere extending extensions finishing guards"
+    " dependencies depends describing detours docstrings elsewhere entrances extending extensions finishing guards"
     " inlining kept_results layers lifespans links local media mounting offering oversize places prompts"
     " questions refusals reporting resources results routes running schemas server serving settings signatures sizes"
     " streaming subscriptions sync_context telling threads tools visibility",

@@ -9,7 +9,7 @@ import pytest
 
 from ferrule import CapabilityNotSupported, Client, Context, PeerError, Server, TimedOut, ToolError
 from ferrule.errors import Cancelled, InvalidAnswer
-from ferrule.server.tasks.settings import TaskSettings
+from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.testing import Recorder, pair
 from ferrule.transports.memory import Memory
 

@@ -10,7 +10,7 @@ import pytest
 from ferrule import Client, Context, OutcomeUnknown, PeerError, Reconnect, Server
 from ferrule.client import following
 from ferrule.errors import InvalidAnswer, LinkLost, NotConnected
-from ferrule.server.tasks.settings import TaskSettings
+from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.testing import Recorder, pair
 from ferrule.transports.memory import Memory
 

@@ -9,7 +9,7 @@ import pytest
 from ferrule import Client, Context, PeerError, Refusal, Server, SyncClient, TimedOut, ToolError
 from ferrule.client.tasks import Task
 from ferrule.errors import Cancelled, InvalidAnswer
-from ferrule.server.tasks.settings import TaskSettings
+from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.testing import pair
 
 EXTENSION = "io.modelcontextprotocol/tasks"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ferrule import Client, Context, Http, Reconnect, Server, Tcp, WebSocket
-from ferrule.server.tasks.settings import TaskSettings
+from ferrule.runtime.tasks.settings import TaskSettings
 
 CARRIERS = {
     "http": lambda: Http(port=0),

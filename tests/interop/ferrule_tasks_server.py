@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ferrule import Context, Server, ToolError
-from ferrule.server.tasks.settings import TaskSettings
+from ferrule.runtime.tasks.settings import TaskSettings
 
 app = Server("ferrule-tasks", tasks=TaskSettings(poll_interval=0.05))
 

@@ -15,7 +15,7 @@ import peer_programs
 import pytest
 from install_peers import peers_folder, venv_python
 
-from ferrule import Client, PeerError
+from ferrule import Client, PeerError, ToolError
 from ferrule.errors import Cancelled
 
 pytestmark = pytest.mark.interop
@@ -90,5 +90,28 @@ def test_our_client_uses_tasks_of_the_python_sdk() -> None:
                 await endless.result(timeout=60)
             with pytest.raises(PeerError):
                 await client.task("nobody").status()
+
+    asyncio.run(asyncio.wait_for(use(), 100))
+
+
+def test_the_python_sdk_asks_our_client_by_tasks() -> None:
+    """TSKX-1, TSKX-2, TSKX-4, TSKX-6, TSKX-7: the client is the one who is asked for tasks."""
+    needed("mcp1")
+
+    async def user(question: Any) -> dict[str, str]:
+        await asyncio.sleep(0.2)
+        return {"value": "Ann"}
+
+    async def model(question: Any) -> str:
+        return f"Hello, {question.messages[0].content.text}!"
+
+    async def use() -> None:
+        server = [str(venv_python(peers_folder() / "mcp1")), str(PEERS / "mcp1_asking_server.py")]
+        options: Any = {"elicitation": user, "sampling": model}
+        async with Client(server, mode="handshake", question_tasks=True, **options) as client:
+            assert (await client.call_tool("greet", timeout=60)).text == "Hello, Ann!"
+        async with Client(server, mode="handshake", **options) as client:
+            with pytest.raises(ToolError, match="task"):
+                await client.call_tool("greet", timeout=60)
 
     asyncio.run(asyncio.wait_for(use(), 100))

@@ -204,3 +204,31 @@ def run_now(work: Coroutine[Any, Any, Any]) -> Any:
     except StopIteration as done:
         return done.value
     raise AssertionError("it waits")
+
+
+def test_a_stream_is_shortened_to_what_may_not_have_been_heard_and_a_little_more() -> None:
+    async def use() -> None:
+        for unheard, spare, expected in (
+            (0, 0, []),
+            (0, 9, []),
+            (0, 10, [5]),
+            (0, 35, [3, 4, 5]),
+            (1, 0, [5]),
+            (10, 0, [5]),
+            (11, 0, [4, 5]),
+            (11, 10, [3, 4, 5]),
+            (1000, 0, [1, 2, 3, 4, 5]),
+        ):
+            log = MemoryEventLog()
+            log.append("other", 1, b"o", 0.0)
+            for number in range(1, 6):
+                log.append("a", number, b"%010d" % number, 0.0)
+            log.shorten("a", unheard, spare)
+            log.shorten("unknown", unheard, spare)
+            assert log.size == 1 + 10 * len(expected)
+            log.append("a", 6, b"6", 1.0)
+            first = min([*expected, 6])
+            assert await log.after("a", first - 1) == [*(b"%010d" % number for number in expected), b"6"]
+            assert await log.after("a", first - 2) is None
+
+    run(use())

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -32,6 +32,9 @@ from ferrule.schema.model import (
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ferrule.validation.checking import given_schema
+
+if TYPE_CHECKING:
+    from ferrule.runtime.tasks.settings import TaskSettings
 
 AnswerHandler = Callable[[Any], Any]
 
@@ -87,9 +90,12 @@ class Answering:
         sampling_context: bool = False,
         extensions: Mapping[str, Any] | None = None,
         rate: float | None = None,
+        tasks: TaskSettings | None = None,
     ) -> None:
         _require_functions(sampling=sampling, elicitation=elicitation, url_elicitation=url_elicitation)
         self.sampling = sampling
+        self.tasks = tasks
+        """How questions that become tasks are kept; None where none does."""
         self.elicitation = elicitation
         self.url_elicitation = url_elicitation
         self.sampling_tools = sampling_tools
@@ -121,7 +127,19 @@ class Answering:
             )
         if self.roots is not None or self.roots_source is not None:
             roots = RootsCapability(list_changed=True)
-        return ClientCapabilities(sampling=sampling, elicitation=elicitation, roots=roots, extensions=self.extensions)
+        return ClientCapabilities(
+            sampling=sampling,
+            elicitation=elicitation,
+            roots=roots,
+            tasks=self._declared_tasks(sampling is not None, elicitation is not None),
+            extensions=self.extensions,
+        )
+
+    def _declared_tasks(self, sampling: bool, elicitation: bool) -> dict[str, Any] | None:
+        if self.tasks is None or not (sampling or elicitation):
+            return None
+        requests: dict[str, Any] = {"sampling": {"createMessage": {}}} if sampling else {}
+        return self.tasks.declared(requests | ({"elicitation": {"create": {}}} if elicitation else {}))
 
     def handlers(self) -> dict[str, Handler]:
         """The questions as requests of a server."""

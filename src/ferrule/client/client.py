@@ -76,6 +76,7 @@ class Client(Calling, Connecting, Skilled):
             sampling_context=settings.sampling_context,
             extensions=settings.declared_extensions,
             rate=settings.question_rate,
+            tasks=settings.kept_questions,
         )
         self.cache = Cache()
         self.notices = Notices()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ferrule.client.answering import Answering
 from ferrule.client.opening import FallBack, Opened, Opening, unreached
@@ -21,6 +21,9 @@ from ferrule.schema.methods import METHODS
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Transport
 from ferrule.wire.channel import Origin
+
+if TYPE_CHECKING:
+    from ferrule.client.question_tasks import QuestionTasks
 
 ANSWERED = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
 
@@ -45,6 +48,7 @@ class Lifecycle:
         self._era = Handshake()
         self._on_change: Callable[[], None] = lambda: None
         self._ended = "the client was closed"
+        self._question_tasks: QuestionTasks | None = None
 
     # -- opening and closing
 
@@ -90,10 +94,16 @@ class Lifecycle:
         self._require_wanted()
         patience = Patience()
         questions = {name: patience.around(handler) for name, handler in self.answering.handlers().items()}
+        methods = ANSWERED
+        if self.answering.tasks is not None:
+            from ferrule.client.question_tasks import QuestionTasks
+
+            tasks = self._question_tasks = QuestionTasks(self.opening.capabilities, self.answering.tasks)
+            questions, methods = tasks.handlers(questions), {**ANSWERED, **tasks.methods}
         dispatcher = Dispatcher(questions, self.answering.instant(), {}, other_notes=self._heard)
         link = Link(
             Eras(self._era, self._era),
-            ANSWERED,
+            methods,
             dispatcher,
             Origin("client"),
             options=self._options,
@@ -154,6 +164,8 @@ class Lifecycle:
             if link.channel is not None:
                 link.channel.close("the client is done")
         await self.transport.close(grace)
+        if self._question_tasks is not None:
+            await self._question_tasks.close()
         if link is not None:
             await link.scope.close()
 

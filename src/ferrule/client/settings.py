@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from msgspec import Struct
 
@@ -29,6 +29,9 @@ NUMBERS = (
 """The options that may not be less than nothing."""
 ANSWERS = ("sampling", "elicitation", "url_elicitation", "roots")
 """The options that say who answers the server's questions."""
+
+if TYPE_CHECKING:
+    from ferrule.runtime.tasks.settings import TaskSettings
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
@@ -60,6 +63,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     extensions: Mapping[str, Any] | None = None
     tasks: bool = False
     """Whether a server may answer any call with a task, which is then followed to its end (stateless era)."""
+    question_tasks: TaskSettings | bool = False
+    """Whether a server may let its questions become tasks, and how those are kept (handshake era)."""
     task_patience: float = 30.0
     """How long a task that is being followed may be out of reach."""
     validate_results: bool = True
@@ -85,6 +90,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
             raise SetupError(f"reconnect is True, False or Reconnect(...), not {self.reconnect!r}")
         if self.question_rate is not None and not self.question_rate > 0:
             raise SetupError(f"question_rate must be more than 0, or None, not {self.question_rate!r}")
+        if not isinstance(self.question_tasks, bool):
+            _require_task_settings(self.question_tasks)
         if self.log_level is not None:
             require_level(self.log_level)
         if self.protocol_version is not None:
@@ -94,6 +101,13 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     def declared_extensions(self) -> Mapping[str, Any] | None:
         """What a server is told of the extensions this client was told to use."""
         return {TASKS_EXTENSION: {}, **(self.extensions or {})} if self.tasks else self.extensions
+
+    @property
+    def kept_questions(self) -> TaskSettings | None:
+        """How questions that become tasks are kept; None where none does."""
+        if isinstance(self.question_tasks, bool):
+            return _task_settings()() if self.question_tasks else None
+        return self.question_tasks
 
     @property
     def transport_options(self) -> dict[str, Any]:
@@ -119,6 +133,17 @@ def read_settings(options: ClientOptions) -> ClientSettings:
         return ClientSettings(**options)
     except SetupError as reason:
         raise SetupError(f"Client: {reason}") from None
+
+
+def _task_settings() -> type[TaskSettings]:
+    from ferrule.runtime.tasks.settings import TaskSettings
+
+    return TaskSettings
+
+
+def _require_task_settings(given: Any) -> None:
+    if not isinstance(given, _task_settings()):
+        raise SetupError(f"question_tasks is True, False or TaskSettings(...), not {given!r}")
 
 
 def _with_headers(options: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> dict[str, Any]:
@@ -164,6 +189,7 @@ class ClientOptions(TypedDict, total=False):
     sampling_context: bool
     extensions: Mapping[str, Any] | None
     tasks: bool
+    question_tasks: TaskSettings | bool
     task_patience: float
     validate_results: bool
     env: Mapping[str, str] | None

@@ -76,6 +76,11 @@ def nested(capability: str) -> dict[str, Any]:
 
 def server_offers(capabilities: ServerCapabilities, capability: str) -> bool:
     """Tell whether a server declared a capability such as `tools` or `resources.subscribe`."""
+    return declares(capabilities, capability)
+
+
+def declares(capabilities: ServerCapabilities | ClientCapabilities, capability: str) -> bool:
+    """Tell whether either side declared a capability; an empty one is always there."""
     if not capability:
         return True
     name, _, flag = capability.partition(".")

@@ -165,7 +165,9 @@ class Stateless:
     def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
         """The wire cannot wait: raise the need for the answers."""
         if not call.row.may_ask:
-            raise InvalidRequest(f"{call.method} cannot ask the client for input")
+            raise InvalidRequest(
+                f"{call.method} cannot ask the client for input: in this revision tools, prompts and resources may"
+            )
         for _, question in missing:
             self.require(call, question)
         raise Need(missing)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from msgspec import UNSET, Raw, UnsetType
+
 from ferrule.schema.model import Params, Result
 
 FormValue = str | int | float | bool | list[str] | None
@@ -17,6 +19,7 @@ class ElicitParams(Params, omit_defaults=True, kw_only=True):
     requested_schema: dict[str, Any] | None = None
     url: str | None = None
     elicitation_id: str | None = None
+    task: Raw | UnsetType = UNSET
 
 
 class ElicitResult(Result, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from msgspec import field
+from msgspec import UNSET, Raw, UnsetType, field
 
 from ferrule.schema.content import SamplingBlock, TextContent
 from ferrule.schema.model import Model, Params, Result, Role
@@ -63,6 +63,7 @@ class CreateMessageParams(Params, omit_defaults=True, kw_only=True):
     metadata: dict[str, Any] | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
+    task: Raw | UnsetType = UNSET
 
 
 class CreateMessageResult(Result, kw_only=True):

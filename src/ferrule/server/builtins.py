@@ -107,9 +107,9 @@ class Builtins:
         server = self._server
         declared = server.settings.capabilities
         if server.tools.know_tasks if declared is None else server_offers(declared, "tasks"):
-            from ferrule.server.tasks.methods import TaskMethods
+            from ferrule.runtime.tasks.methods import TaskMethods
 
-            return TaskMethods(server, server.tasks).handlers()
+            return TaskMethods(server.tasks).handlers()
         return {name: _refusing(row.capability) for name, row in METHODS.items() if row.capability in TASKS}
 
     def notes(self) -> dict[str, NoteHandler]:

@@ -21,8 +21,8 @@ from ferrule.server.tools import RegisteredTool, Tools
 from ferrule.server.visibility import Rule, Visibility
 
 if TYPE_CHECKING:
+    from ferrule.runtime.tasks.tasks import Tasks
     from ferrule.server.server import Server
-    from ferrule.server.tasks.tasks import Tasks
 
 AddedLayer = TypeVar("AddedLayer", bound=AnyLayer)
 AddedRule = TypeVar("AddedRule", bound=Rule)
@@ -91,9 +91,10 @@ class Composing:
     def tasks(self) -> Tasks:
         """The calls that go on after they were answered; what keeps them is made when they are first spoken of."""
         if self._tasks is None:
-            from ferrule.server.tasks.tasks import Tasks
+            from ferrule.runtime.tasks.tasks import Tasks
+            from ferrule.server.tasks.holding import ToolTasks
 
-            self._tasks = Tasks(self._server(), self._server().settings.tasks)
+            self._tasks = Tasks(ToolTasks(self._server()), self._server().settings.tasks)
         return self._tasks
 
     def recompose(self) -> None:

@@ -21,8 +21,8 @@ from ferrule.schema.sampling import CreateMessageResult
 from ferrule.server.asking import Elicitation, elicit_question, read_elicitation, sample_question, url_question
 
 if TYPE_CHECKING:
+    from ferrule.runtime.tasks.run import TaskRun
     from ferrule.server.server import Server
-    from ferrule.server.tasks.run import TaskRun
 
 _read_message = msgspec.json.Decoder(CreateMessageResult).decode
 _read_roots = msgspec.json.Decoder(ListRootsResult).decode

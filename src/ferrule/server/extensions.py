@@ -17,7 +17,7 @@ from ferrule.protocol.capabilities import require_extension
 from ferrule.runtime.dispatch import Handler, NoteHandler
 from ferrule.schema.keys import check_extensions
 from ferrule.schema.methods import METHODS, Method
-from ferrule.schema.model import EmptyResult, MetaOnly, Params, Result
+from ferrule.schema.model import MetaOnly, Params, Result
 from ferrule.schema.notices import NOTICES
 from ferrule.server.context import Context
 from ferrule.server.threads import Bulkhead
@@ -81,11 +81,14 @@ class Extension:
         required: bool | None = None,
         read_only: bool = False,
     ) -> Callable[[F], F]:
-        """Answer a method: the function gets its params and, if it takes two arguments, a Context."""
+        """Answer a method: the function gets its params, a Context if it takes one, and what providers give."""
         self._check_new(name, METHODS, self.methods, "method")
         row = Method(name, params, result, handshake=self.handshake, read_only=read_only)
 
         def add(fn: F) -> F:
+            from ferrule.server.own_methods import read_function
+
+            read_function(fn)
             answered = Answered(row, fn, self.required if required is None else required)
             for server in self.servers:
                 server.extensions.answer(self, answered)
@@ -172,6 +175,8 @@ class Extensions:
         """Answer a method of an extension that has joined."""
         method = answered.row.name
         self._check_free(extension.name, method, self._server.methods, "method")
+        from ferrule.server.own_methods import answerer
+
         handler = answerer(self._server, answered.fn)
         if answered.required:
             handler = _gated(extension.name, handler)
@@ -187,19 +192,6 @@ class Extensions:
         """Give what is declared in one of the eras: what `Server(extensions=…)` names is the stateless one's."""
         joined = {name: each.settings for name, each in self._joined.items() if each.handshake or not handshake}
         return ({} if handshake else self._declared) | joined or None
-
-
-def answerer(server: Server, fn: Callable[..., Any]) -> Handler:
-    """Make the handler of a method that runs a user's function: in the loop when async, else in a thread."""
-    takes_context = len(inspect.signature(fn).parameters) > 1
-    bulkhead = Bulkhead(server.threads)
-
-    async def handle(call: Call) -> Any:
-        given = (call.params, Context(call, server)) if takes_context else (call.params,)
-        value = await (fn(*given) if inspect.iscoroutinefunction(fn) else bulkhead.run(lambda: fn(*given)))
-        return EmptyResult() if value is None else value
-
-    return handle
 
 
 def _gated(name: str, handler: Handler) -> Handler:

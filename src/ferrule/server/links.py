@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -21,6 +21,9 @@ from ferrule.server.context import LEVELS
 from ferrule.server.settings import ServerSettings
 from ferrule.server.subscriptions import ChangeNotice, Subscriber, Subscriptions
 from ferrule.server.visibility import Switches
+
+if TYPE_CHECKING:
+    from ferrule.server.entrances import Entrance
 
 logger = logging.getLogger("ferrule.server")
 
@@ -57,6 +60,8 @@ class LinkState(Struct, eq=False):
     """What this session sees otherwise than others."""
     owner: str = ""
     """Whose the results and tasks are that are kept for this link."""
+    entrance: Entrance | None = None
+    """By which it came in; None for one that came to the server itself."""
 
 
 class Links:
@@ -76,9 +81,13 @@ class Links:
     def __len__(self) -> int:
         return len(self._states)
 
-    def remember(self, link: Link) -> None:
+    def through(self, entrance: Entrance) -> list[Link]:
+        """Give the links that came in by one entrance."""
+        return [link for link, state in self._states.items() if state.entrance is entrance]
+
+    def remember(self, link: Link, entrance: Entrance | None = None) -> None:
         """Begin to watch over a link."""
-        state = LinkState()
+        state = LinkState(entrance=entrance)
         if self._settings.init_timeout is not None and link.session.origin.carrier not in PATIENT_CARRIERS:
             state.init_timer = link.loop.call_later(self._settings.init_timeout, self._silent, link)
         self._states[link] = state

@@ -36,8 +36,9 @@ from ferrule.server.completions import Completions
 from ferrule.server.composing import Composing
 from ferrule.server.describing import ToolOptions
 from ferrule.server.elsewhere import SERVER, answering, instead_of
+from ferrule.server.entrances import Entrance
 from ferrule.server.extending import Extending
-from ferrule.server.extensions import Extensions, answerer
+from ferrule.server.extensions import Extensions
 from ferrule.server.kept_results import KeptResults
 from ferrule.server.layers import AnyLayer
 from ferrule.server.lifespans import Lifespan
@@ -192,7 +193,9 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         return _decorator(add)
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
-        """Answer a method of your own; the handler gets its params and, if it takes two arguments, a Context."""
+        """Answer a method of your own; the handler gets its params, a Context if it takes one, and dependencies."""
+        from ferrule.server.own_methods import answerer
+
         if not isinstance(name, str):
             raise SetupError('@app.method needs the name: @app.method("vendor/name")')
         if name in METHODS:
@@ -287,13 +290,13 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     # -- links
 
-    def link(self, origin: Origin) -> Link:
+    def link(self, origin: Origin, entrance: Entrance | None = None) -> Link:
         """Give a receiver for one new peer."""
-        return self._linked(Link, origin, self._link_options)
+        return self._linked(Link, origin, self._link_options, entrance)
 
-    def crowd(self, origin: Origin, version: str = "") -> Crowd:
+    def crowd(self, origin: Origin, version: str = "", entrance: Entrance | None = None) -> Crowd:
         """Give one receiver for everyone who asks without a session, of the stateless era or of one revision."""
-        crowd = self._linked(Crowd, origin, self._crowd_options)
+        crowd = self._linked(Crowd, origin, self._crowd_options, entrance)
         if version:
             crowd.session.agree(self.handshake.stranger(version))
         return crowd
@@ -306,10 +309,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         """Tell which arguments of a tool its HTTP headers mirror."""
         return self.tools.mirrored(tool)
 
-    def _linked(self, kind: type[L], origin: Origin, options: LinkOptions) -> L:
+    def _linked(self, kind: type[L], origin: Origin, options: LinkOptions, entrance: Entrance | None) -> L:
         link = kind(self.eras, self.methods, self.dispatcher, origin, options=options, on_closed=self._forget)
         link.session.offers = self._offered
-        self.links.remember(link)
+        self.links.remember(link, entrance)
         return link
 
     def _offers(self, capability: str) -> bool:

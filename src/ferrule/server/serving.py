@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import SetupError
 from ferrule.server.changes import ChangeNotices
 from ferrule.server.elsewhere import refuse_foreign
+from ferrule.server.entrances import Entrance
 from ferrule.server.extensions import Extension, Extensions
 from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
@@ -24,8 +25,8 @@ from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
 
 if TYPE_CHECKING:
+    from ferrule.runtime.tasks.tasks import Tasks
     from ferrule.server.server import Server
-    from ferrule.server.tasks.tasks import Tasks
     from ferrule.transports.http.asgi import AsgiApp
 
 logger = logging.getLogger("ferrule.server")
@@ -65,6 +66,8 @@ class Serving:
         self._lock: asyncio.Lock | None = None
         self._home: asyncio.AbstractEventLoop | None = None
         self._listeners: list[TransportListener] = []
+        self.entrances: set[Entrance] = set()
+        """By which peers come in now: one for each listener, one for each ASGI app that runs."""
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
@@ -146,10 +149,24 @@ class Serving:
                     self._begun = False
 
     async def serve(self, *listeners: TransportListener, ready: Callable[[], Any] | None = None) -> None:
-        """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached."""
-        await self.enter()
-        self._listeners.extend(listeners)
-        waiting = len(listeners)
+        """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached.
+
+        A transport that ends, or is closed by itself, takes only its own peers along.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            await self.enter()
+            stack.push_async_callback(self.leave)
+            entrances = [Entrance(self._whole()) for _ in listeners]
+            for entrance in entrances:
+                await entrance.enter()
+                stack.push_async_callback(entrance.leave)
+            await self._serve_all(list(zip(listeners, entrances, strict=True)), ready)
+
+    async def _serve_all(
+        self, served: Sequence[tuple[TransportListener, Entrance]], ready: Callable[[], Any] | None
+    ) -> None:
+        self._listeners.extend(listener for listener, _ in served)
+        waiting = len(served)
 
         def one_is_ready() -> None:
             nonlocal waiting
@@ -157,16 +174,15 @@ class Serving:
             if not waiting and ready is not None:
                 ready()
 
-        tasks = [asyncio.ensure_future(listener.serve(self._whole(), one_is_ready)) for listener in listeners]
+        tasks = [asyncio.ensure_future(_serve_one(*each, one_is_ready)) for each in served]
         try:
             await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for listener in listeners:
+            for listener, _ in served:
                 self._listeners.remove(listener)
-            await self.leave()
 
     async def drain(self, grace: float) -> None:
         """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
@@ -176,6 +192,9 @@ class Serving:
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport."""
         within = self.settings.shutdown_grace if grace is None else grace
+        # Known to all of them before the first one asks whether it is the last.
+        for entrance in self.entrances:
+            entrance.closing = True
         await asyncio.gather(*(listener.close(within) for listener in list(self._listeners)))
 
     async def run_async(self, transport: str = "stdio", **options: Any) -> None:
@@ -210,7 +229,7 @@ class Serving:
         """Give this server as an ASGI app, to serve or to mount; the options are those of `DoorSettings`."""
         refuse_foreign("asgi", options)
         module = importlib.import_module("ferrule.transports.http.asgi")
-        made: AsgiApp = module.AsgiApp(self._whole(), self.settings.shutdown_grace, path=path, **options)
+        made: AsgiApp = module.AsgiApp(Entrance(self._whole()), self.settings.shutdown_grace, path=path, **options)
         return made
 
     def _whole(self) -> Server:
@@ -255,6 +274,14 @@ def _occupy_standard_numbers() -> None:
     while null <= STDERR:
         null = os.open(os.devnull, os.O_RDWR)
     os.close(null)
+
+
+async def _serve_one(listener: TransportListener, entrance: Entrance, ready: Callable[[], None]) -> None:
+    try:
+        await listener.serve(entrance, ready)
+    finally:
+        # Also of one that ended by itself: nobody comes in by it, so it keeps no other from being the last.
+        entrance.closing = True
 
 
 def _close(runner: asyncio.Runner) -> None:

@@ -13,7 +13,7 @@ from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import Icon
 
 if TYPE_CHECKING:
-    from ferrule.server.tasks.settings import TaskSettings
+    from ferrule.runtime.tasks.settings import TaskSettings
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
             if getattr(self, name) not in choices:
                 raise SetupError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
         if self.tasks is not None:
-            from ferrule.server.tasks.settings import TaskSettings
+            from ferrule.runtime.tasks.settings import TaskSettings
 
             if not isinstance(self.tasks, TaskSettings):
                 raise SetupError(f"tasks must be a TaskSettings, not {self.tasks!r}")

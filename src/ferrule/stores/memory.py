@@ -114,6 +114,24 @@ class MemoryEventLog:
             return None
         return list(kept.events)[number + 1 - kept.first :]
 
+    def shorten(self, stream: str, unheard: int, spare: int) -> None:
+        """Keep what reaches into the last `unheard` bytes of a stream, and of what is older at most `spare` bytes."""
+        kept = self._streams.get(stream)
+        if kept is None:
+            return
+        size = wanted = 0
+        for event in reversed(kept.events):
+            if size >= unheard:
+                spare -= len(event)
+                if spare < 0:
+                    break
+            size += len(event)
+            wanted += 1
+        while len(kept.events) > wanted:
+            self._drop_oldest(kept)
+        if not wanted:
+            self.forget(stream)
+
     def forget(self, stream: str) -> None:
         """Forget a stream."""
         kept = self._streams.pop(stream, None)

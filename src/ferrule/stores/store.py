@@ -33,6 +33,9 @@ class EventLog(Protocol):
     async def after(self, stream: str, number: int) -> list[bytes] | None:
         """Give the events after a number, in order; None when some of them are forgotten."""
 
+    def shorten(self, stream: str, unheard: int, spare: int) -> None:
+        """Keep what reaches into the last `unheard` bytes of a stream, and of what is older at most `spare` bytes."""
+
     def forget(self, stream: str) -> None:
         """Forget a stream."""
 

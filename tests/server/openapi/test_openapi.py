@@ -22,7 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from ferrule import Client, OpenApiRule, Server, SetupError, ToolError
+from ferrule import Client, OpenApiRule, PeerError, Server, SetupError, ToolError
+from ferrule.server.openapi.failures import refusal_of
 from ferrule.testing import ERAS
 
 
@@ -664,3 +665,60 @@ def test_an_answer_without_end_or_packed_beyond_measure_is_not_read_to_its_end()
 
     asyncio.run(main())
     assert sent < 3_000_000
+
+
+def failing_api() -> fastapi.FastAPI:
+    api = fastapi.FastAPI()
+
+    @api.get("/give/{status}")
+    async def give(status: int, limit: int = 1) -> str:
+        if status == 0:
+            await asyncio.sleep(30)
+        if status == 1:
+            return "x" * 100_000
+        raise fastapi.HTTPException(status, "because")
+
+    return api
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_resource_says_what_the_api_refused(era: Any) -> None:
+    """As a tool does, with the error that fits; what is nobody's business stays in the log."""
+    busy, absent = (-32603, -32602) if era == "stateless" else (-32000, -32002)
+    expected = {
+        "404": (absent, "GET /give/{status} answered 404 Not Found: .*because"),
+        "410": (absent, "Resource not found: api://give/410 .*answered 410 Gone"),
+        "400": (-32602, "GET /give/{status} answered 400 Bad Request: .*because"),
+        "403": (-32600, "GET /give/{status} answered 403 Forbidden: .*because"),
+        "429": (busy, "GET /give/{status} answered 429 Too Many Requests"),
+        "418": (-32603, "answered 418"),
+        "500": (-32603, "GET /give/{status} answered 500 Internal Server Error: .*because"),
+        "0": (-32603, "GET /give/{status} was not answered: ReadTimeout$"),
+        "1": (-32603, "answered with more than 50,000 bytes"),
+        "many": (-32602, "answered 422 Unprocessable"),
+    }
+
+    async def main() -> None:
+        api = failing_api()
+        options: Any = {
+            "rules": [OpenApiRule("resource")],
+            "max_answer": 50_000,
+            "names": {"GET /give/{status}": "give"},
+        }
+        async with served(api) as url, httpx.AsyncClient(base_url=url, timeout=0.5) as web:
+            app = Server.from_openapi(api.openapi(), web, **options)
+            async with Client(app, mode=era) as client:
+                for status, (code, words) in expected.items():
+                    with pytest.raises(PeerError, match=words.replace("{", "\\{").rstrip("$")) as caught:
+                        await client.read_resource(f"api://give/{status}")
+                    assert caught.value.code == code, status
+                    assert caught.value.not_found is (code == absent and status in ("404", "410")), status
+                    assert url not in str(caught.value)
+
+    asyncio.run(main())
+
+
+def test_a_value_that_cannot_be_sent_is_an_invalid_param_of_a_resource() -> None:
+    refusal = refusal_of(ToolError("GET /x: an argument of the path is empty; give it a value"), "api://x/")
+    assert (refusal.code, refusal.data) == (-32602, None)
+    assert "give it a value" in refusal.message

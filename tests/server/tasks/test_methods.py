@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ferrule import Context, Server
-from ferrule.server.tasks.methods import PAGE_SIZE
-from ferrule.server.tasks.settings import TaskSettings
+from ferrule.runtime.tasks.methods import PAGE_SIZE
+from ferrule.runtime.tasks.settings import TaskSettings
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"

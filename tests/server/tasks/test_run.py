@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ferrule import Context, Declined, Server
-from ferrule.server.tasks.run import LONGEST_MESSAGE, TELL_EVERY
+from ferrule.runtime.tasks.run import LONGEST_MESSAGE, TELL_EVERY
 
 RELATED = "io.modelcontextprotocol/related-task"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"

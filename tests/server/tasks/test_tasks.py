@@ -10,8 +10,8 @@ import pytest
 from msgspec import structs
 
 from ferrule import Context, Server
-from ferrule.server.tasks.settings import TaskSettings
-from ferrule.server.tasks.tasks import EXPIRED, STOPPED
+from ferrule.runtime.tasks.settings import TaskSettings
+from ferrule.runtime.tasks.tasks import EXPIRED, STOPPED
 from ferrule.stores.memory_tasks import MemoryTasks
 
 

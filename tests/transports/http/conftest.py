@@ -54,6 +54,7 @@ class Answer:
         self.writes: list[bytes] = []
         self.streamed = self.over = self.aborted = self.gone = False
         self.backlog = 0
+        self.unheard: int | None = None
         self._lost: Callable[[], None] | None = None
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
@@ -68,7 +69,7 @@ class Answer:
         self.status, self.head, self.content, self.over = status, head, body, True
         self._note()
 
-    def begin(self, status: int, head: bytes) -> None:
+    def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
         if self.gone:
             return
         assert not self.status, "a second answer"

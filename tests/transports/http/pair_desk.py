@@ -26,11 +26,12 @@ class Page:
         self.body = b""
         self.whole = self.cut = self.gone = False
         self.backlog = 0
+        self.unheard: int | None = None
         self._lost: Callable[[], None] | None = None
         self._events: list[Event] = []
         self._parser = SseParser()
 
-    def begin(self, status: int, head: bytes) -> None:
+    def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
         assert not self.status, "answered twice"
         self.status = status
         self.head = dict(line.split(": ", 1) for line in head.decode().splitlines())
@@ -153,6 +154,10 @@ def new_server(**options: Any) -> Server:
     async def nap(seconds: float) -> str:
         await asyncio.sleep(seconds)
         return "rested"
+
+    @server.tool(structured_output=False)
+    async def repeat(size: int) -> str:
+        return "x" * size
 
     @server.tool
     async def roots(ctx: Context) -> str:

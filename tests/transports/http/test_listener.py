@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,10 +12,13 @@ import pytest
 
 from ferrule import Server
 from ferrule.errors import CarrierError, SetupError
+from ferrule.protocol.stateless import NEWEST as STATELESS
 from ferrule.transports.http import asgi, listener
 from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.listener import Http
 
+PLAIN = {"host": "localhost", "content-type": "application/json", "accept": "application/json, text/event-stream"}
+META = {"protocolVersion": STATELESS.version, "clientCapabilities": {}}
 GET_READY = b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 BODY = (
     b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},'
@@ -120,3 +124,36 @@ def test_both_front_ends_are_one_implementation() -> None:
     """TBEH-11: the engine and ASGI hand every request to the same doors, and answer none themselves."""
     for front in (listener, asgi):
         assert front.Doors is Doors
+
+
+@pytest.mark.parametrize("response", ["auto", "json"])
+async def test_htp_13_a_call_is_answered_to_a_client_that_ended_its_side_after_asking(response: str, era: Any) -> None:
+    """HTP-13: as `nc -N` does it; the answer takes longer than the engine's first doubts."""
+    app, release = Server("slow"), asyncio.Event()
+
+    @app.tool(structured_output=False)
+    async def slow() -> str:
+        await release.wait()
+        return "well done"
+
+    site, ready = Http(port=0, stateless=True, response=response, quiet=0.3), asyncio.Event()
+    serving = asyncio.ensure_future(app.serve(site, ready=ready.set))
+    await ready.wait()
+    meta = {f"io.modelcontextprotocol/{key}": value for key, value in META.items()} if era == "stateless" else {}
+    body = json.dumps(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow", "arguments": {}, "_meta": meta}}
+    ).encode()
+    head = {**PLAIN, "content-length": str(len(body))}
+    if era == "stateless":
+        head |= {"MCP-Protocol-Version": STATELESS.version, "Mcp-Method": "tools/call", "Mcp-Name": "slow"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    reader, writer = await asyncio.open_connection(*site.address)
+    writer.write(f"POST /mcp HTTP/1.1\r\n{lines}\r\n".encode() + body)
+    writer.write_eof()
+    asyncio.get_running_loop().call_later(0.9, release.set)
+    answer = await reader.read()
+    assert b"HTTP/1.1 200 OK" in answer
+    assert b"well done" in answer
+    writer.close()
+    await app.stop()
+    await serving

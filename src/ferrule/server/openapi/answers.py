@@ -12,6 +12,7 @@ from msgspec import Struct
 from ferrule.errors import ToolError
 from ferrule.schema.content import AudioContent, EmbeddedResource, ImageContent, ResourceContents, TextContent
 from ferrule.schema.tools import CallToolResult
+from ferrule.server.openapi.failures import ApiFailed
 from ferrule.server.openapi.operations import Operation
 
 SHOWN = 2000
@@ -72,7 +73,7 @@ def result_of(operation: Operation, response: Response) -> CallToolResult:
 
 
 def refuse_failure(operation: Operation, response: Response) -> None:
-    """Raise ToolError for an answer that is a failure, in words for the model."""
+    """Raise ApiFailed for an answer that is a failure, in words for the model."""
     status = response.status_code
     if status < 400:
         return
@@ -82,7 +83,8 @@ def refuse_failure(operation: Operation, response: Response) -> None:
         phrase = ""
     said = as_text(response.content[: 4 * SHOWN], "text/plain") or ""
     excerpt = said[:SHOWN] + ("…" if len(said) > SHOWN else "")
-    raise ToolError(f"{operation.place} answered {status} {phrase}".rstrip() + (f": {excerpt}" if excerpt else ""))
+    whole = f"{operation.place} answered {status} {phrase}".rstrip() + (f": {excerpt}" if excerpt else "")
+    raise ApiFailed(whole, status)
 
 
 def media_type(response: Response) -> str:

@@ -14,11 +14,13 @@ from ferrule.schema.tools import CallToolResult, ToolAnnotations
 from ferrule.server.context import Context
 from ferrule.server.openapi.answers import Response, as_text, media_type, read_bounded, refuse_failure, result_of
 from ferrule.server.openapi.document import Document
+from ferrule.server.openapi.failures import ApiFailed, refusal_of
 from ferrule.server.openapi.naming import Names
 from ferrule.server.openapi.operations import Operation, read_operation
 from ferrule.server.openapi.requests import Outgoing, compose
 from ferrule.server.openapi.rules import OpenApiRule, kind_of
 from ferrule.server.openapi.schemas import Schemas
+from ferrule.server.uri_template import UriTemplate
 from ferrule.validation.checking import LateSchema
 
 if TYPE_CHECKING:
@@ -113,10 +115,10 @@ class Caller:
         except Exception as error:
             logger.warning("%s failed", operation.place, exc_info=error)
             # Its class says whether to try again; its text may hold an address or a key.
-            raise ToolError(f"{operation.place} was not answered: {type(error).__name__}") from error
+            raise ApiFailed(f"{operation.place} was not answered: {type(error).__name__}") from error
         refuse_failure(operation, response)
         if len(response.content) > self._most:
-            raise ToolError(f"{operation.place} answered with more than {self._most:,} bytes; ask for less")
+            raise ApiFailed(f"{operation.place} answered with more than {self._most:,} bytes; ask for less")
         return response
 
     async def _answer(self, outgoing: Outgoing, headers: Mapping[str, str]) -> Response:
@@ -175,10 +177,14 @@ def _offer_resource(server: Server, name: str, caller: Caller, scheme: str) -> N
     uri = f"{scheme}://{name}" + "".join(f"/{{{argument}}}" for argument in inside)
     if behind:
         uri += "{?" + ",".join(behind) + "}"
+    template = UriTemplate(uri)
 
     async def read(ferrule_context: Context, **values: Any) -> str | bytes:
         given = {argument: value for argument, value in values.items() if value is not None}
-        response = await caller.call(given, ferrule_context)
+        try:
+            response = await caller.call(given, ferrule_context)
+        except ToolError as failure:
+            raise refusal_of(failure, template.expand(**given)) from failure
         text = as_text(response.content, media_type(response))
         return response.content if text is None else text
 

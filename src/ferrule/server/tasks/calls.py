@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import CapabilityNotSupported, Internal, InvalidRequest, MethodNotFound, Refusal
+from ferrule.errors import MethodNotFound
 from ferrule.protocol.call import Call
-from ferrule.protocol.needs import Need
 from ferrule.protocol.tasks import Wish
-from ferrule.runtime.dispatch import Handler, internal, need_within
-from ferrule.schema.tasks import TASK, CreateTaskResult, Task
+from ferrule.runtime.dispatch import Handler
+from ferrule.runtime.tasks.run import TaskRun
+from ferrule.runtime.tasks.work import carry
 from ferrule.server.results import whole
-from ferrule.server.tasks.run import TaskRun
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -46,7 +45,7 @@ class TaskCalls:
         await run.begin()
         run.answered.set_result(None)
         self._tasks.start(run, self._carry(run))
-        return _created(run)
+        return run.created()
 
     async def _begun_by_handler(self, run: TaskRun, wish: Wish) -> Any:
         """Run a call as any other until its handler says that it is a task from here on."""
@@ -64,35 +63,10 @@ class TaskCalls:
                 return run.outcome
             await run.begin()
             await run.finish(run.outcome)
-        return _created(run)
+        return run.created()
 
     async def _carry(self, run: TaskRun) -> None:
-        run.outcome = await self._outcome(run.call)
-        if run.is_begun and not run.kept.ended:
-            await run.finish(_of_a_task(run.outcome))
+        await carry(run, self._whole, f"the tool {run.call.params.name}")
 
-    async def _outcome(self, call: Call) -> Any:
-        """Run a call to its result, or to why there is none."""
-        try:
-            return whole(await self._proceed(call))
-        except Refusal as refusal:
-            return refusal
-        except CapabilityNotSupported as failure:
-            return call.era.lacking(failure)
-        except asyncio.CancelledError:
-            return Internal("The work of the task was cancelled")
-        except BaseException as error:  # a handler may raise anything; it ends its own task only
-            return need_within(error) or internal(f"the tool {call.params.name}", error)
-
-
-def _created(run: TaskRun) -> Task:
-    task = run.as_told(CreateTaskResult)
-    task.result_type = TASK
-    return task
-
-
-def _of_a_task(outcome: Any) -> Any:
-    """Give the outcome of a task; a Need, which asks the client to call again, cannot be one."""
-    if isinstance(outcome, Need):
-        return InvalidRequest("A task asks with ctx.elicit, ctx.ask or ctx.sample, not by ending")
-    return outcome
+    async def _whole(self, call: Call) -> Any:
+        return whole(await self._proceed(call))

@@ -73,6 +73,8 @@ class AsgiAnswer(Struct, eq=False):
     outbox: list[bytes] = []
     backlog: int = 0
     """How many bytes were written and not taken by the peer yet."""
+    unheard: int | None = None
+    """Not known: the bytes are the ASGI server's affair."""
     gone: bool = False
     """Whether nobody can read the answer any more, or all of it was said."""
     finished: bool = False
@@ -92,7 +94,7 @@ class AsgiAnswer(Struct, eq=False):
         self.write(body)
         self.finish()
 
-    def begin(self, status: int, head: bytes) -> None:
+    def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
         """Start an answer of unknown length."""
         if self.gone:
             return

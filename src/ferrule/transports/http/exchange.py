@@ -92,7 +92,7 @@ class Exchange:
             self._streaming = True
             self._pulse.answered(self)
             self._pulse.streams(self)
-            self._responder.begin(200, STREAM_HEAD + self._head)
+            self._responder.begin(200, STREAM_HEAD + self._head, COMMENT)
 
     def _event(self, body: bytes) -> None:
         responder = self._responder

@@ -53,11 +53,15 @@ class Responder(Protocol):
     def backlog(self) -> int:
         """How many bytes were written and not taken by the peer yet."""
 
+    @property
+    def unheard(self) -> int | None:
+        """How many of the bytes written last a lost peer may not have got; None where nobody can tell."""
+
     def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
         """Send a whole answer."""
 
-    def begin(self, status: int, head: bytes) -> None:
-        """Start an answer of unknown length."""
+    def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
+        """Start an answer of unknown length; the filler may be written between any two parts and means nothing."""
 
     def write(self, data: bytes) -> None:
         """Send a part of the answer."""

@@ -61,8 +61,7 @@ class PairDoor:
             session = next(iter(self._lost))
             if self._lost[session] > since:
                 return
-            del self._lost[session]
-            self._sessions.end(session)
+            self._give_up(session)
 
     async def close(self) -> None:
         """End every session with a word to its reader."""
@@ -117,6 +116,12 @@ class PairDoor:
 
     def _miss(self, session: PairSession) -> None:
         self._lost.setdefault(session, self.shared.now)
+        if len(self._lost) > self.shared.settings.sse_max_lost:
+            self._give_up(next(iter(self._lost)))
+
+    def _give_up(self, session: PairSession) -> None:
+        del self._lost[session]
+        self._sessions.end(session)
 
     # -- the stream
 

@@ -19,6 +19,9 @@ from ferrule.wire.sse import event
 
 ENDED = "Session ended: it was not used for too long, or had to make room"
 
+SPARE_EVENTS = 4 * 1024
+"""Bytes of events that are kept for a lost reader though its system has acknowledged them: a proxy may have been it."""
+
 LONGEST_NUMBER = 12
 """Digits of an event's number; none ever has more."""
 
@@ -88,8 +91,11 @@ class PairStream(Stream):
 
     def detach(self) -> None:
         """Learn that nobody reads the stream any more; what is said is kept."""
-        if self._responder is not None:
+        responder = self._responder
+        if responder is not None:
             self._heard = self._number
+            if responder.unheard is not None:
+                self._shared.log.shorten(self._key, responder.unheard, SPARE_EVENTS)
         super().detach()
         if self.lost is not None and not self.ended:
             self.lost()

@@ -48,6 +48,8 @@ class DoorSettings(Struct, frozen=True, kw_only=True):
     """How long a client of the pair should wait before it comes back for its stream."""
     sse_grace: float = 60.0
     """How long a session of the pair waits for a reader that was lost."""
+    sse_max_lost: int = 10_000
+    """How many sessions of the pair may wait for a reader or for its first word; one more ends the longest waiting."""
     poll_routes: bool = False
     """Serve /mcp/sse, /mcp/messages, /mcp/sessions/create and /mcp/events too."""
     poll_timeout: float = 30.0

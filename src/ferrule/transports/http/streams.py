@@ -69,7 +69,7 @@ class Stream:
             self._responder.finish()
         self._responder = responder
         responder.watch(partial(self._lost, responder))
-        responder.begin(200, STREAM_HEAD + head)
+        responder.begin(200, STREAM_HEAD + head, COMMENT)
         first = missed or (self._priming() if self._primed else b"")
         if first:
             responder.write(first)

@@ -23,9 +23,8 @@ def prepare(sock: socket.socket, settings: SocketSettings) -> None:
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.nodelay)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, settings.keepalive)
     if settings.keepalive:
-        _watch(sock)
+        watch_over(sock)
 
 
 def hung_up(sock: socket.socket) -> bool:
@@ -37,8 +36,9 @@ def hung_up(sock: socket.socket) -> bool:
     return any(event & (select.POLLHUP | select.POLLERR) for _, event in looking.poll(0))
 
 
-def _watch(sock: socket.socket) -> None:
+def watch_over(sock: socket.socket) -> None:
     """Find a dead peer within a minute: by probes while it is silent, otherwise by what it leaves unacknowledged."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
     times = {
         "TCP_KEEPIDLE": KEEPALIVE_IDLE,
         "TCP_KEEPINTVL": KEEPALIVE_INTERVAL,

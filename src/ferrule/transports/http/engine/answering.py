@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ferrule.transports.http.engine.acknowledged import unacknowledged
 from ferrule.transports.http.engine.parsing import Head
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 access_logger = logging.getLogger("ferrule.http.access")
 
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WITHOUT_LENGTH = frozenset({204, 304})
 """Answers that end with their head."""
 LARGE = 64 * 1024
@@ -29,7 +31,13 @@ class Answer(Struct, eq=False):
     head: Head
     begun: bool = False
     chunked: bool = False
+    filler: bytes = b""
+    """What may be written between any two parts and means nothing."""
     lost: Callable[[], None] | None = None
+    said: int = 0
+    """How much was written on the connection up to the last part that means something."""
+    unheard: int | None = None
+    """How many of the bytes written last a lost peer may not have got; None where nobody can tell."""
 
     @property
     def gone(self) -> bool:
@@ -63,8 +71,9 @@ class Answer(Struct, eq=False):
                 connection.write(body)
         connection.finished()
 
-    def begin(self, status: int, head: bytes) -> None:
+    def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
         """Start an answer of unknown length."""
+        self.filler = filler
         connection = self.connection
         if connection is None:
             return
@@ -91,6 +100,16 @@ class Answer(Struct, eq=False):
             connection.write(b"%x\r\n%b\r\n" % (len(data), data))
         elif self.head.old and self.head.method != "HEAD":
             connection.write(data)
+        if data != self.filler:
+            self.said = connection.written
+
+    def fill(self) -> None:
+        """Say something that means nothing, where the answer leaves room for it."""
+        if self.begun:
+            self.write(self.filler)
+        elif self.connection is not None and not self.head.old:
+            # Every client of HTTP/1.1 must read over it, also one that did not ask.
+            self.connection.write(CONTINUE)
 
     def finish(self) -> None:
         """End the answer."""
@@ -114,7 +133,10 @@ class Answer(Struct, eq=False):
 
     def lose(self) -> None:
         """Let go of a connection that is no more, and tell who watches."""
-        self.connection = None
+        connection, self.connection = self.connection, None
+        if self.begun and connection is not None:
+            # With TLS other bytes go over the wire than were written.
+            self.unheard = None if connection.ledger.secure else unacknowledged(connection.socket, self.said)
         lost, self.lost = self.lost, None
         if lost is not None:
             lost()
@@ -149,10 +171,10 @@ class LoggedAnswer(Answer):
         Answer.reply(self, status, head, body)
         self._log(connection)
 
-    def begin(self, status: int, head: bytes) -> None:
+    def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
         """Start an answer of unknown length."""
         self.status = status
-        Answer.begin(self, status, head)
+        Answer.begin(self, status, head, filler)
 
     def finish(self) -> None:
         """End the answer."""

@@ -12,8 +12,9 @@ import math
 from contextlib import suppress
 from typing import Any, cast
 
-from ferrule.transports.http.engine.answering import Answer, access_logger
+from ferrule.transports.http.engine.answering import CONTINUE, Answer, access_logger
 from ferrule.transports.http.engine.bodies import Body
+from ferrule.transports.http.engine.doubts import Doubts
 from ferrule.transports.http.engine.incoming import NO_HEAD, Incoming
 from ferrule.transports.http.engine.ledger import RETRY_AFTER, Ledger
 from ferrule.transports.http.engine.parsing import Head, Unacceptable
@@ -25,15 +26,12 @@ IDLE, HEAD, BODY, BUSY, LINGER, CLOSED = range(6)
 """What a connection is at: between requests, in a head, in a body, being answered, throwing away, gone."""
 
 NEVER = math.inf
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 MAX_WAITING = 16 * 1024
 """How much may wait behind the request in hand before reading stops."""
 BURST = 32
 """How many waiting requests are answered before other connections have their turn."""
 LINGER_BYTES = 1024 * 1024
 LINGER_TIME = 5.0
-HALF_CLOSED_GRACE = 1.0
-"""How long an answer may still take after the peer has ended its side: it may be gone, or may only have said all."""
 
 
 class Connection(Incoming, asyncio.Protocol):
@@ -41,12 +39,11 @@ class Connection(Incoming, asyncio.Protocol):
 
     __slots__ = (
         "_advancing",
-        "_answer",
         "_body_end",
         "_deadline",
+        "_doubts",
         "_ended",
         "_fresh",
-        "_give_up",
         "_held",
         "_loop",
         "_next_turn",
@@ -58,6 +55,7 @@ class Connection(Incoming, asyncio.Protocol):
         "_transport",
         "_waiters",
         "address",
+        "answer",
         "last",
         "written",
     )
@@ -76,10 +74,10 @@ class Connection(Incoming, asyncio.Protocol):
         self._fresh = True
         self._held = self._thrown = 0
         self._body_end = NEVER
-        self._answer: Answer | None = None
+        self.answer: Answer | None = None
         self._advancing = self._next_turn = False
         self._ended = False
-        self._give_up: asyncio.TimerHandle | None = None
+        self._doubts: Doubts | None = None
         self._paused = False
         self._waiters: list[asyncio.Future[None]] | None = None
         self._taken = -1
@@ -126,26 +124,21 @@ class Connection(Incoming, asyncio.Protocol):
             return False
         if self._phase == HEAD:
             return self._next_turn or self._waiters is not None
-        if self._answer is None or self._answer.begun:
+        if self.answer is None:
             return False
         self.last = self.last or not self._buffer
-        self._give_up = self._loop.call_later(HALF_CLOSED_GRACE, self._leave)
+        self._doubts = Doubts(self, self._loop)
         return True
-
-    def _leave(self) -> None:
-        """Stop waiting for the answer to a peer that ended its side, if that is still the one in hand."""
-        if self._phase == BUSY:
-            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything, and tell who was about to answer."""
-        answer, self._answer = self._answer, None
+        answer, self.answer = self.answer, None
         self._phase = CLOSED
         self._discard()
         self._forget_kept()
         self._settle()
-        if self._give_up is not None:
-            self._give_up.cancel()
+        if self._doubts is not None:
+            self._doubts.end()
         self.ledger.forget(self)
         self.resume_writing()
         if answer is not None:
@@ -176,6 +169,11 @@ class Connection(Incoming, asyncio.Protocol):
         """How many bytes were written and not taken by the peer yet."""
         return self._transport.get_write_buffer_size()
 
+    @property
+    def socket(self) -> Any:
+        """The socket, as far as the transport shows it."""
+        return self._transport.get_extra_info("socket")
+
     def write(self, data: bytes) -> None:
         """Send bytes."""
         self.written += len(data)
@@ -183,8 +181,8 @@ class Connection(Incoming, asyncio.Protocol):
 
     def finished(self) -> None:
         """Go on to the next request: the answer in hand is written."""
-        self._answer = None
-        if self.last:
+        self.answer = None
+        if self.last or (self._ended and self._at == len(self._buffer)):
             # Closing with bytes unread would make the system take back what the peer has not read yet.
             if self._at < len(self._buffer):
                 self._linger()
@@ -269,7 +267,7 @@ class Connection(Incoming, asyncio.Protocol):
         self._deadline = NEVER
         if not head.keep_alive:
             self.last = True
-        answer = self._answer = ledger.new_answer(self, head)
+        answer = self.answer = ledger.new_answer(self, head)
         request = HttpRequest(
             head.method, head.path, head.query, head.headers, body, self.address, ledger.secure, "", head.known
         )
@@ -352,7 +350,7 @@ class Connection(Incoming, asyncio.Protocol):
         """Answer with 101, and leave the connection to a protocol that is swept, drained and aborted as we are."""
         self.write(self.ledger.starts[101] + head + b"\r\n")
         self._read_on(on=True)
-        rest, self._buffer, self._at, self._answer, self._phase = self._buffer[self._at :], b"", 0, None, CLOSED
+        rest, self._buffer, self._at, self.answer, self._phase = self._buffer[self._at :], b"", 0, None, CLOSED
         self.ledger.admit(successor)
         self.ledger.forget(self)
         self._transport.set_protocol(successor)
@@ -378,6 +376,8 @@ class Connection(Incoming, asyncio.Protocol):
                 return
         if now >= self._deadline:
             self._expire()
+        elif self._doubts is not None:
+            self._doubts.look()
 
     def _expire(self) -> None:
         if self._phase == LINGER or (self._phase == IDLE and not self._fresh):

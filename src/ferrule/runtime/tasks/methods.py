@@ -1,41 +1,31 @@
-"""The methods by which clients ask about tasks, in either era."""
+"""The methods by which a peer asks about tasks, in either era."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from ferrule.errors import InvalidParams, Refusal
 from ferrule.protocol.call import Call
-from ferrule.protocol.capabilities import server_offers
 from ferrule.runtime.dispatch import Handler
+from ferrule.runtime.tasks.tasks import Tasks
+from ferrule.runtime.tasks.wording import cursor_after, read_cursor, told
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, CancelTaskResult, ListTasksResult, Task
-from ferrule.schema.tools import CallToolResult
-from ferrule.server.catalogue import off
-from ferrule.server.tasks.tasks import Tasks
-from ferrule.server.tasks.wording import cursor_after, read_cursor, told
 from ferrule.stores.tasks import StoredTask
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
 
 PAGE_SIZE = 100
 """Tasks on a page of `tasks/list`."""
 
 CANCELLED = "The task was cancelled"
 
-_read_result = msgspec.json.Decoder(CallToolResult).decode
-
 
 class TaskMethods:
-    """Answers what clients ask about the tasks of one server."""
+    """Answers what a peer asks about the tasks of one holder."""
 
-    def __init__(self, server: Server, tasks: Tasks) -> None:
-        self._server = server
+    def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
 
     def handlers(self) -> dict[str, Handler]:
@@ -52,7 +42,7 @@ class TaskMethods:
         """Tell how a task stands."""
         return told(await self._found(call, "tasks"), call.peer.revision, Task)
 
-    async def result(self, call: Call) -> CallToolResult:
+    async def result(self, call: Call) -> Any:
         """Wait for the end of a task, and give what its call would have been answered with."""
         task = await self._found(call, "tasks")
         while not task.ended:
@@ -67,7 +57,7 @@ class TaskMethods:
             raise Refusal(task.error.message, task.error.data, code=task.error.code)
         if task.result is None:
             raise Refusal(CANCELLED, {"taskId": task.id})
-        result = _read_result(task.result)
+        result = self._tasks.holder.read(task)
         meta = {**(result.meta or {}), RELATED_TASK_KEY: {"taskId": task.id}}
         return structs.replace(result, result_type=None, meta=meta)
 
@@ -122,6 +112,5 @@ class TaskMethods:
         return task
 
     def _admit(self, call: Call, capability: str) -> None:
-        if not server_offers(self._server.capabilities, capability):
-            raise off(capability)
+        self._tasks.holder.require(capability)
         call.era.admit_to_tasks(call)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Raw, structs
 
 from ferrule.errors import CallFailed, Cancelled, FerruleError, Internal, PeerError, Refusal
@@ -18,17 +17,16 @@ from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Question
 from ferrule.protocol.tasks import input_request, related
 from ferrule.runtime.dispatch import internal
+from ferrule.runtime.tasks.wording import told
 from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, TASK_STATUS_CHANGED
 from ferrule.schema.rounds import COMPLETE
-from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, Task, TaskError
-from ferrule.server.tasks.wording import told
-from ferrule.server.types.known import encode_hook
+from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, TASK, CreateTaskResult, Task, TaskError
 from ferrule.stores.tasks import StoredTask
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
-    from ferrule.server.tasks.tasks import Tasks
+    from ferrule.runtime.tasks.tasks import Tasks
     from ferrule.wire.channel import Channel
 
 logger = logging.getLogger("ferrule.tasks")
@@ -41,8 +39,6 @@ LONGEST_MESSAGE = 500
 
 ENVELOPE = 16 * 1024
 """Bytes of a message that are left for what is said around the result of a task."""
-
-_write = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
 
 
 class OpenQuestion:
@@ -104,6 +100,12 @@ class TaskRun:
         """Say how the task stands in the words of the revision it was started in."""
         return told(self.kept, self.call.peer.revision, kind)
 
+    def created(self) -> Task:
+        """Give the answer to the call that has become a task."""
+        task = self.as_told(CreateTaskResult)
+        task.result_type = TASK
+        return task
+
     async def begin(self, message: str | None = None) -> None:
         """Become a task; raises Busy when there is no room for one more."""
         if not self.is_begun:
@@ -142,7 +144,7 @@ class TaskRun:
         if self.call.peer.revision.tasks_by_request:
             task = self.call.peer.revision.trim(self.as_told())
             self._send(Notification(TASK_STATUS_CHANGED, task))
-        self._tasks.tell(self.kept)
+        self._tasks.holder.changed(self.kept)
 
     def _wake(self) -> None:
         waiting, self._watchers = self._watchers, []
@@ -166,9 +168,9 @@ class TaskRun:
         """Keep what the work came to; a task that was cancelled meanwhile stays so."""
         if not isinstance(outcome, Refusal):
             try:
-                written = _write(structs.replace(outcome, result_type=COMPLETE))
+                written = self._tasks.holder.written(structs.replace(outcome, result_type=COMPLETE))
             except Exception as failure:  # a result may hold anything
-                outcome = internal(f"writing the result of the tool {self.kept.tool}", failure)
+                outcome = internal(f"writing the result of {self.kept.tool}", failure)
             else:
                 if len(written) <= self._most:
                     await self._complete(outcome, written)
@@ -191,7 +193,7 @@ class TaskRun:
         return most
 
     async def _complete(self, result: Any, written: bytes) -> None:
-        is_error = bool(result.is_error)
+        is_error = bool(getattr(result, "is_error", False))
         message = result.text[:LONGEST_MESSAGE] if is_error else None
         await self.change(
             status="completed", status_message=message, result=written, is_error=is_error, input_requests={}
@@ -219,7 +221,7 @@ class TaskRun:
         members = {"progress": (progress, total), "status_message": words[:LONGEST_MESSAGE]}
         await self._noted(members)
         token = None if self.call.meta is None else self.call.meta.progress_token
-        if token is not None and self._tasks.may_tell_progress(self.call):
+        if token is not None and self._tasks.holder.may_tell_progress(self.call):
             params = {"progressToken": token, "progress": progress, "total": total, "message": message}
             self._tell(PROGRESS, {name: value for name, value in params.items() if value is not None})
 

@@ -1,4 +1,4 @@
-"""The tasks of one server: which are kept, which run, who may see them, and their end with the server."""
+"""The tasks of one holder: which are kept, which run, who may see them, and their end with it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ import base64
 import logging
 import os
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ferrule.errors import Busy
 from ferrule.protocol.call import Call
-from ferrule.protocol.stateless import NEWEST as STATELESS
 from ferrule.protocol.tasks import wanted
-from ferrule.schema.tasks import Task
-from ferrule.server.tasks.run import TaskRun
-from ferrule.server.tasks.settings import TaskSettings
-from ferrule.server.tasks.wording import told
+from ferrule.runtime.tasks.holder import TaskHolder
+from ferrule.runtime.tasks.run import TaskRun
+from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.stores.tasks import StoredTask
 from ferrule.supervision.scope import Scope
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
 
 logger = logging.getLogger("ferrule.tasks")
 
@@ -39,10 +34,10 @@ EXPIRED = "The task took longer than it is kept"
 
 
 class Tasks:
-    """The tasks of one server."""
+    """The tasks of one holder."""
 
-    def __init__(self, server: Server, settings: TaskSettings | None) -> None:
-        self._server = server
+    def __init__(self, holder: TaskHolder, settings: TaskSettings | None) -> None:
+        self.holder = holder
         self.settings = settings or TaskSettings()
         self.live: dict[str, TaskRun] = {}
         """Tasks that run here and have not ended."""
@@ -53,21 +48,20 @@ class Tasks:
 
     @property
     def scope(self) -> Scope:
-        """Where the work of tasks lives: with the server, whoever comes and goes."""
+        """Where the work of tasks lives: with their holder, whoever comes and goes."""
         if self._scope is None:
             self._scope = Scope(asyncio.get_running_loop())
         return self._scope
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of whoever asks; a server lives in one."""
+        """The loop of whoever asks; a holder lives in one."""
         return asyncio.get_running_loop()
 
     @property
     def offered(self) -> dict[str, Any]:
-        """What is declared to clients that ask for tasks; where a caller cannot be known again, there is no list."""
-        listing: dict[str, Any] = {"list": {}} if self.settings.access == "session" else {}
-        return {**listing, "cancel": {}, "requests": {"tools": {"call": {}}}}
+        """What is declared to peers that ask for tasks; where a caller cannot be known again, there is no list."""
+        return self.settings.declared(self.holder.requests)
 
     # -- the beginning
 
@@ -88,7 +82,7 @@ class Tasks:
         task = StoredTask(
             id=base64.urlsafe_b64encode(os.urandom(ID_BYTES)).decode(),
             owner=owner,
-            tool=call.params.name,
+            tool=self.holder.named(call),
             status_message=message,
             created=now,
             updated=now,
@@ -105,7 +99,7 @@ class Tasks:
         if task.ttl is not None:
             run.timer = self.loop.call_later(task.ttl, self._expire, run)
             self._look_later(task.ttl)
-        logger.info("task %s: the tool %s was started", task.id[:6], task.tool)
+        logger.info("task %s: %s was started", task.id[:6], task.tool)
         return task
 
     def _make_sure_of_room(self, run: TaskRun, owner: str) -> None:
@@ -119,26 +113,13 @@ class Tasks:
 
     def owner(self, call: Call) -> str:
         """Tell whose a task of this call is; empty for whoever knows its id."""
-        by_session = self.settings.access == "session" and call.era is self._server.handshake
-        if call.origin.principal is None and not by_session:
-            return ""
-        return self._server.links.owner(call) or ""
+        return self.holder.owner(call, by_session=self.settings.access == "session")
 
     async def find(self, call: Call, task_id: str) -> StoredTask | None:
         """Give a task this caller may see, as it stands now."""
         run = self.live.get(task_id)
         task = await self.settings.store.get(task_id, self.settings.clock()) if run is None else run.kept
         return task if task is not None and task.owner in ("", self.owner(call)) else None
-
-    # -- telling
-
-    def tell(self, task: StoredTask) -> None:
-        """Tell the subscriptions that asked for this task."""
-        self._server.subscriptions.task_changed(task.id, lambda: told(task, STATELESS, Task))
-
-    def may_tell_progress(self, call: Call) -> bool:
-        """Tell whether one more progress notice may go out now to the caller of a task."""
-        return self._server.links.may_tell_progress(call)
 
     # -- the end
 
@@ -182,8 +163,8 @@ class Tasks:
         if working and grace > 0:
             await asyncio.wait(working, timeout=grace)
 
-    async def close(self) -> None:
-        """End every task that still runs: the server stops."""
+    async def close(self, why: str = STOPPED) -> None:
+        """End every task that still runs: their holder stops."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -191,7 +172,7 @@ class Tasks:
             return
         for run in list(self._working):
             if run.is_begun:
-                await run.give_up(STOPPED)
+                await run.give_up(why)
             else:
                 self.stop(run)
         scope, self._scope = self._scope, None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ferrule import SetupError
-from ferrule.server.tasks.settings import LEAST_TTL, TaskSettings
+from ferrule.runtime.tasks.settings import LEAST_TTL, TaskSettings
 
 
 @pytest.mark.parametrize(

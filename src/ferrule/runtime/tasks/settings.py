@@ -1,9 +1,10 @@
-"""How a server keeps its tasks."""
+"""How tasks are kept."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -44,6 +45,11 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
                 raise SetupError(f"TaskSettings: {name} must be at least {LEAST_TTL:g} s or None, not {value!r}")
         if self.access not in ACCESS:
             raise SetupError(f"TaskSettings: access is {' or '.join(ACCESS)}, not {self.access!r}")
+
+    def declared(self, requests: dict[str, Any]) -> dict[str, Any]:
+        """Give the capability of whoever lets these requests become tasks."""
+        listing: dict[str, Any] = {"list": {}} if self.access == "session" else {}
+        return {**listing, "cancel": {}, "requests": requests}
 
     def lifetime(self, asked: float | None) -> float | None:
         """Give the seconds a task is kept: what was asked for within bounds, else the usual."""

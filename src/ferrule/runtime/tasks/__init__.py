@@ -1,0 +1,1 @@
+"""Calls that go on after they were answered, on whichever side."""
