@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import inspect
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,7 @@ class Serving:
         self._lock: asyncio.Lock | None = None
         self._home: asyncio.AbstractEventLoop | None = None
         self._listeners: list[TransportListener] = []
+        self._starting: set[asyncio.Task[Any]] = set()
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
@@ -129,7 +131,8 @@ class Serving:
 
     async def serve(self, *listeners: TransportListener, ready: Callable[[], Any] | None = None) -> None:
         """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached."""
-        await self.enter()
+        if not await self._entered_unless_stopped():
+            return
         self._listeners.extend(listeners)
         waiting = len(listeners)
 
@@ -150,12 +153,37 @@ class Serving:
                 self._listeners.remove(listener)
             await self.leave()
 
+    async def _entered_unless_stopped(self) -> bool:
+        """Enter, and tell so; False, with nothing entered, when `stop` came first."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._starting.add(task)
+        try:
+            await self.enter()
+        except asyncio.CancelledError:
+            if task in self._starting or task.uncancel():
+                raise
+            return False
+        else:
+            if task in self._starting:
+                return True
+            task.uncancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                # A lifespan may have swallowed the cancellation, or begun before it came: then it comes here.
+                await asyncio.sleep(0)
+            await self.leave()
+            return False
+        finally:
+            self._starting.discard(task)
+
     async def drain(self, grace: float) -> None:
         """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
         await asyncio.gather(self.tasks.drain(grace), *(link.drain(grace) for link in self.links))
 
     async def stop(self, grace: float | None = None) -> None:
-        """Stop serving: let running calls end, then close every transport."""
+        """Stop serving: let running calls end, then close every transport; what has yet to begin is given up."""
+        while self._starting:
+            self._starting.pop().cancel()
         within = self.settings.shutdown_grace if grace is None else grace
         await asyncio.gather(*(listener.close(within) for listener in list(self._listeners)))
 
@@ -163,9 +191,7 @@ class Serving:
         """Serve one transport by name, with signals that stop it in order."""
         listener = _listener(transport, options)
         if transport == "stdio" and sys.stdin is not None and sys.stdin.isatty():
-            sys.stderr.write(
-                f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.\n"
-            )
+            _say(f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.")
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
         with Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop()))):
@@ -177,11 +203,11 @@ class Serving:
         """Say where clients find us, where that is not simply the process that started us."""
         url = getattr(listener, "url", None)
         if url is not None:
-            sys.stderr.write(f"{self.name} serves MCP at {url}. Ctrl-C ends it.\n")
-            sys.stderr.flush()
+            _say(f"{self.name} serves MCP at {url}. Ctrl-C ends it.")
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks."""
+        _open_standard_descriptors()
         runner = asyncio.Runner(loop_factory=_loop_factory())
         try:
             runner.run(self.run_async(transport, **options))
@@ -212,6 +238,23 @@ def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
         allowed = ", ".join(inspect.signature(factory).parameters)
         raise SetupError(f"{transport}: {reason}; the options are {allowed}") from None
     return factory(**options)  # type: ignore[no-any-return]
+
+
+def _say(line: str) -> None:
+    """Tell a person on stderr; a server serves whether or not that can be written."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+
+def _open_standard_descriptors() -> None:
+    """Put nothing where stdin, stdout or stderr was closed: a socket there would abort uvloop, or be printed to."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free, which is this one
 
 
 def _close(runner: asyncio.Runner) -> None:
