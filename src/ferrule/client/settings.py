@@ -91,6 +91,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
 
 def _with_headers(options: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> dict[str, Any]:
     given = dict(options or {})
+    if headers is not None and not isinstance(headers, Mapping):
+        raise SetupError(f"headers must be names with their values, as in {{'Authorization': …}}, not {headers!r}")
     if headers:
         given["headers"] = {**given.get("headers", {}), **headers}
     return given

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ferrule.errors import HeaderMismatch, HttpFailed, SetupError
 from ferrule.transports.http.client.asked import error_in
 from ferrule.transports.http.client.places import Place
-from ferrule.transports.http.client.retrying import NOT_BEGUN, RETRYABLE, retry_after
+from ferrule.transports.http.client.retrying import NOT_BEGUN, retry_after
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure
 
@@ -48,7 +48,7 @@ def judge(post: Post) -> None:
         _redirected(post)
     elif status == 404 and post.session:
         post.channel.session_over(post)
-    elif status not in RETRYABLE or not _again(post):
+    elif status not in post.channel.options.retry_statuses or not _again(post):
         _refused(post)
 
 
@@ -111,14 +111,24 @@ def _redirected(post: Post) -> None:
 
 def _failed(post: Post, error: ErrorObject | None) -> HttpFailed:
     status = post.status
-    said = f": {error.message[:MAX_QUOTE]}" if error is not None else ""
+    words = error.message if error is not None else _plain_words(post)
+    said = f": {words[:MAX_QUOTE]}" if words else ""
     often = f" (tried {post.attempts + 1} times)" if post.attempts else ""
-    advice = ADVICE.get(status, "")
+    # Who says why it forbids knows better than we what to do about it.
+    advice = "" if words and status == FORBIDDEN else ADVICE.get(status, "")
     if 300 <= status < 400:
         advice = "redirects of this kind are not followed: use the address it names"
     hint = f"; {advice}" if advice else ""
     sentence = f"{post.channel.heading.place} answered {post.what} with HTTP {status}{often}{said}{hint}"
     return HttpFailed(sentence, status, _text(post))
+
+
+def _plain_words(post: Post) -> str:
+    """Give what a server said for people to read; a page for browsers is nothing for a sentence of ours."""
+    if post.kind != b"text/plain":
+        return ""
+    text = " ".join(post.body[: 4 * MAX_QUOTE].decode("utf-8", "replace").split())
+    return text if text.isprintable() else ""
 
 
 def _no_answer(post: Post) -> HttpFailed:

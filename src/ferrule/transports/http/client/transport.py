@@ -376,8 +376,8 @@ class HttpTransport:
         options = self._options
         dialer = Dialer(self._place, self._proxy, options.tls, options.connect_timeout)
         pool = Pool(dialer.open, size=options.pool_size, max_extra=options.max_streams, max_waiting=options.max_waiting)
-        await pool.warm()
         heading = Heading(self._place, self._proxy, options.headers)
+        await pool.warm()
         self._channel = HttpChannel(receiver, pool, heading, options)
         receiver.channel_opened(self._channel)
         return self._channel
