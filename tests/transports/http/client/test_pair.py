@@ -136,7 +136,7 @@ def test_the_stream_is_the_link() -> None:
             call = asyncio.create_task(client.call_tool("t"))
             await site.heard("tools/call")
             site.streams[0].cut()
-            with pytest.raises(LinkLost):
+            with pytest.raises(LinkLost, match=f"the stream of {site.url} ended"):
                 await call
             with pytest.raises(LinkLost):
                 await client.call_tool("t")

@@ -17,7 +17,7 @@ from ferrule.transports.http.client.dialing import Dialer
 from ferrule.transports.http.client.heading import Heading
 from ferrule.transports.http.client.judging import ADVICE
 from ferrule.transports.http.client.options import HttpOptions, http_options
-from ferrule.transports.http.client.places import Place, place
+from ferrule.transports.http.client.places import place
 from ferrule.transports.http.client.pool import Overflow, Pool
 from ferrule.transports.http.client.proxies import proxy_for
 from ferrule.wire.channel import Channel, Receiver
@@ -98,7 +98,7 @@ class SseChannel:
         self._receiver, self._pool, self._heading, self.options = receiver, pool, heading, options
         self._face: Channel = face or self
         self._stream = SseStream(self, heading.get())
-        self.endpoint: Place = heading.place
+        self._address = self.endpoint = heading.place
         self.closing = False
         self._lost = False
 
@@ -164,7 +164,7 @@ class SseChannel:
 
     def stream_lost(self, error: Exception) -> None:
         """Learn that nothing more can come."""
-        self.lose(LinkLost(f"the stream of {self._heading.place} ended: {error}"))
+        self.lose(LinkLost(f"the stream of {self._address} ended: {error}"))
 
     def close(self, reason: str = "") -> None:
         """Send no more, and let the stream go."""
