@@ -201,6 +201,7 @@ class Client:
         id: Any = None,  # noqa: A002
         meta: Any = None,
         receive_buffer: int = 0,
+        path: str = "/mcp",
     ) -> Answer:
         """Send a request; its answer is still to be read, the head too."""
         own = dict(meta or {})
@@ -210,7 +211,7 @@ class Client:
         identity = next(self._ids) if id is None else id
         body = json.dumps({"jsonrpc": "2.0", "id": identity, "method": method, "params": params}).encode()
         way = await self.way(receive_buffer)
-        return way.send("POST", self._headers(method, params), body)
+        return way.send("POST", self._headers(method, params), body, path)
 
     async def ask(self, method: str, params: Any = None, **options: Any) -> Answer:
         return await (await (await self.begin(method, params, **options)).head()).whole()

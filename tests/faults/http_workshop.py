@@ -10,16 +10,30 @@ import json
 import logging
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from ferrule import Context, Server
 
 
+def open_after(seconds: float) -> Any:
+    """Give a lifespan that takes so long to begin, and says when it does."""
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        print("opening", flush=True)
+        await asyncio.sleep(seconds)
+        yield
+
+    return lifespan
+
+
 class Workshop(Server):
     """A server whose tools wait, tell a lot, and count what became of them."""
 
-    def __init__(self, more_tools: int = 0, **options: Any) -> None:
-        super().__init__("workshop", version="1", **options)
+    def __init__(self, more_tools: int = 0, opening: float = 0.0, **options: Any) -> None:
+        super().__init__("workshop", version="1", lifespan=open_after(opening) if opening else None, **options)
         for number in range(more_tools):
             self.add_tool(self.echo, name=f"tool_{number:05}")
         self.counts: Counter[str] = Counter()

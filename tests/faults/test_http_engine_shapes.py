@@ -26,6 +26,7 @@ def refused(server: EngineProcess, data: bytes, *statuses: int) -> None:
     responses = server.say(data)
     assert [response.status for response in responses] in [[status] for status in statuses]
     assert responses[0].headers["connection"] == "close"
+    assert responses[0].headers["x-content-type-options"] == "nosniff"
     after = server.count()["ran"]
     assert "/hidden" not in after
     assert after == before

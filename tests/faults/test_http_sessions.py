@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,6 +12,10 @@ from typing import Any
 import pytest
 from http_mcp import Client, served, serving
 from http_workshop import Workshop
+
+from ferrule import CallFailed
+from ferrule import Client as OurClient
+from ferrule.transports.http.listener import Http
 
 PATIENCE = 60.0
 
@@ -44,7 +49,30 @@ def test_ses_05_equal_ids_and_tokens_in_many_sessions_never_cross(era: str) -> N
     run(serve)
 
 
-def test_logs_and_errors_show_at_most_8_characters_of_a_session_id(caplog: pytest.LogCaptureFixture) -> None:
+PATHS = {
+    **dict.fromkeys(("/mcp", "/mcp?", "/mcp?a=/x/..&b=%00", "http://localhost/mcp"), 200),
+    **dict.fromkeys(("/mcp/", "/mcp/..", "//mcp", "/mcp%2f", "/mcp%2F..", "/MCP", "/mcp;x", "/mcp%00", "/%6dcp"), 404),
+    **dict.fromkeys(("/%c0%ae/mcp", "/mcp/./", "/mcp\\", "/%2e%2e/mcp", "/./mcp", "/x/../mcp", "/livez/../mcp"), 404),
+}
+"""Only the path itself is the path; whatever a proxy in front of us took the others for."""
+
+
+def test_htp_10_path_tricks_lead_to_the_exact_route_or_nowhere(era: str) -> None:
+    async def try_all(port: int) -> None:
+        async with Client(port, era) as client:
+            for path, status in PATHS.items():
+                answer = await client.ask("tools/list", path=path)
+                assert answer.status == status, path
+                assert (b'"tools":' in answer.body) == (status == 200), path
+
+    async def serve() -> None:
+        async with served(Workshop()) as port:
+            await try_all(port)
+
+    run(serve)
+
+
+def test_ses_12_logs_and_errors_show_at_most_8_characters_of_a_session_id(caplog: pytest.LogCaptureFixture) -> None:
     async def use() -> None:
         shown: list[str] = []
         async with served(Workshop(), access_log=True) as port, Client(port) as client:
@@ -71,6 +99,36 @@ def test_logs_and_errors_show_at_most_8_characters_of_a_session_id(caplog: pytes
         run(use)
 
 
+def test_ses_12_neither_side_logs_a_session_or_a_token(caplog: pytest.LogCaptureFixture) -> None:
+    """Our own client, over both transports that have sessions, until the server forgets them."""
+    token, ids = "Bearer x9-secret-token", set[str]()
+
+    async def use() -> None:
+        listener, ready = Http(port=0, access_log=True, sse=True), asyncio.Event()
+        serve = asyncio.ensure_future(listener.serve(Workshop(), ready.set))
+        await ready.wait()
+        place = listener.url.removesuffix("/mcp")
+        for target in (f"{place}/mcp", f"sse+{place}/sse"):
+            async with OurClient(target, mode="handshake", headers={"Authorization": token}, reconnect=False) as client:
+                await client.call_tool("tell", {"name": "x", "to": 2})
+                assert listener._doors is not None
+                for session in listener._doors.sessions:
+                    ids.add(session.id.rpartition("\n")[2])
+                    listener._doors.sessions.end(session)
+                with pytest.raises(CallFailed) as lost:
+                    await client.call_tool("echo", {"text": "x"})
+                caplog.handler.stream.write(str(lost.value))
+        await listener.close(1.0)
+        await serve
+
+    with caplog.at_level(logging.DEBUG):
+        run(use)
+    assert len(ids) >= 2
+    assert "POST /mcp 200" in caplog.text
+    assert "secret" not in caplog.text
+    assert not [each for each in ids for at in range(len(each) - 8) if each[at : at + 9] in caplog.text]
+
+
 def test_one_broken_exchange_affects_only_its_own_request(era: str) -> None:
     """seed:HTTP-13."""
 
@@ -92,7 +150,6 @@ def test_one_broken_exchange_affects_only_its_own_request(era: str) -> None:
 def test_the_server_works_with_any_http_client() -> None:
     """seed:HTTP-02: with the client of the standard library, which knows nothing of us."""
     import http.client
-    import json
 
     with serving() as server:
         link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)

@@ -136,7 +136,7 @@ def test_an_idle_server_ends_at_once_and_in_order(number: int) -> None:
         run(stop, server)
 
 
-def test_sigterm_at_any_moment_of_starting_exits_soon() -> None:
+def test_shd_04_sigterm_at_any_moment_of_starting_exits_soon() -> None:
     """While Python starts, while modules are read, while the first client shakes hands."""
 
     async def start_and_stop(delay: float) -> None:
@@ -169,6 +169,24 @@ def test_sigterm_at_any_moment_of_starting_exits_soon() -> None:
         run(start_and_stop, moment)
     for _ in range(10 if LONG else 2):
         run(during_handshake)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_shd_04_a_signal_while_the_servers_own_lifespan_begins_is_not_lost(number: int) -> None:
+    """The lifespan waits for a database, say: nobody was let in, so there is nothing to drain."""
+
+    async def stop(server: Process) -> None:
+        assert server.process.stdout is not None
+        assert await asyncio.to_thread(server.process.stdout.readline) == b"opening\n"
+        server.signal(number)
+        assert await server.ended(10) == 0
+
+    server = Process(opening=600)
+    try:
+        run(stop, server)
+    finally:
+        server.close()
+    assert server.log == ""
 
 
 def test_standing_streams_are_told_when_to_come_back_and_from_where() -> None:

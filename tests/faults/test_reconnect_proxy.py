@@ -197,7 +197,7 @@ async def hears_again(carrier: str, era: str) -> None:
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-def test_over_http_a_server_that_was_replaced_is_subscribed_to_anew(era: str) -> None:
+def test_shd_06_over_http_a_server_that_was_replaced_is_subscribed_to_anew(era: str) -> None:
     """SUBS-12, SESS-13, RES-06, SHD-06: it knows neither session nor subscription, and the client was idle."""
 
     async def test() -> None:

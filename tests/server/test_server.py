@@ -5,10 +5,13 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from typing import Any
 
 import msgspec
@@ -20,6 +23,7 @@ from ferrule.schema.model import Params, Result
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.results import unstructured
 from ferrule.testing import pair
+from ferrule.transports.http.listener import Http
 from ferrule.transports.stdio import Stdio
 
 MESSAGE = {"jsonrpc": "2.0"}
@@ -552,6 +556,46 @@ class TestServing:
         async with pair(app) as client:
             assert (await client.call_tool("greet")).data == "Hello you"
 
+    @pytest.mark.parametrize("stubborn", [False, True])
+    async def test_a_stop_while_the_lifespan_begins_gives_up_the_start(self, stubborn):
+        """SHD-04: what had begun is left, whether or not the lifespan hears that it is cancelled."""
+        opening, left = asyncio.Event(), []
+
+        @contextlib.asynccontextmanager
+        async def lifespan(server):
+            opening.set()
+            with contextlib.suppress(*([asyncio.CancelledError] if stubborn else [])):
+                await asyncio.Event().wait()
+            yield
+            left.append(server)
+
+        app = Server("slow", lifespan=lifespan)
+        listener = Http(port=0)
+        serving = asyncio.ensure_future(app.serve(listener))
+        await opening.wait()
+        await app.stop()
+        await asyncio.wait_for(serving, 10)
+        assert (len(left), app.is_in_use) == (int(stubborn), False)
+        with pytest.raises(SetupError, match="does not listen"):
+            print(listener.address)
+
+    async def test_a_start_that_is_cancelled_by_its_caller_is_cancelled(self):
+        opening = asyncio.Event()
+
+        @contextlib.asynccontextmanager
+        async def lifespan(server):
+            opening.set()
+            await asyncio.Event().wait()
+            yield
+
+        app = Server("slow", lifespan=lifespan)
+        serving = asyncio.ensure_future(app.serve(Http(port=0)))
+        await opening.wait()
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert not app.is_in_use
+
     async def test_an_unknown_transport_is_named_with_those_there_are(self):
         with pytest.raises(SetupError, match=r"unknown transport 'carrier-pigeon': this version has .*stdio"):
             await greeter().run_async("carrier-pigeon")
@@ -588,6 +632,18 @@ async def wait(seconds: float) -> str:
 
 app.run()
 """
+
+
+def get_once_served(url):
+    """Ask a program that has just been started."""
+    until = time.monotonic() + 20
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return answer.status
+        except urllib.error.URLError:
+            assert time.monotonic() < until, "it does not serve"
+            time.sleep(0.05)
 
 
 class TestProgram:
@@ -673,6 +729,22 @@ class TestProgram:
         lines = program.stdout.read().splitlines()
         assert [json.loads(line)["id"] for line in lines] == [0, 1]
         assert program.wait(5) == 0
+
+    @pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full"])
+    def test_it_serves_where_nobody_can_be_told_where(self, tmp_path, stderr):
+        """STD-06: stderr is closed, or the disk it goes to is full."""
+        path = tmp_path / "program.py"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        path.write_text(PROGRAM.replace("app.run()", f"app.run('http', port={port})"))
+        shell = f"exec {sys.executable} {path} {stderr}"
+        with subprocess.Popen(["/bin/sh", "-c", shell], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            try:
+                assert get_once_served(f"http://127.0.0.1:{port}/livez") == 200
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(10) == 0
+            finally:
+                process.kill()
 
     async def test_a_client_may_start_it(self, tmp_path, era):
         path = tmp_path / "program.py"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ferrule import Client
 from ferrule.client.targets import transport_for
 from ferrule.errors import SetupError
 from ferrule.server.serving import TRANSPORTS, _listener
@@ -98,6 +100,12 @@ def test_where_nothing_is_required_nothing_need_be_said(transport: str) -> None:
     [
         ("http://localhost/mcp", {"http": {"pool_size": "ten"}}),
         ("http://localhost/mcp", {"http": {"headers": "authorization"}}),
+        ("http://localhost/mcp", {"http": {"connect_timeout": 0}}),
+        ("http://localhost/mcp", {"http": {"max_retries": -1}}),
+        ("http://localhost/mcp", {"http": {"max_waiting": -1}}),
+        ("http://localhost/mcp", {"http": {"jitter": 7}}),
+        ("http://localhost/mcp", {"http": {"retry_statuses": (200,)}}),
+        ("http://localhost/mcp", {"http": {"retry_statuses": 503}}),
         ("tcp://localhost:1", {"tcp": {"connect_timeout": "soon"}}),
         ("unix:/nowhere", {"tcp": {"max_message_size": "16 MiB"}}),
         ("ws://localhost/mcp/ws", {"websocket": {"compression": "zip"}}),
@@ -112,6 +120,21 @@ def test_the_options_of_a_client_are_checked_as_well(target: Any, given: dict[st
     name = next(iter(options if isinstance(options, dict) else given))
     with pytest.raises(SetupError, match=f"{name} must be"):
         transport_for(target, **given)
+
+
+@pytest.mark.parametrize(
+    ("headers", "says"),
+    [
+        ({"Retry": 3}, "the value of the header Retry must be a text, not int"),
+        ({"Bearer x": "y"}, "not a header name: 'Bearer x'"),
+        ({"Authorization": "Bearer x\r\ny: z"}, "the value of the header Authorization has characters no header may"),
+        ([("Authorization", "x")], r"headers must be names with their values.*\[\('Authorization', 'x'\)\]"),
+    ],
+)
+def test_headers_that_cannot_be_sent_are_refused_before_anything_is_opened(headers: Any, says: str) -> None:
+    """HTP-15"""
+    with pytest.raises(SetupError, match=says):
+        asyncio.run(Client("http://127.0.0.1:9/mcp", headers=headers).connect())
 
 
 def test_a_path_may_be_a_path_and_a_list_any_list(tmp_path: Path) -> None:

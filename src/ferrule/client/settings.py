@@ -63,8 +63,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     extensions: Mapping[str, Any] | None = None
     tasks: bool = False
     """Whether a server may answer any call with a task, which is then followed to its end (stateless era)."""
-    question_tasks: TaskSettings | bool = False
-    """Whether a server may let its questions become tasks, and how those are kept (handshake era)."""
+    question_tasks: Any = False
+    """Whether a server may let its questions become tasks, or TaskSettings for how those are kept (handshake era)."""
     task_patience: float = 30.0
     """How long a task that is being followed may be out of reach."""
     validate_results: bool = True
@@ -107,7 +107,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
         """How questions that become tasks are kept; None where none does."""
         if isinstance(self.question_tasks, bool):
             return _task_settings()() if self.question_tasks else None
-        return self.question_tasks
+        given: TaskSettings = self.question_tasks
+        return given
 
     @property
     def transport_options(self) -> dict[str, Any]:
@@ -148,6 +149,8 @@ def _require_task_settings(given: Any) -> None:
 
 def _with_headers(options: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> dict[str, Any]:
     given = dict(options or {})
+    if headers is not None and not isinstance(headers, Mapping):
+        raise SetupError(f"headers must be names with their values, as in {{'Authorization': …}}, not {headers!r}")
     if headers:
         given["headers"] = {**given.get("headers", {}), **headers}
     return given

@@ -9,7 +9,7 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
@@ -68,6 +68,7 @@ class Serving:
         self._listeners: list[TransportListener] = []
         self.entrances: set[Entrance] = set()
         """By which peers come in now: one for each listener, one for each ASGI app that runs."""
+        self._starting: set[asyncio.Task[Any]] = set()
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
@@ -153,14 +154,17 @@ class Serving:
 
         A transport that ends, or is closed by itself, takes only its own peers along.
         """
+        entrances = [Entrance(self._whole()) for _ in listeners]
         async with contextlib.AsyncExitStack() as stack:
-            await self.enter()
-            stack.push_async_callback(self.leave)
-            entrances = [Entrance(self._whole()) for _ in listeners]
-            for entrance in entrances:
-                await entrance.enter()
-                stack.push_async_callback(entrance.leave)
-            await self._serve_all(list(zip(listeners, entrances, strict=True)), ready)
+            if await self._begun_unless_stopped(self._enter_by(entrances, stack)):
+                await self._serve_all(list(zip(listeners, entrances, strict=True)), ready)
+
+    async def _enter_by(self, entrances: Sequence[Entrance], stack: contextlib.AsyncExitStack) -> None:
+        await self.enter()
+        stack.push_async_callback(self.leave)
+        for entrance in entrances:
+            await entrance.enter()
+            stack.push_async_callback(entrance.leave)
 
     async def _serve_all(
         self, served: Sequence[tuple[TransportListener, Entrance]], ready: Callable[[], Any] | None
@@ -184,13 +188,37 @@ class Serving:
             for listener, _ in served:
                 self._listeners.remove(listener)
 
+    async def _begun_unless_stopped(self, beginning: Awaitable[None]) -> bool:
+        """Wait for what has to begin, and tell so; False when `stop` came first."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._starting.add(task)
+        try:
+            await beginning
+        except asyncio.CancelledError:
+            if task in self._starting or task.uncancel():
+                raise
+            return False
+        else:
+            if task in self._starting:
+                return True
+            task.uncancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                # A lifespan may have swallowed the cancellation, or begun before it came: then it comes here.
+                await asyncio.sleep(0)
+            return False
+        finally:
+            self._starting.discard(task)
+
     async def drain(self, grace: float) -> None:
         """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
         kept = [] if self._tasks is None else [self._tasks]
         await asyncio.gather(*(each.drain(grace) for each in (*kept, *self.links)))
 
     async def stop(self, grace: float | None = None) -> None:
-        """Stop serving: let running calls end, then close every transport."""
+        """Stop serving: let running calls end, then close every transport; what has yet to begin is given up."""
+        while self._starting:
+            self._starting.pop().cancel()
         within = self.settings.shutdown_grace if grace is None else grace
         # Known to all of them before the first one asks whether it is the last.
         for entrance in self.entrances:
@@ -251,11 +279,12 @@ def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
     return factory(**options)  # type: ignore[no-any-return]
 
 
-def _say(text: str) -> None:
-    """Tell whoever started us; there is no stderr in a process that was started without one."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+def _say(line: str) -> None:
+    """Tell a person on stderr; a server serves whether or not that can be written."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
 
 def _require_no_loop() -> None:

@@ -139,7 +139,7 @@ async def test_custom_headers_reach_the_handler_in_any_spelling(endpoint: Any, a
         (", ".join(f"x/y{n}" for n in range(10_000)), 406),
     ],
 )
-async def test_a_client_must_accept_both_forms_of_an_answer(
+async def test_htp_11_a_client_must_accept_both_forms_of_an_answer(
     endpoint: Any, app: Any, era: str, accept: str | None, status: int
 ) -> None:
     """HTTP-4, and catalogue:HTP-11 as far as it is about Accept."""
@@ -164,7 +164,7 @@ async def test_a_client_must_accept_both_forms_of_an_answer(
         (None, 415),
     ],
 )
-async def test_a_body_must_say_that_it_is_json(
+async def test_htp_11_a_body_must_say_that_it_is_json(
     endpoint: Any, app: Any, era: str, given: str | None, status: int
 ) -> None:
     """HTTP-4, and catalogue:HTP-11 as far as it is about Content-Type."""
@@ -250,7 +250,9 @@ async def test_what_cannot_be_read_is_answered_alike_whoever_asked_before(endpoi
 
 
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_the_mark_in_the_body_decides_and_the_header_must_agree(endpoint: Any, app: Any, version: str) -> None:
+async def test_htp_12_the_mark_in_the_body_decides_and_the_header_must_agree(
+    endpoint: Any, app: Any, version: str
+) -> None:
     """HTM-12, HTP-12: a body of one era under the header of another is refused."""
     async with endpoint(app) as doors:
         answer = doors.post(request(meta=MODERN), mcp_protocol_version=version, mcp_method="tools/list")
@@ -313,7 +315,7 @@ async def test_an_initialize_that_offers_a_stateless_version_gets_our_newest_wit
 @pytest.mark.parametrize(
     "version", ["2024-01-01", "", "1", "x" * 10_000, "2025-11-25, 2025-11-25", "2025-11-25 ;", "2026-07-28"]
 )
-async def test_a_version_nobody_speaks_is_400(endpoint: Any, app: Any, method: str, version: str) -> None:
+async def test_htp_12_a_version_nobody_speaks_is_400(endpoint: Any, app: Any, method: str, version: str) -> None:
     """HTL-31, SPEC-03, and catalogue:HTP-12."""
     async with endpoint(app) as doors:
         client = doors.client("handshake")

@@ -378,8 +378,8 @@ async def test_coming_back_in_time_keeps_a_session_for_good() -> None:
 
 
 async def test_a_stream_stays_open_and_shows_that_it_lives() -> None:
-    """SSEV-10, SSEV-13: six hours of silence, with a comment every 15 s."""
-    async with desk(stream_keepalive=15.0) as at:
+    """SSEV-10, SSEV-13: six hours of silence, with a comment every 15 s; its age ends no session that is read."""
+    async with desk(stream_keepalive=15.0, session_lifetime=3600) as at:
         page = await at.connect()
         before = len(page.body)
         await asyncio.sleep(6 * 3600)

@@ -128,6 +128,21 @@ def test_even_a_busy_session_grows_too_old_once_it_rests() -> None:
     assert len(table.sessions) == 0
 
 
+async def test_a_session_whose_stream_is_always_read_grows_too_old_all_the_same(answering: Any) -> None:
+    """Most clients keep a stream open for as long as they live: only a running call puts the end off."""
+    table = Table(session_idle_timeout=100, session_lifetime=1000)
+    session = table.open()
+    reader = answering()
+    session.standing.attach(reader, b"")
+    session.link.busy = True
+    for now in range(0, 2000, 50):
+        table.at(now).sessions.sweep(now)
+    assert len(table.sessions) == 1
+    session.link.busy = False
+    table.at(2001).sessions.sweep(2001)
+    assert (len(table.sessions), session.link.lost, reader.over) == (0, True, True)
+
+
 async def test_the_idle_time_begins_when_the_last_reader_has_left(answering: Any) -> None:
     """SES-11."""
     table = Table(session_idle_timeout=100, session_lifetime=1_000_000)

@@ -43,8 +43,42 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
         ({"sse_path": ""}, "sse_path must begin with a slash"),
         ({"messages_path": "x"}, "messages_path must begin with a slash"),
         ({"response": "xml"}, "auto, json or sse"),
+        ({"path": "/mcp?key=1"}, "path must be a path as it stands in a URL"),
+        ({"sse_path": "/a b"}, "sse_path must be a path as it stands in a URL"),
+        ({"path": "/livez"}, "path cannot be /livez, which tells of health"),
+        *(
+            ({"allowed_origins": (origin,)}, "not an origin as browsers write it.* https://app.example.com")
+            for origin in (
+                *("app.example.com", "https://app.example.com/", "https://App.example.com", "https://*.example.com"),
+                *("http://localhost:*", "https://app.example.com:443", "https://app.example.com/page", "", "https://"),
+                *(
+                    "https://bücher.example",
+                    "https://user@app.example.com",
+                    "https://app.example.com https://b.example",
+                ),
+            )
+        ),
+        *(
+            ({"allowed_hosts": (host,)}, "is not a host: write mcp.example.com")
+            for host in ("https://mcp.example.com", "mcp.example.com/mcp", "*.example.com", "localhost:*", "::1", "")
+        ),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_with_a_reason(options: dict[str, Any], words: str) -> None:
     with pytest.raises(SetupError, match=words):
         split_options(options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"allowed_origins": ("https://app.example.com", "http://localhost:5173", "http://[::1]:8000", "*", "null")},
+        {"allowed_origins": ("vscode-webview://0a1b2c", "http://app.example.com:443")},
+        {"allowed_hosts": ("MCP.example.com", "mcp.example.com:8443", "[::1]", "10.0.0.7", "*")},
+        {"path": "/livez", "health": False},
+        {"path": "/"},
+        {"path": "/api/v1.0/mcp/"},
+    ],
+)
+def test_what_a_request_can_match_is_taken(options: dict[str, Any]) -> None:
+    split_options(options)

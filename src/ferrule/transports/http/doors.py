@@ -23,7 +23,7 @@ from ferrule.transports.http.pair import PairDoor
 from ferrule.transports.http.polling import Polling
 from ferrule.transports.http.pulse import Pulse
 from ferrule.transports.http.sessions import Sessions
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import HEALTH_PATHS, DoorSettings
 from ferrule.transports.http.stateless import StatelessDoor
 from ferrule.transports.http.streams import Streaming
 
@@ -58,7 +58,7 @@ class Doors:
         self._modern = frozenset(version.encode() for version in acceptor.eras.stateless.versions)
         self.routes: dict[str, Route] = {settings.path: self._mcp}
         if settings.health:
-            self.routes |= {"/livez": self._live, "/readyz": self._ready}
+            self.routes |= dict(zip(HEALTH_PATHS, (self._live, self._ready), strict=True))
 
     # -- life
 

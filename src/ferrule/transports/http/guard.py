@@ -13,12 +13,11 @@ from msgspec import Struct
 
 from ferrule.schema.mirrored import NAME_CHARACTERS
 from ferrule.transports.http.message import HttpRequest, header_lines
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import ANYONE, DoorSettings
 
 V = TypeVar("V")
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-ANYONE = "*"
 
 JSON, EVENTS = "application/json", "text/event-stream"
 

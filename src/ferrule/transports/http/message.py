@@ -87,8 +87,10 @@ def header_lines(headers: Mapping[str, str]) -> bytes:
     """Write headers as they go over the wire; refuses what could end a line early (response splitting)."""
     lines = []
     for name, value in headers.items():
-        if not name or not NAME_CHARACTERS.issuperset(name):
+        if not isinstance(name, str) or not name or not NAME_CHARACTERS.issuperset(name):
             raise SetupError(f"not a header name: {name!r}")
+        if not isinstance(value, str):
+            raise SetupError(f"the value of the header {name} must be a text, not {type(value).__name__}")
         if any(not (" " <= character <= "~" or character == "\t") for character in value):
             raise SetupError(f"the value of the header {name} has characters no header may have")
         lines.append(f"{name.lower()}: {value}\r\n")

@@ -164,6 +164,9 @@ class PairSession(Open):
 
     __slots__ = ("created", "leave", "stream", "why")
 
+    ages_while_read = False
+    """Its stream is all there is of it, and stays open for as long as it is read."""
+
     def __init__(
         self, identity: str, link: Receiver, shared: Streaming, leave: Callable[[Open], None], *, created: bool
     ) -> None:

@@ -25,6 +25,9 @@ class Open(HttpSession):
 
     __slots__ = ("standing",)
 
+    ages_while_read = True
+    """Whether it can grow too old while somebody reads a stream of it: most clients always do."""
+
     def __init__(self, identity: str, link: Receiver, principal: str | None, shared: Streaming) -> None:
         super().__init__(identity, link, principal, shared)
         self.standing = Standing(self)
@@ -80,12 +83,13 @@ class Sessions:
             self.end(session)
 
     def sweep(self, now: float) -> None:
-        """End the sessions that are idle for too long or too old; one in which something runs is neither."""
+        """End the sessions that are idle for too long or too old; one in which a call runs is neither."""
         settings = self._shared.settings
         idle, old = now - settings.session_idle_timeout, now - settings.session_lifetime
         over = [each for each in self._open.values() if each.used < idle or each.started < old]
         for session in over:
-            if self._active(session):
+            lasting = session.started >= old or not session.ages_while_read
+            if self._busy(session.link) or (lasting and _is_read(session)):
                 session.used = now
                 continue
             session.used = session.left
@@ -93,7 +97,7 @@ class Sessions:
                 self.end(session)
 
     def _active(self, session: Open) -> bool:
-        return self._busy(session.link) or any(stream.attached for stream in session.streams)
+        return self._busy(session.link) or _is_read(session)
 
     def _evict(self) -> None:
         """End the idlest session, one in use only where all of the idlest are."""
@@ -117,3 +121,7 @@ class Sessions:
         share = max(LEAST_SHARE, len(self._open) // 100)
         idlest = nsmallest(share, ((each.used, each.id) for each in self._open.values()))
         self._idlest = idlest[::-1]
+
+
+def _is_read(session: Open) -> bool:
+    return any(stream.attached for stream in session.streams)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from msgspec import Struct, structs
@@ -11,6 +12,15 @@ from ferrule.transports.options import require_types
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 Response = Literal["auto", "json", "sse"]
+
+HEALTH_PATHS = ("/livez", "/readyz")
+ANYONE = "*"
+
+_PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)+")
+_HOST = r"(?:\[[0-9a-f:.]+\]|[a-z0-9._~-]+)"
+_ORIGIN = re.compile(rf"[a-z][a-z0-9+.-]*://{_HOST}(?::[0-9]+)?")
+_NAMED_HOST = re.compile(rf"{_HOST}(?::[0-9]+)?")
+_USUAL_PORT = re.compile(r"http://.*:80|https://.*:443")
 
 
 class DoorSettings(Struct, frozen=True, kw_only=True):
@@ -61,14 +71,24 @@ class DoorSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require_types(self)
-        for name in ("path", "sse_path", "messages_path"):
-            if not getattr(self, name).startswith("/"):
-                raise SetupError(f"{name} must begin with a slash, not {getattr(self, name)!r}")
-        if self.sse and len({self.path, self.sse_path, self.messages_path}) < 3:
-            raise SetupError("path, sse_path and messages_path must differ from each other")
+        self._require_paths()
+        _require_origins(self.allowed_origins)
+        _require_hosts(self.allowed_hosts or ())
         if self.response not in ("auto", "json", "sse"):
             raise SetupError(f"response must be auto, json or sse, not {self.response!r}")
         _require_numbers(self, MAY_BE_ZERO)
+
+    def _require_paths(self) -> None:
+        for name in ("path", "sse_path", "messages_path"):
+            path = getattr(self, name)
+            if not path.startswith("/"):
+                raise SetupError(f"{name} must begin with a slash, not {path!r}")
+            if not _PATH.fullmatch(path):
+                raise SetupError(f"{name} must be a path as it stands in a URL, without query or blanks, not {path!r}")
+            if self.health and path in HEALTH_PATHS:
+                raise SetupError(f"{name} cannot be {path}, which tells of health: choose another, or health=False")
+        if self.sse and len({self.path, self.sse_path, self.messages_path}) < 3:
+            raise SetupError("path, sse_path and messages_path must differ from each other")
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
@@ -105,6 +125,26 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         require_types(self)
         _require_numbers(self, MAY_BE_ZERO)
+
+
+def _require_origins(origins: tuple[str, ...]) -> None:
+    """Refuse what no browser would ever send: it would let nobody in, and nothing would tell why."""
+    for origin in origins:
+        if origin not in (ANYONE, "null") and (not _ORIGIN.fullmatch(origin) or _USUAL_PORT.fullmatch(origin)):
+            raise SetupError(
+                f"allowed_origins: {origin!r} is not an origin as browsers write it: scheme and host in small letters, "
+                "the port only where it is not the usual one, and no path, as in https://app.example.com; or '*'"
+            )
+
+
+def _require_hosts(hosts: tuple[str, ...]) -> None:
+    """Refuse what no Host header can be."""
+    for host in hosts:
+        if host != ANYONE and not _NAMED_HOST.fullmatch(host.lower()):
+            raise SetupError(
+                f"allowed_hosts: {host!r} is not a host: write mcp.example.com for every port of it, "
+                "mcp.example.com:8443 for one, [::1] for an IPv6 address; or '*'"
+            )
 
 
 MAY_BE_ZERO = frozenset({"drain_delay", "port", "retry", "sse_grace", "sse_retry", "poll_timeout"})

@@ -55,6 +55,23 @@ async def test_a_status_is_named_with_the_place_and_what_to_do(era: str, status:
         assert hint in str(error)
 
 
+async def test_what_a_server_says_in_plain_words_is_passed_on(era: str) -> None:
+    async with Site(era) as site:
+        words = b"Not found;\nMCP is served at /mcp\n"
+        error = await failure(site, lambda seen: seen.status(410, words, content_type="text/plain; charset=utf-8"))
+        assert str(error).endswith("with HTTP 410: Not found; MCP is served at /mcp")
+        error = await failure(site, lambda seen: seen.status(410, b"\x1b[2Jboo", content_type="text/plain"))
+        assert str(error).endswith("with HTTP 410")
+        error = await failure(site, lambda seen: seen.status(410, b"<p>gone</p>", content_type="text/html"))
+        assert str(error).endswith("with HTTP 410")
+
+
+async def test_a_server_that_says_why_it_forbids_needs_no_guess_of_ours(era: str) -> None:
+    async with Site(era) as site:
+        error = await failure(site, lambda seen: seen.error(-32600, "Forbidden: see allowed_hosts", 403))
+        assert str(error).endswith("with HTTP 403: Forbidden: see allowed_hosts")
+
+
 async def test_who_may_ask_is_told_by_the_status_even_where_the_body_is_an_error(era: str) -> None:
     async with Site(era) as site:
         error = await failure(site, lambda seen: seen.error(-32000, "Token expired", 401))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Client
+from ferrule import Client, Server
 from ferrule.errors import (
     CarrierError,
     ConnectFailed,
@@ -22,6 +22,7 @@ from ferrule.errors import (
 )
 from ferrule.protocol.handshake import NEWEST
 from ferrule.transports.http.client.pool import ROOM
+from ferrule.transports.http.pair_listener import Sse
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -135,7 +136,7 @@ def test_the_stream_is_the_link() -> None:
             call = asyncio.create_task(client.call_tool("t"))
             await site.heard("tools/call")
             site.streams[0].cut()
-            with pytest.raises(LinkLost):
+            with pytest.raises(LinkLost, match=f"the stream of {site.url} ended"):
                 await call
             with pytest.raises(LinkLost):
                 await client.call_tool("t")
@@ -225,12 +226,47 @@ def test_a_plain_url_leads_here_when_the_server_has_nothing_newer() -> None:
     run(test)
 
 
+def nobodys_error(code: int) -> Any:
+    """An error that names no request, as servers send it with a status."""
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": "Method not allowed."}}
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_an_error_that_names_no_request_is_no_answer_and_the_old_way_is_tried(status: int) -> None:
+    """COMPAT-6: servers dress the status of a path that takes no POST in an error of JSON-RPC."""
+
+    async def test() -> None:
+        async with OldSite() as site:
+            site.on("initialize", lambda seen: seen.json(nobodys_error(-32000), status), site.take)
+            async with Client(site.url) as client:
+                assert (await client.call_tool("t")).text == "old"
+
+    run(test)
+
+
+def test_a_plain_url_of_our_own_pair_leads_to_it() -> None:
+    """COMPAT-6, with the real server."""
+
+    async def test() -> None:
+        listener, ready = Sse(port=0), asyncio.Event()
+        serving = asyncio.create_task(listener.serve(Server("pair"), ready.set))
+        await ready.wait()
+        async with Client(listener.url) as client:
+            assert client.server_info.name == "pair"
+        await listener.close(1)
+        await serving
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     "script",
     [
         lambda seen: seen.status(403),
         lambda seen: seen.status(410),
         lambda seen: seen.error(-32600, "no", 400),
+        lambda seen: seen.json(nobodys_error(-32020), 400),
+        lambda seen: seen.json(nobodys_error(-32022), 400),
     ],
 )
 def test_the_old_way_is_tried_only_where_nothing_newer_answered(script: Any) -> None:

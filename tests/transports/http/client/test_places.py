@@ -32,6 +32,15 @@ def test_what_is_no_url_is_refused(url: str) -> None:
         place(url)
 
 
+@pytest.mark.parametrize(
+    "url", ["ftp://u:secret@x/a?key=secret", "http://u:secret@x:99999/a?secret", "http://secret@x/a b"]
+)
+def test_what_is_refused_is_named_without_its_secrets(url: str) -> None:
+    with pytest.raises(SetupError, match=r"//x.*/a") as refused:
+        place(url)
+    assert "secret" not in str(refused.value)
+
+
 def test_the_port_is_named_where_it_is_not_the_usual_one() -> None:
     assert place("http://x:80/").authority == "x"
     assert place("https://x:80/").authority == "x:80"

@@ -51,3 +51,8 @@ def test_none_is_none() -> None:
 def test_a_proxy_that_is_reached_by_tls_is_refused() -> None:
     with pytest.raises(SetupError, match="must be reached by http://"):
         proxy_for(place("http://x/"), "https://p", {})
+
+
+def test_a_proxy_of_a_kind_there_is_not_is_named_as_the_proxy() -> None:
+    with pytest.raises(SetupError, match=r"proxy: the URL 'socks5://x:1080' must begin with http://"):
+        proxy_for(place("http://example.com/"), "socks5://x:1080", {})

@@ -103,6 +103,21 @@ async def test_other_statuses_are_final(era: str, status: int) -> None:
         assert len(site.got("tools/list")) == 1
 
 
+async def test_which_statuses_are_worth_another_attempt_can_be_said(era: str) -> None:
+    """C-20: what is harmless is sent again after these, and after no others."""
+    async with Site(era) as site, client(site, http={"retry_statuses": (408, 503)}) as one:
+        site.on("tools/list", lambda seen: seen.status(408), lambda seen: seen.result({"tools": []}))
+        assert await one.request("tools/list") == {"tools": []}
+        site.on("tools/list", lambda seen: seen.status(502))
+        with pytest.raises(HttpFailed, match="HTTP 502"):
+            await one.request("tools/list")
+        assert len(site.got("tools/list")) == 3
+        site.on("tools/call", lambda seen: seen.status(408))
+        with pytest.raises(HttpFailed, match="HTTP 408"):
+            await one.call_tool("t")
+        assert len(site.got("tools/call")) == 1
+
+
 async def test_an_error_in_the_body_is_told_when_repeating_did_not_help(era: str) -> None:
     async with Site(era) as site, client(site) as one:
         site.on("tools/call", lambda seen: seen.error(-32000, "Busy", 503))

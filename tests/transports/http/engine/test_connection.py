@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable
 from itertools import pairwise
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -304,6 +305,30 @@ def test_nothing_is_run_after_the_last_request_whether_or_not_the_peer_ends_its_
     assert bench.wire.closed
 
 
+def careful(sent: bytes) -> bool:
+    """Whether an answer tells browsers to be careful."""
+    wanted = (b"x-content-type-options: nosniff", b"x-frame-options: DENY", b"content-security-policy: ", b"no-store")
+    return all(each in sent for each in wanted)
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"no HTTP\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 999999999999\r\n\r\n", 413),
+        (b"GET / HTTP/1.1\r\nhost: here\r\nx: " + b"y" * 20_000 + b"\r\n\r\n", 431),
+        (b"BREW / HTTP/1.1\r\nhost: here\r\n\r\n", 501),
+    ],
+)
+def test_what_is_refused_before_anybody_reads_it_is_told_as_carefully(said: bytes, status: int) -> None:
+    """seed:HTTP-19."""
+    bench = Bench()
+    bench.feed(said)
+    assert bench.wire.sent.startswith(b"HTTP/1.1 %d " % status)
+    assert careful(bench.wire.sent)
+
+
 def test_a_handler_that_fails_is_answered_for() -> None:
     def fail(request: HttpRequest, responder: Responder) -> None:
         raise ZeroDivisionError
@@ -315,6 +340,7 @@ def test_a_handler_that_fails_is_answered_for() -> None:
     bench = Bench(fail)
     bench.feed(GET)
     assert bench.wire.sent.startswith(b"HTTP/1.1 500 ")
+    assert careful(bench.wire.sent)
     late = Bench(fail_late)
     late.feed(GET)
     assert late.wire.aborted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -161,6 +162,22 @@ def test_close_is_harmless_before_start_and_twice(run: Callable[..., None]) -> N
         await engine.close()
         await engine.close()
         assert await is_refused(engine)
+
+    run(hello, use)
+
+
+def test_who_arrives_in_the_moment_of_closing_is_let_go(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        peers = [socket.create_connection(engine.address) for _ in range(5)]
+        for accepting in engine._accepting:
+            accepting._accept()
+        await engine.close()
+        # A socket that nobody closed is told of, as an error, when it is thrown away.
+        gc.collect()
+        for peer in peers:
+            with peer:
+                peer.settimeout(5)
+                assert await asyncio.to_thread(peer.recv, 1) == b""
 
     run(hello, use)
 

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, UnsetType
 from ferrule.errors import CallFailed, InvalidAnswer
 from ferrule.transports.http.client.outbound import Outbound
 from ferrule.wire.codec import Unreadable, decode
-from ferrule.wire.messages import ErrorObject, Failure, Id
+from ferrule.wire.messages import Failure, Id
 from ferrule.wire.sse import Event, EventTooLarge, SseParser
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ def answers(frame: bytes, identity: Id) -> bool:
     return kind.method is msgspec.UNSET and kind.id == identity and type(kind.id) is type(identity)
 
 
-def error_in(body: bytes) -> ErrorObject | None:
+def failure_in(body: bytes) -> Failure | None:
     """Find the JSON-RPC error in the body of an answer, whatever its id is."""
     try:
         message = decode(body)
     except Unreadable:
         return None
-    return message.error if isinstance(message, Failure) else None
+    return message if isinstance(message, Failure) else None
 
 
 class Asked:

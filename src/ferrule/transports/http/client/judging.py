@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ferrule.errors import HeaderMismatch, HttpFailed, SetupError
-from ferrule.transports.http.client.asked import error_in
+from ferrule.errors import HeaderMismatch, HttpFailed, MissingCapability, SetupError, UnsupportedVersion
+from ferrule.transports.http.client.asked import failure_in
 from ferrule.transports.http.client.places import Place
-from ferrule.transports.http.client.retrying import NOT_BEGUN, RETRYABLE, retry_after
+from ferrule.transports.http.client.retrying import NOT_BEGUN, retry_after
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 OLD_TRANSPORT = frozenset({400, 404, 405})
 """How a server that has only the transport before this one may answer `initialize`."""
+
+NEWEST_ONLY = frozenset({HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code})
+"""Errors that only a server of the stateless era knows."""
 
 UNAUTHORIZED, FORBIDDEN = 401, 403
 MAX_QUOTE = 200
@@ -48,7 +51,7 @@ def judge(post: Post) -> None:
         _redirected(post)
     elif status == 404 and post.session:
         post.channel.session_over(post)
-    elif status not in RETRYABLE or not _again(post):
+    elif status not in post.channel.options.retry_statuses or not _again(post):
         _refused(post)
 
 
@@ -59,18 +62,21 @@ def _again(post: Post) -> bool:
 
 
 def _refused(post: Post) -> None:
-    error = error_in(post.body)
-    if error is not None and post.unanswered and not _is_not_its_word(post):
-        if error.code == HeaderMismatch.code and post.channel.may_refresh(post):
-            post.channel.refresh(post, error)
-        else:
-            hand_on(post, error)
-        return
-    failure = _failed(post, error)
-    if post.method == "initialize" and post.status in OLD_TRANSPORT and error is None:
-        post.channel.fall_back(post, failure)
+    said = failure_in(post.body)
+    error = None if said is None else said.error
+    if post.method == "initialize" and post.status in OLD_TRANSPORT and not _answers_it(said):
+        post.channel.fall_back(post, _failed(post, error))
+    elif error is None or not post.unanswered or _is_not_its_word(post):
+        post.fail(_failed(post, error))
+    elif error.code == HeaderMismatch.code and post.channel.may_refresh(post):
+        post.channel.refresh(post, error)
     else:
-        post.fail(failure)
+        hand_on(post, error)
+
+
+def _answers_it(said: Failure | None) -> bool:
+    """Tell whether an error is about what was asked; one that names no request says no more than its status."""
+    return said is not None and (isinstance(said.id, int | str) or said.error.code in NEWEST_ONLY)
 
 
 def _is_not_its_word(post: Post) -> bool:
@@ -111,14 +117,24 @@ def _redirected(post: Post) -> None:
 
 def _failed(post: Post, error: ErrorObject | None) -> HttpFailed:
     status = post.status
-    said = f": {error.message[:MAX_QUOTE]}" if error is not None else ""
+    words = error.message if error is not None else _plain_words(post)
+    said = f": {words[:MAX_QUOTE]}" if words else ""
     often = f" (tried {post.attempts + 1} times)" if post.attempts else ""
-    advice = ADVICE.get(status, "")
+    # Who says why it forbids knows better than we what to do about it.
+    advice = "" if words and status == FORBIDDEN else ADVICE.get(status, "")
     if 300 <= status < 400:
         advice = "redirects of this kind are not followed: use the address it names"
     hint = f"; {advice}" if advice else ""
     sentence = f"{post.channel.heading.place} answered {post.what} with HTTP {status}{often}{said}{hint}"
     return HttpFailed(sentence, status, _text(post))
+
+
+def _plain_words(post: Post) -> str:
+    """Give what a server said for people to read; a page for browsers is nothing for a sentence of ours."""
+    if post.kind != b"text/plain":
+        return ""
+    text = " ".join(post.body[: 4 * MAX_QUOTE].decode("utf-8", "replace").split())
+    return text if text.isprintable() else ""
 
 
 def _no_answer(post: Post) -> HttpFailed:

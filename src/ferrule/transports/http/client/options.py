@@ -10,10 +10,18 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.supervision.backoff import Backoff
-from ferrule.transports.http.client.retrying import Retry
-from ferrule.transports.options import require_types
+from ferrule.transports.http.client.retrying import RETRYABLE, Retry
+from ferrule.transports.http.message import header_lines
+from ferrule.transports.options import require_number, require_types
 from ferrule.transports.tls import TlsSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
+
+LEAST = {
+    **dict.fromkeys(("pool_size", "max_streams", "max_message_size"), 1),
+    **dict.fromkeys(("connect_timeout", "renew_timeout"), 0.001),
+    **dict.fromkeys(("max_waiting", "max_retries", "retry_delay", "max_retry_delay", "jitter"), 0),
+}
+"""What a number must be at least for anything to work with it."""
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -29,6 +37,8 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     max_waiting: int | None = 2000
     retry: Retry = "safe"
     """Send again what failed: only where nothing can happen twice, always, or never."""
+    retry_statuses: tuple[int, ...] = tuple(sorted(RETRYABLE))
+    """The HTTP statuses after which a request may be sent again at all."""
     max_retries: int = 3
     retry_delay: float = 1.0
     max_retry_delay: float = 60.0
@@ -48,8 +58,15 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
         require_types(self)
         if self.retry not in get_args(Retry):
             raise SetupError(f"retry must be one of {', '.join(get_args(Retry))}, not {self.retry!r}")
-        if self.pool_size < 1:
-            raise SetupError(f"pool_size must be at least 1, not {self.pool_size}")
+        header_lines(self.headers)
+        for name, least in LEAST.items():
+            if getattr(self, name) is not None:
+                require_number(name, getattr(self, name), least=least)
+        if self.jitter > 1:
+            raise SetupError(f"jitter must be from 0 to 1, the part of a pause that chance may take, not {self.jitter}")
+        wrong = [status for status in self.retry_statuses if status not in range(400, 600)]
+        if wrong:
+            raise SetupError(f"retry_statuses must be HTTP statuses from 400 to 599, not {wrong[0]!r}")
 
     @property
     def backoff(self) -> Backoff:

@@ -17,7 +17,6 @@ from ferrule.transports.http.client.destination import Destination
 from ferrule.transports.http.client.heading import Heading
 from ferrule.transports.http.client.judging import ADVICE
 from ferrule.transports.http.client.options import HttpOptions
-from ferrule.transports.http.client.places import Place
 from ferrule.transports.http.client.pool import Overflow, Pool
 from ferrule.wire.channel import Channel, Receiver
 from ferrule.wire.codec import encode_within
@@ -97,7 +96,7 @@ class SseChannel:
         self._receiver, self._pool, self._heading, self.options = receiver, pool, heading, options
         self._face: Channel = face or self
         self._stream = SseStream(self, heading.get())
-        self.endpoint: Place = heading.place
+        self._address = self.endpoint = heading.place
         self.closing = False
         self._lost = False
 
@@ -163,7 +162,7 @@ class SseChannel:
 
     def stream_lost(self, error: Exception) -> None:
         """Learn that nothing more can come."""
-        self.lose(LinkLost(f"the stream of {self._heading.place} ended: {error}"))
+        self.lose(LinkLost(f"the stream of {self._address} ended: {error}"))
 
     def close(self, reason: str = "") -> None:
         """Send no more, and let the stream go."""

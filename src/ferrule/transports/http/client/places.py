@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -10,6 +11,8 @@ from msgspec import Struct
 from ferrule.errors import SetupError
 
 PORTS = {"http": 80, "https": 443}
+
+LONGEST_SHOWN = 200
 
 
 class Place(Struct, frozen=True):
@@ -55,19 +58,25 @@ class Place(Struct, frozen=True):
 def place(url: str) -> Place:
     """Read a URL; raises SetupError with what is wrong with it."""
     if any(character <= " " or character == "\x7f" for character in url):
-        raise SetupError("the URL has spaces or control characters in it")
+        raise SetupError(f"the URL {_shown(url)} has spaces or control characters in it")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as reason:
-        raise SetupError(f"cannot read the URL: {reason}") from None
+        raise SetupError(f"cannot read the URL {_shown(url)}: {reason}") from None
     if parts.scheme not in PORTS or not parts.hostname:
-        raise SetupError("the URL must begin with http:// or https:// and name a host")
+        raise SetupError(f"the URL {_shown(url)} must begin with http:// or https:// and name a host")
     target = parts.path or "/"
     if parts.query:
         target += f"?{parts.query}"
     host, credentials = _host(parts.hostname), _basic(parts.username, parts.password)
     return Place(parts.scheme, host, port or PORTS[parts.scheme], _ascii(target), credentials)
+
+
+def _shown(url: str) -> str:
+    """Give a URL that cannot be read as far as it may be told: users, passwords and keys stay out."""
+    before_query = re.split("[?#]", url, maxsplit=1)[0]
+    return repr(re.sub("//.*@", "//", before_query)[:LONGEST_SHOWN])
 
 
 def _host(name: str) -> str:

@@ -13,7 +13,7 @@ from ferrule.transports.http.client.heading import About, about
 from ferrule.transports.http.client.judging import judge
 from ferrule.transports.http.client.outbound import Cut
 from ferrule.transports.http.client.resuming import Resumable
-from ferrule.transports.http.client.retrying import REPEATABLE, RETRYABLE
+from ferrule.transports.http.client.retrying import REPEATABLE
 from ferrule.wire.codec import Unreadable, decode, write
 from ferrule.wire.messages import Failure, Id, Message, Notification, Request, Success
 
@@ -148,7 +148,7 @@ class Post(Resumable):
         return self.events is not None and not self.stateless
 
     def _not_resumed(self) -> None:
-        if self.status not in RETRYABLE or not self.come_back():
+        if self.status not in self.channel.options.retry_statuses or not self.come_back():
             self._cut(Cut(f"it does not resume its stream: HTTP {self.status}"))
 
     def _whole(self, frame: bytes) -> None:

@@ -19,7 +19,10 @@ def proxy_for(target: Place, given: str | bool, environment: Mapping[str, str]) 
             return None
     else:
         url = given
-    proxy = place(url if "://" in url else f"http://{url}")
+    try:
+        proxy = place(url if "://" in url else f"http://{url}")
+    except SetupError as reason:
+        raise SetupError(f"proxy: {reason}") from None
     if proxy.scheme != "http":
         raise SetupError(f"the proxy {proxy.origin} must be reached by http://; what goes through it may be https://")
     return proxy

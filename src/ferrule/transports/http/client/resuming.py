@@ -11,7 +11,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from ferrule.transports.http.client.asked import Asked
-from ferrule.transports.http.client.retrying import RETRYABLE
 from ferrule.wire.sse import Event
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class StandingStream(Resumable):
 
     def answered(self) -> None:
         """A server may end the stream at any time, and need not have one."""
-        if self.streams or self.status in RETRYABLE:
+        if self.streams or self.status in self.channel.options.retry_statuses:
             self._again(f"it answered {self.status}")
         elif self.status == 404 and self._began:
             # A session that is over is noticed, and dealt with, by the next request.

@@ -9,6 +9,7 @@ from typing import Literal
 Retry = Literal["safe", "all", "never"]
 
 RETRYABLE = frozenset({429, 500, 502, 503, 504})
+"""Statuses that may be over soon, unless the options name others."""
 NOT_BEGUN = frozenset({429, 503})
 """Statuses of a server that did not begin what it was asked."""
 

@@ -360,9 +360,9 @@ class HttpTransport:
             raise CarrierError(f"{self.destination} is connected already: close it first")
         await self.close()
         there = self.destination
-        pool = there.pool()
+        pool, heading = there.pool(), there.heading()
         await pool.warm()
-        self._channel = HttpChannel(receiver, pool, there.heading(), there.options)
+        self._channel = HttpChannel(receiver, pool, heading, there.options)
         receiver.channel_opened(self._channel)
         return self._channel
 

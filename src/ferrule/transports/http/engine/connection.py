@@ -12,6 +12,7 @@ import math
 from contextlib import suppress
 from typing import Any, cast
 
+from ferrule.transports.http.answers import EMPTY_HEAD
 from ferrule.transports.http.engine.answering import CONTINUE, Answer, access_logger
 from ferrule.transports.http.engine.bodies import Body
 from ferrule.transports.http.engine.doubts import Doubts
@@ -278,7 +279,7 @@ class Connection(Incoming, asyncio.Protocol):
             if answer.begun:
                 answer.abort()
             else:
-                answer.reply(500, b"")
+                answer.reply(500, EMPTY_HEAD)
 
     def _settle(self) -> None:
         """Count what is held, and read on only while there is room for it."""

@@ -36,6 +36,8 @@ class Engine:
             self._context.set_alpn_protocols(["http/1.1"])
         self._ledger = Ledger(handle, self._settings, max_body_size)
         self._accepting: list[Accepting] = []
+        self._unattached: set[socket.socket] = set()
+        """Accepted, and not yet in the hands of a transport."""
         self._sweeping: asyncio.TimerHandle | None = None
         self._period = _sweep_period(self._settings)
         self.address = ("", 0)
@@ -74,6 +76,9 @@ class Engine:
             self._sweeping.cancel()
             self._sweeping = None
             await self._scope.close()
+        # Who arrived in the last moment is in nobody's hands: its task may have ended before it began.
+        while self._unattached:
+            self._unattached.pop().close()
         for connection in list(self._ledger.connections):
             connection.abort()
         # A transport reports its end in a later turn of the loop.
@@ -91,6 +96,7 @@ class Engine:
             return
         connection = Connection(ledger, self._loop)
         ledger.arriving.add(connection)
+        self._unattached.add(accepted)
         self._scope.spawn(self._attach(connection, accepted))
 
     def _no_room(self) -> bytes:
@@ -107,8 +113,10 @@ class Engine:
         try:
             accepted.setblocking(False)
             await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._context, **times)
+            self._unattached.discard(accepted)
         except OSError:
             # The peer went away, or does not speak TLS: its own affair.
+            self._unattached.discard(accepted)
             accepted.close()
         finally:
             self._ledger.arriving.discard(connection)

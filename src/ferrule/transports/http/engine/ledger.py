@@ -8,6 +8,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from ferrule.transports.http.answers import TEXT_HEAD
 from ferrule.transports.http.engine.answering import Answer, LoggedAnswer
 from ferrule.transports.http.message import Handle, header_lines
 from ferrule.transports.http.settings import EngineSettings
@@ -95,12 +96,8 @@ class Ledger:
     def refusal(self, status: int, text: str, head: bytes = b"") -> bytes:
         """Write the whole of an answer after which the connection ends."""
         body = text.encode() + b"\n"
-        return b"%b%bcontent-type: text/plain; charset=utf-8\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (
-            self.starts[status],
-            head,
-            len(body),
-            body,
-        )
+        start = self.starts[status] + TEXT_HEAD + head
+        return b"%bconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (start, len(body), body)
 
 
 def phrase(status: int) -> bytes:
