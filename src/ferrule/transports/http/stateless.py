@@ -58,7 +58,10 @@ class StatelessDoor:
         origin = Origin("http", request.address, Headers(request.headers), None, version)
         settings = self._standing_settings if method in STANDING else self._settings
         exchange = Exchange(self.crowd, responder, head, settings, self._pulse)
-        if not self.crowd.frame_received(request.body, exchange, origin) and exchange.open:
+        if self.crowd.frame_received(request.body, exchange, origin):
+            if exchange.open:
+                exchange.wait()
+        elif exchange.open:
             exchange.lost()
             responder.reply(202, EMPTY_HEAD + head)
 
