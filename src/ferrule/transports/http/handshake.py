@@ -61,13 +61,12 @@ class HandshakeDoor:
         if session is None:
             refuse(responder, 404, NO_SESSION, head)
         else:
-            self.take(session, request, responder, head)
+            self.take(session, request, Origin("http", request.address, Headers(request.headers)), responder, head)
         return session
 
-    def take(self, session: Open, request: HttpRequest, responder: Responder, head: bytes) -> None:
+    def take(self, session: Open, request: HttpRequest, origin: Origin, responder: Responder, head: bytes) -> None:
         """Take one message of a session that was found."""
         exchange = SessionExchange(session, session.standing, responder, head)
-        origin = Origin("http", request.address, Headers(request.headers))
         if session.link.frame_received(request.body, exchange, origin):
             if exchange.open:
                 exchange.wait()
