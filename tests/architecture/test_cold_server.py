@@ -37,15 +37,15 @@ ROOMS = {
     "runtime": "asking batch crowd dispatch limits link",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
     " roots rounds sampling tasks tools",
-    "server": "arguments asking binding builtins catalogue changes completions composing context dependencies depends"
-    " describing detours docstrings elsewhere extending extensions finishing guards inlining kept_results layers"
-    " lifespans links local media mounting offering oversize places prompts questions refusals resources results routes"
-    " running schemas server serving settings signatures sizes streaming subscriptions telling threads tools"
-    " visibility",
+    "server": "arguments asking binding builtins catalogue changes completions composing consulting context"
+    " dependencies depends describing detours docstrings elsewhere extending extensions finishing guards"
+    " inlining kept_results layers lifespans links local media mounting offering oversize places prompts"
+    " questions refusals resources results routes running schemas server serving settings signatures sizes"
+    " streaming subscriptions sync_context telling threads tools visibility",
     "server.middleware": "hooks",
     "server.types": "constraints form known pydantic_types readable records unions",
     "supervision": "scope shutdown starting",
-    "transports": "contract options pipe stdio stream",
+    "transports": "contract ending options pipe stdio stream waiting",
     "validation": "checking violations",
     "wire": "channel codec framing messages",
 }

@@ -23,7 +23,7 @@ import pytest
 
 from ferrule import CallFailed, Client, Context, FerruleError, PeerError, Server, ToolError
 from ferrule.schema.content import TextContent
-from ferrule.testing import ERAS, pair, run_in_virtual_time
+from ferrule.testing import pair, run_in_virtual_time
 
 SECRET = "secret-detail-42 /etc/hostname"
 PROMPT = 0.1
@@ -231,12 +231,6 @@ TAMPERING: dict[str, Callable[[], Any]] = {
     "recursion": lambda: sys.setrecursionlimit(200),
     "environ": os.environ.clear,
 }
-
-
-@pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> Any:
-    """Each protocol generation in turn."""
-    return request.param
 
 
 def run(work: Any) -> Any:

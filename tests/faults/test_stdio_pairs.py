@@ -19,7 +19,7 @@ import uvloop
 from ferrule import Client, PeerError, ToolError
 from ferrule.errors import ChildFailed, InitializeTimedOut, LinkLost, TimedOut
 from ferrule.protocol.session import Phase
-from ferrule.testing import ERAS, run_in_virtual_time
+from ferrule.testing import run_in_virtual_time
 
 MIB = 1 << 20
 PATIENCE = 30
@@ -127,11 +127,6 @@ def answer(message, result):
 INFO = {"name": "fake", "version": "1"}
 OPENED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": INFO}
 """
-
-
-@pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

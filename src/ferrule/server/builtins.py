@@ -36,7 +36,7 @@ from ferrule.schema.notices import (
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
 from ferrule.server.guards import Guards
-from ferrule.server.subscriptions import Listener
+from ferrule.server.subscriptions import Subscriber
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Builtins:
         self._server.links.ready(self._server.links.behind(note))
 
     def ping(self, call: Call) -> EmptyResult:
-        """Tell that we live."""
+        """Answer a ping."""
         return EmptyResult()
 
     def discover(self, call: Call) -> DiscoverResult:
@@ -204,14 +204,14 @@ class Builtins:
         self._server.resources.find(call.params.uri)
         if not self._server.links.has_session(call):
             raise InvalidRequest("A subscription needs a session, and this server keeps none")
-        self._server.subscriptions.subscribe(self._server.links.state(call).listener, call.params.uri)
+        self._server.subscriptions.subscribe(self._server.links.state(call).subscriber, call.params.uri)
         return EmptyResult()
 
     def unsubscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource no more."""
         self._require("resources.subscribe")
         if self._server.links.has_session(call):
-            self._server.subscriptions.unsubscribe(self._server.links.state(call).listener, call.params.uri)
+            self._server.subscriptions.unsubscribe(self._server.links.state(call).subscriber, call.params.uri)
         return EmptyResult()
 
     async def listen(self, call: Call) -> EmptyResult:
@@ -221,16 +221,16 @@ class Builtins:
             honoured.task_ids = await self._visible_tasks(call, call.params.notifications.task_ids)
         tag = {SUBSCRIPTION_KEY: call.id}
         uris, tasks = honoured.resource_subscriptions or (), honoured.task_ids or ()
-        listener = Listener(call.channel, kinds, uris, call.id, call.origin.principal, tasks)
+        subscriber = Subscriber(call.channel, kinds, uris, call.id, call.origin.principal, tasks)
         call.channel.send(Notification(ACKNOWLEDGED, {"_meta": tag, "notifications": honoured}))
         ended = asyncio.Event()
 
         def end() -> None:
-            self._server.subscriptions.remove(listener)
+            self._server.subscriptions.remove(subscriber)
             ended.set()
 
         call.on_cancel = end
-        self._server.subscriptions.add(listener)
+        self._server.subscriptions.add(subscriber)
         try:
             await ended.wait()
         finally:

@@ -34,13 +34,13 @@ class Follower(Protocol):
         """Raise SetupError if one of this key could not be followed."""
 
     def added(self, key: str, entry: Any) -> None:
-        """Learn of one more."""
+        """Learn that one was added."""
 
     def removed(self, key: str) -> None:
-        """Learn of one less."""
+        """Learn that one was removed."""
 
     def exchanged(self, key: str, entry: Any) -> None:
-        """Learn that one runs otherwise than before."""
+        """Learn that one runs in another way than before."""
 
     def switched(self) -> None:
         """Learn that some were switched on or off."""
@@ -133,7 +133,7 @@ class Catalogue(Generic[Entry]):
             self.changed()
 
     def exchange(self, key: str, entry: Entry) -> None:
-        """Put another entry in the place of one that is listed alike, without telling anybody but who follows."""
+        """Put another entry in the place of one that is listed alike, without telling anybody but the followers."""
         self._registered[key] = entry
         if key in self._entries:
             self._entries[key] = entry

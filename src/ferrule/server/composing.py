@@ -11,7 +11,7 @@ from ferrule.runtime.dispatch import Dispatcher
 from ferrule.schema.apps import APPS
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.server.builtins import Builtins
-from ferrule.server.changes import Changes
+from ferrule.server.changes import ChangeNotices
 from ferrule.server.extensions import Extensions
 from ferrule.server.layers import AnyLayer, Layers, checked
 from ferrule.server.links import Links
@@ -32,7 +32,7 @@ class Composing:
     """The composing half of a server."""
 
     name: str
-    changes: Changes
+    changes: ChangeNotices
     links: Links
     tools: Tools
     visibility: Visibility
@@ -79,7 +79,7 @@ class Composing:
         return self._dispatcher
 
     def _run_as_tasks(self, dispatcher: Dispatcher) -> None:
-        """Let calls of tools become tasks; a server without such tools does without the question."""
+        """Let calls of tools become tasks; a server without such tools does not even ask."""
         from ferrule.server.tasks.calls import TaskCalls
 
         server = self._server()

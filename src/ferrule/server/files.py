@@ -106,13 +106,13 @@ class Found(Media):
 
     @property
     def name(self) -> str:
-        """What it is called: as it was told, else as its file is."""
+        """Its name: the given one, else its file's."""
         own = self._name or (self._source if isinstance(self._source, Path) else getattr(self._source, "name", ""))
         return Path(str(own)).name or type(self).__name__.lower()
 
     @property
     def quick(self) -> bool:
-        """Whether it can be written in place: what is not read from anywhere and is not long."""
+        """Whether it can be written in place: it is short, and in memory already."""
         return isinstance(self._source, bytes) and len(self._source) <= QUICK
 
     def read(self) -> bytes:
@@ -154,7 +154,7 @@ class Found(Media):
         return file
 
     def mime_of(self, data: bytes) -> str:
-        """Tell what it is: as it was told, by its name, by how it begins."""
+        """Tell its media type: the given one, else by its name, else by its first bytes."""
         if self._mime_type:
             return self._mime_type
         if self._format:

@@ -143,7 +143,7 @@ class RegisteredResource(Offered):
         return result
 
     def own_uri(self, uri: str) -> str:
-        """Give a URI as the server has it that this resource is from."""
+        """Give a URI as the server that this resource comes from knows it."""
         for mount, _ in self.way:
             uri = mount.own_uri(uri)
         return uri
@@ -242,7 +242,7 @@ class Resources:
         """Offer a resource or template no longer."""
         (self.templates if uri in self.templates.registered else self.catalogue).remove(uri)
 
-    async def read(self, call: Call, found: Found | None = None) -> ReadResourceResult:
+    async def read(self, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
         """Answer `resources/read`, with the resource it names or with the one that is given."""
         if self._server.capabilities.resources is None:
             raise off("resources")
@@ -252,7 +252,7 @@ class Resources:
             ask_to_visit(call, refusal)
             raise
 
-    async def read_uri(self, uri: str, call: Call, found: Found | None = None) -> ReadResourceResult:
+    async def read_uri(self, uri: str, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
         """Read by URI for a call: an exact resource first, then the templates in order of registration."""
         if uri.startswith(KEPT):
             return await self._read_kept(uri, call)
@@ -309,7 +309,7 @@ class Resources:
         """Read a resource anew the next time: it changed, or it is gone."""
         self._reads.pop(uri, None)
 
-    def find(self, uri: str, sees: Callable[[str, RegisteredResource], bool] | None = None) -> Found:
+    def find(self, uri: str, sees: Callable[[str, RegisteredResource], bool] | None = None) -> FoundResource:
         """Find what answers to a URI, among all that is switched on or that somebody sees, and its variables."""
         entry = self.catalogue.get(uri) if sees is None else self.catalogue.registered.get(uri)
         if entry is not None and (sees is None or sees(self.catalogue.kind, entry)):
@@ -323,7 +323,7 @@ class Resources:
         raise ResourceNotFound(uri)
 
 
-Found = tuple[RegisteredResource, Mapping[str, Any]]
+FoundResource = tuple[RegisteredResource, Mapping[str, Any]]
 """What answers to a URI, and the values of its variables."""
 
 

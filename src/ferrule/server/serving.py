@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
-from ferrule.server.changes import Changes
+from ferrule.server.changes import ChangeNotices
 from ferrule.server.elsewhere import refuse_foreign
 from ferrule.server.extensions import Extension, Extensions
 from ferrule.server.lifespans import Lifespan, entered, listed
@@ -48,7 +48,7 @@ class Serving:
 
     name: str
     settings: ServerSettings
-    changes: Changes
+    changes: ChangeNotices
     links: Links
     _tasks: Tasks | None
     mounts: list[Mount]

@@ -117,7 +117,7 @@ class RegisteredTool(Offered):
         self.finish, self.wrapped = finishing.finish, finishing.wrapped
 
     def show_as(self, tool: Tool) -> None:
-        """Be listed so."""
+        """Be listed like this from now on."""
         self.name, self.tool, self.mirrored = tool.name, tool, mirrored_of(tool)
 
     def made_of(self) -> list[RegisteredTool]:

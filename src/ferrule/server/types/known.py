@@ -64,7 +64,7 @@ def is_path(class_: type) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Write by itself what msgspec would write otherwise than it is read: see `written_otherwise`."""
+    """Write what msgspec would write by other names than it is read by: see `written_otherwise`."""
     class_ = type(value)
     if pydantic_types.is_pydantic_dataclass(class_):
         return pydantic_types.dump(value)
@@ -123,7 +123,7 @@ def _compiled(text: str) -> re.Pattern[str]:
 
 
 def _subclass(class_: Any, plain: type) -> Known:
-    """A class of the user's that is a kind of text or number."""
+    """Find how a user's subclass of a text or a number is read."""
     return Known(lambda value: class_(convert(value, plain)), lambda writer: writer.describe(plain))
 
 

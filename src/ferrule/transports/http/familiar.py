@@ -46,7 +46,7 @@ class Sender:
         """Tell what is known of the sender; a head is a connection's own, so the same headers have the same sender."""
         if request.headers is not self._headers:
             self._headers = request.headers
-            self._origin = Origin("http", request.address, Headers(request.headers), None, self._version)
+            self._origin = Origin("http", request.address, Headers(request.headers), version=self._version)
         return self._origin
 
 

@@ -12,7 +12,7 @@ from ferrule.schema.mirrored import NAME_CHARACTERS
 
 
 class Known(Struct, eq=False):
-    """What was decided of a head, for the next request on the connection that has the same but for its length."""
+    """What was decided about a head, for the next request on the connection whose head differs only in its length."""
 
     decided: Callable[[HttpRequest, Responder], None] | None = None
 

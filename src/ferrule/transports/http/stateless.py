@@ -50,7 +50,7 @@ class StatelessDoor:
                 _mismatched(request, mismatch, responder, head)
                 return False
         version = request.header(mirror.VERSION_FIELD)
-        origin = Origin("http", request.address, Headers(request.headers), None, version)
+        origin = Origin("http", request.address, Headers(request.headers), version=version)
         self.take(request, origin, responder, head, "" if body is None else body.method)
         return body is not None
 

@@ -32,11 +32,11 @@ BOTH_KINDS = "application/json, text/event-stream"
 
 
 class About(Struct):
-    """What of a request its headers are about."""
+    """The parts of a request that its headers may mirror."""
 
-    name: str
-    arguments: Any
-    meta: Any
+    name: str = ""
+    arguments: Any = None
+    meta: Any = None
 
 
 def about(request: Request) -> About:
@@ -45,7 +45,7 @@ def about(request: Request) -> About:
     if type(params) is ToolCall:
         return About(params.name, params.arguments, params.meta)
     if not isinstance(params, dict):
-        return About("", None, None)
+        return About()
     name = params.get(NAMED_BY.get(request.method, ""))
     return About(name if isinstance(name, str) else "", params.get("arguments"), params.get("_meta"))
 

@@ -28,7 +28,7 @@ LINGER = 0.5
 
 OPENING = frozenset({"server/discover", "initialize"})
 
-NOTHING_SAID = About("", None, None)
+NOTHING_SAID = About()
 
 
 class Post(Resumable):
