@@ -578,7 +578,7 @@ class TestAsking:
         """CORR-01 RPC-3: 1, 2, 3, whatever became of the earlier ones."""
         session = client_session()
         assert [session.expect("ping", None, 0.0).id for _ in range(3)] == [1, 2, 3]
-        session.answered(Success(2, {}))
+        session.receive(Success(2, {}), HERE)
         session.abandon(3)
         assert session.expect("ping", None, 0.0).id == 4
 
@@ -743,7 +743,7 @@ class TestTime:
         session.expect("tools/call", None, 0.0)
         assert session.progressed("1", 1.0, 0.0) is None
         assert session.progressed(2, 1.0, 0.0) is None
-        session.answered(Success(1, {}))
+        session.receive(Success(1, {}), HERE)
         assert session.progressed(1, 1.0, 0.0) is None
 
 

@@ -175,9 +175,9 @@ class Session:
         row = self.methods.get(request.method)
         if row is None:
             raise self._unknown(request, origin)
-        raw = request.params
+        raw, decode = request.params, row.decode_params
         try:
-            params = row.decode_params(raw)
+            params = decode(raw)
             meta = None if params.meta is UNSET else read_meta(params.meta)
         except READING_FAILURES as reason:
             raise self._malformed(row, raw, reason, origin) from None
@@ -271,10 +271,6 @@ class Session:
             return Ignored(f"a cancellation of an unknown request {params.request_id!r}")
         return Withdrawn(awaited, params.reason or "the peer cancelled it")
 
-    def answered(self, message: Success | Failure) -> Awaited | None:
-        """Give the request a response belongs to, once."""
-        return self.awaited.pop(message.id, None)  # type: ignore[arg-type]
-
     def _answered(self, message: Success | Failure) -> Event:
         awaited = None if message.id in (None, UNSET) else self.awaited.pop(message.id, None)
         if awaited is None:
@@ -291,7 +287,7 @@ class Session:
             if running is not None:
                 self.running[call.id] = running
             return None
-        return reply(call, outcome)
+        return reply(call, outcome) if isinstance(outcome, Refusal) else Success(call.id, outcome)
 
     def runs(self, call: Call) -> bool:
         """Tell whether a call is neither answered nor cancelled yet."""

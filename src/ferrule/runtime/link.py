@@ -102,9 +102,8 @@ class Link(Asking):
         if kind is Request:
             self.request_received(message, channel, origin)  # type: ignore[arg-type]
             return True
-        if kind is Success and (awaited := self.session.answered(message)) is not None:  # type: ignore[arg-type]
-            if not awaited.waiter.done():
-                awaited.waiter.set_result(message.result)  # type: ignore[union-attr]
+        if kind is Success:
+            self.message_received(message, channel)  # type: ignore[arg-type]
         elif kind is list:
             return self._batch(message, channel, origin)  # type: ignore[arg-type]
         else:
@@ -115,7 +114,7 @@ class Link(Asking):
         """Take a message of a peer in this very process: its payload was written, its envelope needs no reading."""
         if type(message) is Request:
             self.request_received(message, channel)
-        elif (awaited := self.session.answered(message)) is None:  # type: ignore[arg-type]
+        elif (awaited := self.session.awaited.pop(message.id, None)) is None:
             self._event(message, channel)
         elif not awaited.waiter.done():
             awaited.waiter.set_result(message.result)  # type: ignore[union-attr]
@@ -167,7 +166,10 @@ class Link(Asking):
         else:
             if call.row.standing:
                 self._standing += 1
-            call.task = self._start(dispatcher.run(call, self._finish), request.method, self._context)
+            start = self._start
+            task = start(dispatcher.run(call, self._finish), request.method, self._context)
+            if task is not None:  # most calls end where they began
+                call.task = task
 
     def _refuse(self, request: Request, refusal: Refusal, channel: Channel) -> None:
         if self.session.one_way:
@@ -207,7 +209,8 @@ class Link(Asking):
                 self._send_failure(refused(call.id, unencodable(call, error), call.era), call.channel)
             if self._standing and call.row.standing:
                 self._standing -= 1
-        call.task = None
+        if call.task is not None:
+            call.task = None
         if self._line:
             self._start_waiting()
         if self._idle and not self.session.running:

@@ -213,15 +213,17 @@ class Tools:
 
     async def call(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult | PlainResult:
         """Answer `tools/call`, with the tool it names or with the one that is given."""
-        entry = entry or self._get(call.params.name)
+        params, find = call.params, self._get
+        entry = entry or find(params.name)
         if entry is None:
-            raise self._missing(call.params.name)
+            raise self._missing(params.name)
         try:
             if entry.direct:
+                invoke, write = entry.invoke, entry.write
                 context = None if entry.context is None else entry.context(call, entry.server)
-                value = await entry.invoke(call.params.arguments, context)
+                value = await invoke(params.arguments, context)
                 if type(value) is entry.exact:
-                    return entry.write(value)
+                    return write(value)
                 return await entry.finish(call, value) if isinstance(value, TO_BE_MADE) else entry.wrapped(value)
             if entry.detour is not None:
                 return await entry.detour(call)  # type: ignore[no-any-return]  # a tool's way gives its result

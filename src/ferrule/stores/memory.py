@@ -90,11 +90,12 @@ class MemoryEventLog:
         """Keep one event; what is over a bound is forgotten, the oldest first."""
         kept, bounds = self._streams.pop(stream, None), self._bounds
         if kept is None:
-            kept = _Kept(number, deque(), 0, now)
+            kept = _Kept(number, deque((event,)), len(event), now)
+        else:
+            kept.events.append(event)
+            kept.size += len(event)
+            kept.touched = now
         self._streams[stream] = kept  # the one that spoke last stands last
-        kept.events.append(event)
-        kept.size += len(event)
-        kept.touched = now
         self.size += len(event)
         while len(kept.events) > bounds.events or (kept.size > bounds.bytes and len(kept.events) > 1):
             self._drop_oldest(kept)

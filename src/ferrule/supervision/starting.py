@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import types
 from asyncio import tasks
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from sys import getrefcount
 from typing import Any
@@ -35,13 +36,13 @@ NATIVE = sys.version_info >= (3, 12)
 
 
 class SpareTask(Coroutine[Any, Any, None]):
-    """What a spare task runs: nothing, until it is given work that waits for something."""
+    """What a spare task runs: nothing, until work that was begun in place waits for something."""
 
-    __slots__ = ("__weakref__", "_loop", "_parked", "_waiting", "_work", "base", "context", "task")
+    __slots__ = ("__weakref__", "_loop", "_parked", "_waiting", "_work", "base", "begin", "context", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         self._loop = loop
-        self._work: Work | None = None
+        self._work: Generator[Any, Any, None] | None = None
         self._waiting: Any = None
         self._parked: asyncio.Future[None] | None = None
         self.base = context
@@ -50,10 +51,25 @@ class SpareTask(Coroutine[Any, Any, None]):
         # Nobody's work is in a spare task: it is not counted, and a loop that ends with one has forgotten nothing.
         self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
         tasks._unregister_task(self.task)  # noqa: SLF001
+        in_place = self._in_place()
+        in_place.send(None)
+        self.begin: Callable[[Work], Any] = in_place.send
+        """Runs work until it first waits; gives what it waits for, or DONE."""
 
-    def adopt(self, work: Work, waiting: Any, name: str) -> asyncio.Task[None]:
-        """Carry on work that was begun in place and waits for something now."""
-        self._work, self._waiting = work, waiting
+    @types.coroutine
+    def _in_place(self) -> Generator[Any, Any, None]:
+        """Run one work after another, until the task adopts the one that waits: with that one it ends.
+
+        Work that is awaited ends without the exception that `send` would raise for it.
+        """
+        while self._work is None:
+            work = yield DONE
+            yield from work
+
+    def adopt(self, waiting: Any, name: str) -> asyncio.Task[None]:
+        """Carry on the work that was begun last and waits for something now."""
+        self._work, self._waiting = self.begin.__self__, waiting  # type: ignore[attr-defined]  # the generator
+        del self.begin
         task = self.task
         del self.task  # the task holds this object, so this object lets go of the task
         task.set_name(name)
@@ -114,16 +130,14 @@ class Starter:
         outer = _current_tasks.get(loop)
         _current_tasks[loop] = task
         try:
-            waiting = spare.context.run(work.send, None)
-        except StopIteration:
-            waiting = DONE
+            waiting = spare.context.run(spare.begin, work)
         finally:
             if outer is None:
                 del _current_tasks[loop]
             else:
                 _current_tasks[loop] = outer
         if waiting is not DONE:
-            return spare.adopt(work, waiting, name)
+            return spare.adopt(waiting, name)
         if getrefcount(task) == held and spare.context == context and not task.cancelling():
             self._spare = spare
         return None

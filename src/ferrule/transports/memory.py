@@ -116,8 +116,9 @@ class MemoryChannel:
         if self.closing:
             return
         far = self.far
+        give = far.give
         try:
-            given = far.give(message, self._max_size)
+            given = give(message, self._max_size)
         except UNWRITABLE as reason:
             raise unwritable(reason) from None
         self._sent += 1
@@ -135,10 +136,9 @@ class MemoryChannel:
         far.receiving = True
         try:
             # Requests and answers need no context here: a call runs in the one of its channel, an answer runs nothing.
-            if kind is Request:
-                far.request_received(given, far)  # type: ignore[misc,arg-type]
-            elif kind is Success:
-                far.message_received(given, far)  # type: ignore[misc,arg-type]
+            if kind is Request or kind is Success:
+                receive = far.request_received if kind is Request else far.message_received
+                receive(given, far)  # type: ignore[misc,arg-type]
             else:
                 self._told = True
                 far.context.run(far.frame_received, given, far)  # type: ignore[arg-type]

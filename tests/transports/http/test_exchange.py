@@ -36,6 +36,7 @@ class Made:
         self.receiver = Receiver()
         self.pulse = Pulse(2.0, 15.0, lambda now: None)
         self.exchange = Exchange(self.receiver, answer, b"", DoorSettings(**settings), self.pulse)  # type: ignore[arg-type]
+        self.exchange.wait()
 
 
 @pytest.fixture

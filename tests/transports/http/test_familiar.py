@@ -11,6 +11,7 @@ import pytest
 from ferrule import Server
 from ferrule.testing import run_in_virtual_time
 from ferrule.transports.http.doors import Doors
+from ferrule.transports.http.familiar import Sender
 from ferrule.transports.http.message import HttpRequest, Known
 from ferrule.transports.http.settings import DoorSettings
 
@@ -63,6 +64,16 @@ def call(identity: int, name: str = "add", meta: dict[str, Any] | None = None, *
     if meta is not None:
         params["_meta"] = meta
     return {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
+
+
+def test_a_sender_is_told_anew_when_its_head_is_another() -> None:
+    """The same head comes on the same connection; one that differs in its length only is still another."""
+    sender, head = Sender(), {b"content-length": b"2"}
+    first = sender.of(HttpRequest("POST", "/mcp", "", head, b"{}", "127.0.0.1"))
+    assert sender.of(HttpRequest("POST", "/mcp", "", head, b"[]", "127.0.0.1")) is first
+    longer = sender.of(HttpRequest("POST", "/mcp", "", {b"content-length": b"3"}, b"{ }", "127.0.0.1"))
+    assert (first.headers["content-length"], longer.headers["content-length"]) == ("2", "3")
+    assert (first.address, first.version) == ("127.0.0.1", "")
 
 
 MODERN = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}

@@ -12,10 +12,10 @@ from ferrule.errors import LinkLost
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.stores.memory import MemoryEventLog
 from ferrule.transports.http.pulse import Pulse
-from ferrule.transports.http.session import MOST_FINISHED, MOST_UNHEARD, HttpSession, Standing
+from ferrule.transports.http.session import MOST_FINISHED, MOST_UNHEARD, HttpSession, SessionExchange, Standing
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.transports.http.streams import Streaming
-from ferrule.wire.messages import Notification, Request
+from ferrule.wire.messages import Notification, Request, Success
 
 CHANGED = Notification("notifications/tools/list_changed")
 ASKS = {"elicitation": {}, "sampling": {}, "roots": {}}
@@ -70,6 +70,29 @@ def test_only_so_many_streams_that_ended_are_kept() -> None:
     assert len(session.shared.log) == MOST_FINISHED  # type: ignore[arg-type]
     session.end()
     assert (len(session.streams), len(session.shared.log)) == (0, 0)  # type: ignore[arg-type]
+
+
+# -- its exchanges
+
+
+async def test_only_an_exchange_that_waits_for_its_answer_is_watched_over(answering: Any) -> None:
+    session = lone_session()
+    exchange = SessionExchange(session, Standing(session), answering(), b"")
+    assert not session.shared.pulse.young
+    exchange.wait()
+    assert session.shared.pulse.young == {exchange}
+    exchange.send(Success(1, {}))
+    assert not session.shared.pulse.young
+    session.end()
+
+
+async def test_an_exchange_that_would_wait_in_a_session_that_is_over_is_refused(answering: Any) -> None:
+    session, answer = lone_session(), answering()
+    exchange = SessionExchange(session, Standing(session), answer, b"")
+    session.end()
+    exchange.wait()
+    assert (answer.status, exchange.open) == (404, False)
+    assert not session.shared.pulse.young
 
 
 # -- what belongs to no exchange

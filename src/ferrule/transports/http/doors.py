@@ -123,8 +123,9 @@ class Doors:
     def handle(self, request: HttpRequest, responder: Responder) -> None:
         """Answer a request, now or later."""
         known = request.known
-        if known is not None and known.decided is not None:
-            known.decided(request, responder)
+        decided = None if known is None else known.decided
+        if decided is not None:
+            decided(request, responder)
         else:
             self.judge(request, responder)
 

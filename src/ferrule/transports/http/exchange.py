@@ -38,7 +38,7 @@ class Everyone:
 class Exchange:
     """The way back of one request of the stateless era; a client that goes away has cancelled it."""
 
-    __slots__ = ("_head", "_pulse", "_receiver", "_responder", "_settings", "_streaming", "bucket", "open")
+    __slots__ = ("_head", "_pulse", "_receiver", "_responder", "_settings", "_streaming", "_waits", "bucket", "open")
 
     status_of = staticmethod(stateless_status)
 
@@ -50,12 +50,16 @@ class Exchange:
         self._head = head
         self._settings = settings
         self._pulse = pulse
-        self._streaming = False
+        self._streaming = self._waits = False
         self.open = True
         self.bucket: set[Living] | None = None
-        if settings.response != "json":
-            pulse.young.add(self)
-        responder.watch(self.lost)
+
+    def wait(self) -> None:
+        """Owe the answer for a while: it begins to stream when it takes long, and nobody may be there to read it."""
+        self._waits = True
+        if self._settings.response != "json" and not self._streaming:
+            self._pulse.young.add(self)
+        self._responder.watch(self.lost)
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Answer, or stream what comes before the answer."""
@@ -79,7 +83,8 @@ class Exchange:
             responder.write(b"data: %b\n\n" % body)
             responder.finish()
             return
-        self._pulse.answered(self)
+        if self._waits:
+            self._pulse.answered(self)
         if self._settings.response == "sse" and status == 200:
             responder.reply(status, STREAM_HEAD + self._head, b"data: %b\n\n" % body)
             return

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ferrule.transports.http import mirror
-from ferrule.transports.http.message import HttpRequest, Known, Responder
+from ferrule.transports.http.message import Headers, HttpRequest, Known, Responder
+from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
     from ferrule.transports.http.doors import Doors
@@ -31,15 +32,34 @@ def unmistakable(body: bytes) -> bool:
     return not (MARK in body or INITIALIZE in body or ESCAPE in body)
 
 
+class Sender:
+    """Who sends requests with one head: told once, and again where the head is not the very same."""
+
+    __slots__ = ("_headers", "_origin", "_version")
+
+    def __init__(self, version: str = "") -> None:
+        self._version = version
+        self._headers: dict[bytes, bytes] = {}
+        self._origin = Origin("http")
+
+    def of(self, request: HttpRequest) -> Origin:
+        """Tell what is known of the sender; a head is a connection's own, so the same headers have the same sender."""
+        if request.headers is not self._headers:
+            self._headers = request.headers
+            self._origin = Origin("http", request.address, Headers(request.headers), version=self._version)
+        return self._origin
+
+
 class SessionPosts:
     """Posts to one session, with a head that was judged."""
 
-    __slots__ = ("_doors", "_head", "_session")
+    __slots__ = ("_doors", "_head", "_sender", "_session")
 
     def __init__(self, doors: Doors, session: Open, head: bytes) -> None:
         self._doors = doors
         self._session = session
         self._head = head
+        self._sender = Sender()
 
     def __call__(self, request: HttpRequest, responder: Responder) -> None:
         """Take one message of the session."""
@@ -48,19 +68,20 @@ class SessionPosts:
             self._doors.judge(request, responder)
         else:
             session.used = session.shared.now
-            self._doors.handshake.take(session, request, responder, self._head)
+            self._doors.handshake.take(session, request, self._sender.of(request), responder, self._head)
 
 
 class ToolCalls:
     """Calls of one tool in the stateless era, with a head that was judged."""
 
-    __slots__ = ("_doors", "_head", "_name", "_version")
+    __slots__ = ("_doors", "_head", "_name", "_sender", "_version")
 
     def __init__(self, doors: Doors, body: mirror.Peek, head: bytes) -> None:
         self._doors = doors
         self._name = body.params.name
         self._version = body.version or ""
         self._head = head
+        self._sender = Sender(self._version)
 
     def __call__(self, request: HttpRequest, responder: Responder) -> None:
         """Take one call of the tool, if that is what the body says too."""
@@ -78,7 +99,7 @@ class ToolCalls:
         ):
             doors.judge(request, responder)
         else:
-            doors.stateless.take(request, responder, self._head, "tools/call", self._version)
+            doors.stateless.take(request, self._sender.of(request), responder, self._head, "tools/call")
 
 
 def remember(known: Known | None, decided: SessionPosts | ToolCalls) -> None:

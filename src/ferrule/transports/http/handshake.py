@@ -61,14 +61,16 @@ class HandshakeDoor:
         if session is None:
             refuse(responder, 404, NO_SESSION, head)
         else:
-            self.take(session, request, responder, head)
+            self.take(session, request, Origin("http", request.address, Headers(request.headers)), responder, head)
         return session
 
-    def take(self, session: Open, request: HttpRequest, responder: Responder, head: bytes) -> None:
+    def take(self, session: Open, request: HttpRequest, origin: Origin, responder: Responder, head: bytes) -> None:
         """Take one message of a session that was found."""
         exchange = SessionExchange(session, session.standing, responder, head)
-        origin = Origin("http", request.address, Headers(request.headers))
-        if not session.link.frame_received(request.body, exchange, origin) and exchange.end():
+        if session.link.frame_received(request.body, exchange, origin):
+            if exchange.open:
+                exchange.wait()
+        elif exchange.end():
             responder.reply(202, EMPTY_HEAD + head)
 
     def _without_session(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
@@ -100,7 +102,10 @@ class HandshakeDoor:
     def _pass_on(self, crowd: Receiver, request: HttpRequest, responder: Responder, head: bytes) -> None:
         exchange = SessionlessExchange(crowd, responder, head, self._shared.settings, self._shared.pulse)
         origin = Origin("http", request.address, Headers(request.headers))
-        if not crowd.frame_received(request.body, exchange, origin) and exchange.open:
+        if crowd.frame_received(request.body, exchange, origin):
+            if exchange.open:
+                exchange.wait()
+        elif exchange.open:
             exchange.lost()
             responder.reply(202, EMPTY_HEAD + head)
 

@@ -75,7 +75,6 @@ class HttpSession:
 
     def ends(self, exchange: SessionExchange) -> None:
         """Note that an exchange owes nothing any more."""
-        self.used = self.shared.now
         if self._answering is not None:
             self._answering.discard(exchange)
             self._answering = self._answering or None
@@ -176,7 +175,7 @@ class Standing:
 class SessionExchange:
     """The way back of one POST in a session: JSON until something streams, then events that can be resumed."""
 
-    __slots__ = ("_head", "_responder", "_session", "_standing", "_stream", "open")
+    __slots__ = ("_head", "_responder", "_session", "_standing", "_stream", "_waits", "open")
 
     def __init__(self, session: HttpSession, standing: Standing, responder: Responder, head: bytes) -> None:
         self._session = session
@@ -185,10 +184,18 @@ class SessionExchange:
         self._head = head
         self._stream: Stream | None = None
         self.open = True
+        self._waits = False
+
+    def wait(self) -> None:
+        """Owe the answer for a while: it ends with the session, and begins to stream when it takes long."""
+        session = self._session
+        if session.over:
+            self.close()
+            return
+        self._waits = True
         session.begins(self)
-        shared = session.shared
-        if shared.settings.response != "json":
-            shared.pulse.young.add(self)
+        if self._stream is None and session.shared.settings.response != "json":
+            session.shared.pulse.young.add(self)
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Answer, or stream what comes before the answer."""
@@ -212,8 +219,11 @@ class SessionExchange:
         """Owe no answer any more; tells whether one was still owed."""
         owed, self.open = self.open, False
         if owed:
-            self._session.shared.pulse.answered(self)
-            self._session.ends(self)
+            session = self._session
+            session.used = session.shared.now
+            if self._waits:
+                session.shared.pulse.answered(self)
+                session.ends(self)
         return owed
 
     def _answer(self, status: int, body: bytes) -> None:

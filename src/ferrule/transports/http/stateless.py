@@ -50,15 +50,18 @@ class StatelessDoor:
                 _mismatched(request, mismatch, responder, head)
                 return False
         version = request.header(mirror.VERSION_FIELD)
-        self.take(request, responder, head, "" if body is None else body.method, version)
+        origin = Origin("http", request.address, Headers(request.headers), version=version)
+        self.take(request, origin, responder, head, "" if body is None else body.method)
         return body is not None
 
-    def take(self, request: HttpRequest, responder: Responder, head: bytes, method: str, version: str) -> None:
+    def take(self, request: HttpRequest, origin: Origin, responder: Responder, head: bytes, method: str) -> None:
         """Answer one request whose headers fit it, or one that cannot be read, which the link explains best."""
-        origin = Origin("http", request.address, Headers(request.headers), version=version)
         settings = self._standing_settings if method in STANDING else self._settings
         exchange = Exchange(self.crowd, responder, head, settings, self._pulse)
-        if not self.crowd.frame_received(request.body, exchange, origin) and exchange.open:
+        if self.crowd.frame_received(request.body, exchange, origin):
+            if exchange.open:
+                exchange.wait()
+        elif exchange.open:
             exchange.lost()
             responder.reply(202, EMPTY_HEAD + head)
 

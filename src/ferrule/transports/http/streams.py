@@ -20,12 +20,14 @@ from ferrule.transports.http.settings import DoorSettings
 class Streaming:
     """What all streams of one endpoint share."""
 
-    __slots__ = ("log", "now", "pulse", "settings")
+    __slots__ = ("log", "now", "pulse", "retry", "settings")
 
     def __init__(self, log: EventLog, pulse: Pulse, settings: DoorSettings) -> None:
         self.log = log
         self.pulse = pulse
         self.settings = settings
+        self.retry = b"retry: %d\n" % round(settings.retry * 1000)
+        """When a reader that was sent away may come back."""
         self.now = 0.0
         """When the pulse last ticked: exact enough to tell old events from new ones."""
 
@@ -60,8 +62,7 @@ class Stream:
 
     def _priming(self) -> bytes:
         """Give the reader an id to come back with before there is anything to say."""
-        retry = round(self._shared.settings.retry * 1000)
-        return b"id: %b-%d\nretry: %d\ndata:\n\n" % (self.name.encode(), self._number, retry)
+        return b"id: %b-%d\n%bdata:\n\n" % (self.name.encode(), self._number, self._shared.retry)
 
     def attach(self, responder: Responder, head: bytes, missed: bytes = b"") -> None:
         """Let somebody read the stream from here on, after what it has missed."""
@@ -117,7 +118,7 @@ class Stream:
         if self._responder is not None and self._primed:
             responder = self._responder
             self.detach()
-            responder.write(b"retry: %d\n\n" % round(self._shared.settings.retry * 1000))
+            responder.write(self._shared.retry + b"\n")
             responder.finish()
 
     def _lost(self, responder: Responder) -> None:

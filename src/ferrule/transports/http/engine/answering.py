@@ -57,7 +57,9 @@ class Answer(Struct, eq=False):
         if self.begun:
             raise RuntimeError("this answer has begun already")
         # Who watches often holds this answer: letting go of it keeps the two from waiting for the garbage collector.
-        self.connection = self.lost = None
+        self.connection = None
+        if self.lost is not None:
+            self.lost = None
         request, size = self.head, len(body)
         # The way nearly every answer goes: one formatting, one write.
         if request.plain and not connection.last and status not in WITHOUT_LENGTH and size < LARGE:

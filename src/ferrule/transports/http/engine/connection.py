@@ -268,12 +268,13 @@ class Connection(Incoming, asyncio.Protocol):
         self._deadline = NEVER
         if not head.keep_alive:
             self.last = True
-        answer = self.answer = ledger.new_answer(self, head)
+        make, handle = ledger.new_answer, ledger.handle
+        answer = self.answer = make(self, head)
         request = HttpRequest(
             head.method, head.path, head.query, head.headers, body, self.address, ledger.secure, "", head.known
         )
         try:
-            ledger.handle(request, answer)
+            handle(request, answer)
         except Exception:
             logger.exception("failed on %s %s", head.method, head.path)
             if answer.begun:
