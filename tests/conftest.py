@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import signal
 
+import hypothesis
 import pytest
 
 from ferrule.testing import ERAS
+
+# How long one example takes says more about who else uses the machine than about us.
+hypothesis.settings.register_profile("ferrule", deadline=None)
+hypothesis.settings.load_profile("ferrule")
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would press it
 # in vain. A handler of our own is not inherited, so that children start with the default again.

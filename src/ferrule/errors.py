@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+MAX_QUOTE = 500
+"""How much of a peer's own words an error repeats."""
+
+
+def quoted(words: str) -> str:
+    """Give a peer's words, or the beginning of them when they are many."""
+    return words if len(words) <= MAX_QUOTE else words[:MAX_QUOTE] + "…"
+
+
 class FerruleError(Exception):
     """Anything Ferrule itself raises."""
 
@@ -181,8 +190,8 @@ class UnsupportedVersion(Refusal):
 
     def __init__(self, requested: str, supported: Sequence[str]) -> None:
         super().__init__(
-            f"Unsupported protocol version {requested!r}; supported: {', '.join(supported)}",
-            {"supported": list(supported), "requested": requested},
+            f"Unsupported protocol version {quoted(requested)!r}; supported: {', '.join(supported)}",
+            {"supported": list(supported), "requested": quoted(requested)},
         )
 
 
@@ -192,28 +201,28 @@ class ResourceNotFound(Refusal):
     code = -32002
 
     def __init__(self, uri: str) -> None:
-        super().__init__(f"Resource not found: {uri}", {"uri": uri})
+        super().__init__(f"Resource not found: {quoted(uri)}", {"uri": quoted(uri)})
 
 
 class ToolNotFound(InvalidParams):
     """No tool of this name."""
 
     def __init__(self, tool: str, hint: str = "") -> None:
-        super().__init__(f"Unknown tool: {tool}{hint}", {"tool": tool})
+        super().__init__(f"Unknown tool: {quoted(tool)}{hint}", {"tool": quoted(tool)})
 
 
 class PromptNotFound(InvalidParams):
     """No prompt of this name."""
 
     def __init__(self, prompt: str, hint: str = "") -> None:
-        super().__init__(f"Unknown prompt: {prompt}{hint}", {"prompt": prompt})
+        super().__init__(f"Unknown prompt: {quoted(prompt)}{hint}", {"prompt": quoted(prompt)})
 
 
 class InvalidUri(InvalidParams):
     """The URI cannot be read as one."""
 
     def __init__(self, uri: str, why: str) -> None:
-        super().__init__(f"Invalid URI: {why}", {"uri": uri})
+        super().__init__(f"Invalid URI: {why}", {"uri": quoted(uri)})
 
 
 class UrlElicitationRequired(Refusal):

@@ -40,7 +40,7 @@ ROOMS = {
     "server": "arguments asking binding builtins catalogue changes completions composing consulting context"
     " dependencies depends describing detours docstrings elsewhere extending extensions finishing guards"
     " inlining kept_results layers lifespans links local media mounting offering oversize places prompts"
-    " questions refusals resources results routes running schemas server serving settings signatures sizes"
+    " questions refusals reporting resources results routes running schemas server serving settings signatures sizes"
     " streaming subscriptions sync_context telling threads tools visibility",
     "server.middleware": "hooks",
     "server.types": "constraints form known pydantic_types readable records unions",

@@ -36,6 +36,7 @@ LATE_IMPORTS = {
         "hashlib",
     ): "only a call that asks is bound, and hashes load a cipher library",
     ("protocol/needs.py", "hashlib"): "only a call that asks needs fingerprints, and hashes load a cipher library",
+    ("wire/codec.py", "ferrule.wire.rescue"): "only a frame that cannot be read is looked at again",
     ("validation/checking.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
     ("validation/checking.py", "ferrule.validation.graph"): "only a schema that a user gives is judged before use",
     ("server/catalogue.py", "difflib"): "only who asks for what is not there is told what is like it",

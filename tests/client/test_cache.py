@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from ferrule import Client, PeerError
 from ferrule.client.cache import Cache
-from ferrule.errors import NotConnected
+from ferrule.errors import EncodeError, NotConnected
 
 TOOLS = {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}
 NOTE = {"contents": [{"uri": "x://1", "text": "one"}]}
@@ -289,3 +289,11 @@ async def test_a_new_conversation_starts_with_an_empty_cache(raw):
     await client.list_tools()
     await client.close()
     assert len(server.sent("tools/list")) == 2
+
+
+async def test_a_request_that_cannot_be_written_is_refused_the_same_way_in_both_eras(era, raw):
+    """FRM-04"""
+    server = raw(era, {})
+    async with Client(server, mode=era) as client:
+        with pytest.raises(EncodeError, match="surrogates not allowed"):
+            await client.read_resource("r://\ud800")

@@ -445,10 +445,38 @@ async def test_a_malformed_answer_fails_its_own_caller_only(era, raw):
         first, one = await calling(client, server)
         second, two = await calling(client, server)
         server.say({"jsonrpc": "2.0", "id": one["id"], "result": {}, "error": {"code": 1, "message": "both"}})
-        with pytest.raises(InvalidAnswer, match="malformed"):
+        with pytest.raises(InvalidAnswer, match="cannot be read"):
             await first
         server.answer(two, complete(TEXT))
         assert (await second).text == "done"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b'{"a":NaN}', rb'{"a":"\ud83d"}', b'{"a":"\xff"}', b'{"a":' * 3000 + b"1" + b"}" * 3000],
+    ids=["NaN", "half a surrogate pair", "no UTF-8", "nested too deeply"],
+)
+async def test_an_answer_with_an_impossible_value_fails_its_caller_at_once(era, raw, value):
+    """FRM-03, FRM-05, FRM-07: a server that writes NaN, as Python's json does, is not waited for until the time-out."""
+    server = raw(era, {"tools/call": None})
+    async with Client(server, mode=era, tool_timeout=None) as client:
+        task, request = await calling(client, server)
+        server.say(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"structuredContent":%b}}' % (request["id"], value))
+        with pytest.raises(InvalidAnswer, match=r"the answer to tools/call cannot be read: Parse error"):
+            await asyncio.wait_for(task, 10)
+    assert not server.replies()
+
+
+async def test_an_answer_over_the_limit_fails_its_caller_at_once(era, raw):
+    """SIZE-06"""
+    server = raw(era, {"tools/call": None})
+    async with Client(server, mode=era, tool_timeout=None) as client:
+        task, request = await calling(client, server)
+        link = client._conversation.link
+        link.frame_refused(16 * 2**20, link.channel, b'{"jsonrpc":"2.0","id":%d,"result":{"co' % request["id"])
+        with pytest.raises(InvalidAnswer, match="Message too large: the limit is 16777216 bytes"):
+            await asyncio.wait_for(task, 10)
+    assert not server.replies()
 
 
 async def test_a_server_of_the_stateless_era_may_ask_nothing(raw, caplog):

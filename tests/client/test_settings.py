@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +51,9 @@ def test_a_time_has_its_agreed_default_and_can_be_set(make: Callable[..., Any], 
 
 
 def test_an_option_there_is_not_is_named() -> None:
-    with pytest.raises(SetupError, match="request_time_out"):
+    with pytest.raises(
+        SetupError, match=r"Client: unknown option 'request_time_out'; the options are .*request_timeout.*roots"
+    ):
         Client(Server("s"), request_time_out=1)  # type: ignore[call-arg]
 
 
@@ -59,3 +63,26 @@ def test_an_option_there_is_not_is_named() -> None:
 def test_a_value_that_cannot_be_is_refused_in_words(option: str, value: Any) -> None:
     with pytest.raises(SetupError, match=repr(value)):
         Client(Server("s"), **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("request_timeout", "5"),
+        ("tool_timeout", -1),
+        ("max_rounds", 1.5),
+        ("name", 7),
+        ("probe_on_timeout", "no"),
+        ("env", ["A=1"]),
+        ("sampling", 7),
+        ("elicitation", "ask"),
+        ("url_elicitation", {}),
+        ("roots", "/tmp"),
+        ("roots", Path("/tmp")),
+        ("roots", 7),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused_when_it_is_given(option, value):
+    """The text of a path taken for a list of roots would offer `/` itself."""
+    with pytest.raises(SetupError, match=rf"Client: {option} must be .*{re.escape(repr(value))}"):
+        Client(Server("any"), **{option: value})

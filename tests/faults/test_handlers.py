@@ -395,6 +395,17 @@ def test_frm_04_odd_values_that_json_can_say_are_said(era, kind):
     run(scenario())
 
 
+@pytest.mark.parametrize("kind", ["surrogate", "nested surrogate"])
+def test_frm_04_a_text_that_is_no_text_is_told_for_what_it_is(era, kind):
+    """A name from os.listdir may hold half a pair: whoever wrote the tool must see that, not a number only."""
+
+    async def scenario():
+        async with pair(fixture(), era) as client:
+            assert "surrogates not allowed" in await outcome(client.call_tool("give", {"kind": kind}))
+
+    run(scenario())
+
+
 def test_frm_04_a_process_and_its_writer_live_on(era):
     async def scenario():
         async with process(mode=era) as client:

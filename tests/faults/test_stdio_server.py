@@ -16,6 +16,10 @@ import pytest
 SERVER = [sys.executable, str(Path(__file__).with_name("hostile_server.py"))]
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tester", "version": "1"}}
 
+VERSION = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+LEVEL = "io.modelcontextprotocol/logLevel"
+
 
 class Process:
     """A server process and its pipes."""
@@ -167,6 +171,57 @@ def test_std_01_odd_ids_come_back_exactly_as_they_were(server: Process) -> None:
         (answer,) = server.ping(f"ping-{number}", 1)
         assert answer["id"] == json.loads(identity)
         assert type(answer["id"]) is type(json.loads(identity))
+
+
+ARGUMENT = {"name": "a", "value": ""}
+MANY = "y" * (9 * 1024 * 1024)
+WORDY = {
+    "level": ("logging/setLevel", {"level": MANY}),
+    "tool": ("tools/call", {"name": MANY}),
+    "argument": ("tools/call", {"name": "echo", "arguments": {MANY: 1}}),
+    "prompt": ("prompts/get", {"name": MANY}),
+    "resource": ("resources/read", {"uri": f"a://{MANY}"}),
+    "reference": (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": MANY}, "argument": {"name": "a", "value": ""}},
+    ),
+    "method": (MANY, {}),
+    "version": ("tools/list", {"_meta": {VERSION: MANY, CAPABILITIES: {}}}),
+    "meta": ("tools/list", {"_meta": {VERSION: "2026-07-28", CAPABILITIES: {}, LEVEL: MANY}}),
+}
+
+
+def test_std_01_words_of_nine_mebibytes_are_refused_in_few(server: Process) -> None:
+    """STD-01, ERRC-27: said twice they would be more than a message holds; the id is answered all the same."""
+    for identity, (method, params) in WORDY.items():
+        server.send({"jsonrpc": "2.0", "id": identity, "method": method, "params": params})
+        (answer,) = server.ping("ping", 1)
+        assert answer["id"] == identity
+        assert ("error" in answer) == (identity != "argument"), "what a model may mend is told in a result"
+        assert len(json.dumps(answer)) < 10_000
+
+
+def test_std_01_an_id_that_leaves_no_room_for_an_answer_is_left_out(server: Process) -> None:
+    identity = "z" * (16 * 1024 * 1024 - 100)
+    server.send({"jsonrpc": "2.0", "id": identity, "method": "nope/nope"})
+    (answer,) = server.ping("ping", 1)
+    assert answer.keys() == {"jsonrpc", "error"}
+    assert answer["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("value", ["NaN", r'"\ud800"', "[" * 2000 + "]" * 2000, '"\udcff"'])
+def test_std_01_a_value_that_cannot_be_read_is_refused_under_the_id_of_its_message(server: Process, value: str) -> None:
+    """STD-01, FRM-03, FRM-05, FRM-07: whoever asked does not wait for ever."""
+    server.write(call('"mine"', value).encode("utf-8", "surrogateescape"))
+    (answer,) = server.ping("ping", 1)
+    assert (answer["id"], answer["error"]["code"]) == ("mine", -32700)
+
+
+def test_std_02_a_line_over_the_limit_is_refused_under_its_id_if_that_stands_ahead(server: Process) -> None:
+    """STD-02, SIZE-06"""
+    server.write(b'{"jsonrpc":"2.0","id":"mine","method":"ping","params":{"a":"%b"}}' % (b"x" * 17 * 1024 * 1024))
+    (answer,) = server.ping("ping", 1)
+    assert (answer["id"], answer["error"]["code"]) == ("mine", -32012)
 
 
 @pytest.mark.parametrize("how", ["EOF", "SIGTERM"])

@@ -136,7 +136,7 @@ class Heard:
                     assert isinstance(part["result"], dict)
                 self.messages.append(part)
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         raise AssertionError("the server sent more than the limit")
 
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:

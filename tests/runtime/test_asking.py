@@ -84,7 +84,7 @@ class TestAnswers:
     async def test_a_request_that_cannot_be_written_waits_for_nothing(self, linked: Any) -> None:
         """FRM-04 CORR-09: the caller learns it at once, and the book stays empty."""
         far = linked(client=R4)
-        with pytest.raises(EncodeError):
+        with pytest.raises(EncodeError, match=r"tools/call cannot be sent: .* type object"):
             await far.link.request("tools/call", {"x": object()}, timeout=5.0)
         assert not far.link.session.awaited
         assert far.take() == []

@@ -96,6 +96,22 @@ def test_answers_that_are_too_long_together_go_out_one_by_one(below: Below) -> N
     assert below.sent == [Success(1, {}), Success(2, {})]
 
 
+def test_an_answer_that_is_too_long_alone_is_refused_and_the_others_arrive(below: Below) -> None:
+    """RPC-11, SIZE-06: every id of the array is answered once."""
+
+    def narrow(message: Any) -> None:
+        if message != Success(2, {}) and not isinstance(message, Failure):
+            raise EncodeError("the message is too long")
+        below.sent.append(message)
+
+    below.send = narrow
+    batch = BatchPart(Replies(below, 2))
+    batch.send(Success(1, {"much": "x"}))
+    batch.send(Success(2, {}))
+    refused = Failure(1, ErrorObject(-32603, "The result cannot be written: the message is too long"))
+    assert below.sent == [refused, Success(2, {})]
+
+
 async def test_waiting_and_closing_are_those_of_the_channel_below(below: Below) -> None:
     batch = BatchPart(Replies(below, 1))
     await batch.wait_writable()

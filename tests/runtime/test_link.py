@@ -65,11 +65,12 @@ class TestReading:
     async def test_frm_01_frm_02_frm_03_frm_05_frm_07_garbage_is_answered_and_the_link_lives(
         self, linked: Any, frame: bytes
     ) -> None:
-        """JRPC-13 JRPC-14 RPC-8 ERRC-01: -32700 without an id, and the next ping is prompt."""
+        """JRPC-13 JRPC-14 RPC-8 ERRC-01: -32700 and the next ping is prompt; under its id where only a value is bad."""
         far = linked().greet(R3)
         far.say(frame)
         (told,) = far.take()
-        assert (told["id"], told["error"]["code"]) == (None, -32700)
+        readable = frame.startswith(b"{") and frame.endswith(b"}}")
+        assert (told["id"], told["error"]["code"]) == (1 if readable else None, -32700)
         started = time.perf_counter()
         far.ask("pong", "ping")
         assert far.take() == [PONG]
@@ -182,15 +183,16 @@ class TestReading:
         assert [m["error"]["code"] for m in far.take()] == [-32005]
 
     async def test_an_oversized_frame_is_answered_and_the_link_lives(self, linked: Any) -> None:
-        """SIZE-06 ERRC-13 SIZE-03: by the carrier's refusal, or by the link's own limit."""
+        """SIZE-06 ERRC-13 SIZE-03: by the carrier's refusal, or by the link's own limit; under its id if it is seen."""
         far = linked(max_message_size=1024).greet(R4)
         far.link.frame_refused(2048, far)
+        far.link.frame_refused(2048, far, b'{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"na')
         far.say(id=1, method="ping", params={"x": "y" * 1024})
-        for limit in (2048, 1024):
+        for limit, identity in ((2048, None), (2048, 6), (1024, 1)):
             told = far.heard.pop(0)
             assert told["error"]["code"] == -32012
             assert told["error"]["data"] == {"maxSize": limit, "unit": "bytes"}
-            assert "id" not in told
+            assert told.get("id") == identity
         far.ask("pong", "ping")
         assert far.take() == [PONG]
 

@@ -93,7 +93,7 @@ class Wire:
     def channel_opened(self, channel: Channel) -> None: ...
     def end_received(self, channel: Channel) -> None: ...
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         self.heard.append({"refused": max_size})
         self.times.append(asyncio.get_running_loop().time())
 

@@ -64,7 +64,7 @@ class TestOptions:
             Server("x", **{option: value})
 
     def test_an_unknown_option_is_named(self):
-        with pytest.raises(SetupError, match=r"Server: .*'pagesize'"):
+        with pytest.raises(SetupError, match=r"Server: .*'pagesize'; the options are version, .*page_size"):
             Server("x", pagesize=5)
 
     def test_short_sealing_keys_are_refused(self):
@@ -554,6 +554,15 @@ class TestServing:
         with pytest.raises(SetupError, match=r"unknown transport 'carrier-pigeon': this version has .*stdio"):
             await greeter().run_async("carrier-pigeon")
 
+    @pytest.mark.parametrize(("option", "value"), [("name", 7), ("version", 1.0), ("instructions", ["a", "b"])])
+    def test_what_a_server_says_of_itself_is_text(self, option, value):
+        with pytest.raises(SetupError, match=f"Server: {option} must be a text, not"):
+            Server(**{option: value})
+
+    async def test_running_where_a_loop_runs_already_names_the_other_way(self):
+        with pytest.raises(SetupError, match=r"an event loop runs here already: use `await app\.run_async"):
+            greeter().run()
+
     async def test_a_server_that_ends_tells_its_clients(self, era):
         app = greeter()
         async with pair(app, era) as client:
@@ -597,6 +606,31 @@ class TestProgram:
     def call(self, seconds, identity=1):
         params = {"name": "wait", "arguments": {"seconds": seconds}}
         return {**MESSAGE, "id": identity, "method": "tools/call", "params": params}
+
+    WAYS = ("app.run()", "asyncio.run(app.run_async())")
+
+    def started_without(self, tmp_path, missing, way):
+        """Run the program with a standard stream closed by the shell, as some hosts and daemons start theirs."""
+        path = tmp_path / "program.py"
+        path.write_text(PROGRAM.replace("app.run()", way))
+        script = f'exec "$0" "$1" {missing}'
+        asked = json.dumps({**MESSAGE, "id": 1, "method": "ping"}).encode()
+        command = ["sh", "-c", script, sys.executable, path]
+        return subprocess.run(command, input=asked, capture_output=True, timeout=30, check=False)
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_std_06_a_program_started_without_stderr_serves_and_ends_in_order(self, tmp_path, way):
+        """STD-06"""
+        done = self.started_without(tmp_path, "2>&-", way)
+        assert [json.loads(line)["result"] for line in done.stdout.splitlines()] == [{}]
+        assert done.returncode == 0
+
+    @pytest.mark.parametrize(("missing", "name"), [("<&-", b"stdin"), (">&-", b"stdout")])
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_program_started_without_the_wire_says_so(self, tmp_path, missing, name, way):
+        done = self.started_without(tmp_path, missing, way)
+        assert done.returncode == 1
+        assert name + b" is closed: start the server with stdin and stdout connected" in done.stderr
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_one_signal_drains_and_exits_with_zero(self, program, number):

@@ -386,11 +386,23 @@ class TestArguments:
             assert (await peer.request("tools/call", {"name": "bare"}))["result"]["content"][0]["text"] == "ok"
 
     @pytest.mark.parametrize("arguments", [[1, 2], "text", 7])
-    async def test_arguments_that_are_no_object_never_reach_the_handler(self, era, wire, arguments):
+    async def test_a_call_whose_arguments_are_no_object_is_malformed_in_every_revision(self, era, wire, arguments):
+        """TOOL-9, ERRC-04: nothing a model could mend, so it is no result."""
+        app = arithmetic()
+        app.add_tool("raw", lambda **_: "ran", schema={"type": "object"})
+        async with wire(app, era) as peer:
+            for name in ("add", "raw"):
+                error = (await peer.request("tools/call", {"name": name, "arguments": arguments}))["error"]
+                assert error["code"] == -32602
+                assert 'the arguments are not of type "object"' in error["message"]
+
+    async def test_null_for_arguments_means_none(self, era, wire):
         """TOOL-9"""
-        async with wire(arithmetic(), era) as peer:
-            answer = await peer.request("tools/call", {"name": "add", "arguments": arguments})
-        assert "error" in answer or answer["result"]["isError"]
+        app = Server("bare")
+        app.add_tool("bare", lambda: "ok")
+        async with wire(app, era) as peer:
+            answer = await peer.request("tools/call", {"name": "bare", "arguments": None})
+        assert answer["result"]["content"][0]["text"] == "ok"
 
     @pytest.mark.parametrize("params", [{}, {"name": 5}, {"name": None}])
     async def test_malformed_params_are_refused(self, era, wire, params):

@@ -249,11 +249,14 @@ class TestTraversal:
     def test_a_path_that_walks_is_no_match(self, path: str) -> None:
         """RES-6: also in the last variable, which takes slashes; nor may it be absolute."""
         assert match("file:///{path}", f"file:///{path}") is None
+        assert match("file:///{+path}", f"file:///{path}") is None
 
     def test_only_a_reserved_variable_may_begin_like_an_absolute_path(self) -> None:
         """RES-6: joining a value to a directory must not lead out of it."""
         assert match("f://{v}/x", "f://%5Cetc/x") is None
         assert match("f://r{/v*}", "f://r/%5Cetc") is None
+        assert match("f://r/{+v}/x", "f://r/%2Fetc/x") is None
+        assert match("f://r/{+v}/x", "f://r//etc/x") is None
         assert match("file://{+v}", "file:///etc") == {"v": "/etc"}
 
     @pytest.mark.parametrize("path", ["a/b..c", "...", "a/.hidden", "a..", "..a/b", "a.b/c.d", "a\\b"])

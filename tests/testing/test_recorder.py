@@ -66,7 +66,7 @@ class Near:
         assert channel is self.channel
         self.frames.append(frame)
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         assert channel is self.channel
         self.refused.append(max_size)
 

@@ -66,7 +66,7 @@ class Echo:
             else:
                 channel.send(Success(message.id, self.answer(message.method, params)))
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         channel.send(Failure(None, ErrorObject(-32012, "too large", {"maxSize": max_size, "rss": resident_bytes()})))
 
     def end_received(self, channel: Channel) -> None:

@@ -47,7 +47,7 @@ class Recorder:
     def frame_received(self, frame: bytes, channel: Channel) -> None:
         self.frames.append(frame)
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         self.refused.append(max_size)
 
     def end_received(self, channel: Channel) -> None:

@@ -39,7 +39,7 @@ class Recorder:
         if self.answer:
             self.answer(frame, channel)
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         self.refused.append(max_size)
 
     def end_received(self, channel: Channel) -> None: ...

@@ -427,11 +427,12 @@ class TestRefusals:
 class TestSizes:
     def test_a_message_over_the_limit_is_refused_before_it_is_read(self) -> None:
         """SIZE-04 SIZE-06 ERRC-13: -32012 with the limit and its unit, whatever the bytes are."""
-        for frame in (b"\xff" * 1025, b"[" * 1025, request(b'{"a":"' + b"x" * 1025 + b'"}')):
+        long = request(b'{"a":"' + b"x" * 1025 + b'"}')
+        for frame, identity in ((b"\xff" * 1025, UNSET), (b"[" * 1025, UNSET), (long, read(long).id)):
             why = refused(frame, 1024)
             assert why.refusal.own_code == TOO_LARGE
             assert why.refusal.data == {"maxSize": 1024, "unit": "bytes"}
-            assert why.id is UNSET
+            assert why.id == identity
 
     def test_the_limit_is_the_carriers_choice(self) -> None:
         """JRPC-11 SIZE-03: the same bytes pass one limit and fail a lower one; the limit itself passes."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import FerruleError
-from ferrule.wire.codec import MAX_MESSAGE_SIZE
+from ferrule.wire.codec import HEAD_SIZE, MAX_MESSAGE_SIZE
 from ferrule.wire.framing import (
     MAX_HEADER_NAME_SIZE,
     MAX_HEADER_SIZE,
@@ -184,13 +184,13 @@ class TestLimits:
         assert MAX_MESSAGE_SIZE == 16 * MIB == LineFramer().max_size == HeaderFramer().max_size == AutoFramer().max_size
         line = b"x" * (16 * MIB)
         assert LineFramer().feed(line + b"\n") == [line]
-        assert LineFramer().feed(line + b"x\n") == [Oversize(16 * MIB)]
+        assert LineFramer().feed(line + b"x\n") == [Oversize(16 * MIB, line[:HEAD_SIZE])]
 
     @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r", b""])
     @pytest.mark.parametrize("step", [1, 7, 5000])
     def test_a_line_of_the_limit_passes_and_one_byte_more_is_refused(self, end: bytes, step: int) -> None:
         """SIZE-03: the limit is set per framer; line ends do not count."""
-        for size, expected in ((1024, [b"x" * 1024]), (1025, [Oversize(1024)])):
+        for size, expected in ((1024, [b"x" * 1024]), (1025, [Oversize(1024, b"x" * 1024)])):
             stream = b"x" * size + end
             chunks = [stream[at : at + step] for at in range(0, len(stream), step)]
             assert read(LineFramer(1024), chunks) == expected
@@ -207,15 +207,23 @@ class TestLimits:
         """SIZE-05: the over-long line is refused once, framing goes on."""
         framer = LineFramer(4)
         assert framer.feed(b"ab\n123") == [b"ab"]
-        assert framer.feed(b"45") == [Oversize(4)], "told as soon as the limit is passed"
+        assert framer.feed(b"45") == [Oversize(4, b"1234")], "told as soon as the limit is passed"
         assert framer.feed(b"6" * 100) == []
         assert framer.feed(b"7\ncd\n") == [b"cd"]
-        assert framer.feed(b"123456\nef\n123456\n\ngh\n") == [Oversize(4), b"ef", Oversize(4), b"gh"]
+        assert framer.feed(b"123456\nef\n123456\n\ngh\n") == [Oversize(4, b"1234"), b"ef", Oversize(4, b"1234"), b"gh"]
+
+    def test_the_head_of_an_oversized_line_is_told(self) -> None:
+        """SIZE-06: enough of it to find its id, however the reads fall."""
+        line = b'{"jsonrpc":"2.0","id":5,"result":"' + b"x" * 5000
+        for step in (1, 700, 10_000):
+            framer = LineFramer(3000)
+            frames = [frame for at in range(0, len(line), step) for frame in framer.feed(line[at : at + step])]
+            assert frames == [Oversize(3000, line[:HEAD_SIZE])]
 
     def test_an_oversized_last_line_is_told_once(self) -> None:
         """SIZE-05: the end of the stream adds nothing to a refusal."""
         framer = LineFramer(4)
-        assert framer.feed(b"12345") == [Oversize(4)]
+        assert framer.feed(b"12345") == [Oversize(4, b"1234")]
         assert framer.eof() == []
 
     def test_after_an_oversized_body_the_next_block_is_read(self) -> None:
@@ -242,7 +250,7 @@ class TestLimits:
         for _ in range(96 * MIB // len(chunk)):
             frames += framer.feed(chunk)
             assert framer.pending <= MIB
-        assert frames == [Oversize(MIB)]
+        assert [type(frame) for frame in frames] == [Oversize]
         assert framer.pending == 0
 
     def test_an_endless_header_line_is_not_held(self) -> None:

@@ -50,12 +50,27 @@ def root(given: str | Path | Root | Mapping[str, Any]) -> Root:
     """Make a root of a path, a file URI or a root."""
     if isinstance(given, Mapping):
         given = msgspec.convert(given, Root)
+    if not isinstance(given, Root | str | Path):
+        raise SetupError(f"a root is the path or the file URI of a folder, not {given!r}")
     if not isinstance(given, Root):
         text = str(given)
         given = Root(uri=text if "://" in text else Path(text).resolve().as_uri())
     if not given.uri.startswith("file://") or ".." in unquote(urlsplit(given.uri).path).split("/"):
         raise SetupError(f"a root is the path or the file URI of a folder, without '..', not {given.uri!r}")
     return given
+
+
+def _listed(roots: Iterable[Any]) -> list[Root]:
+    # Letter by letter, the text of a path would offer the root of the file system.
+    if isinstance(roots, str | Path | Root | Mapping) or not isinstance(roots, Iterable):
+        raise SetupError(f"Client: roots must be a list of folders, or a function that gives one: write [{roots!r}]")
+    return [root(given) for given in roots]
+
+
+def _require_functions(**handlers: Any) -> None:
+    for name, handler in handlers.items():
+        if handler is not None and not callable(handler):
+            raise SetupError(f"Client: {name} must be a function of the question, not {handler!r}")
 
 
 class Answering:
@@ -73,6 +88,7 @@ class Answering:
         extensions: Mapping[str, Any] | None = None,
         rate: float | None = None,
     ) -> None:
+        _require_functions(sampling=sampling, elicitation=elicitation, url_elicitation=url_elicitation)
         self.sampling = sampling
         self.elicitation = elicitation
         self.url_elicitation = url_elicitation
@@ -83,7 +99,7 @@ class Answering:
         burst = max(rate or 0.0, 1.0)
         self._paces = {kind: TokenBucket(rate, burst) for kind in COSTLY} if rate else {}
         self.roots_source = roots if callable(roots) else None
-        self.roots: list[Root] | None = [root(r) for r in roots] if roots is not None and not callable(roots) else None
+        self.roots: list[Root] | None = None if roots is None or callable(roots) else _listed(roots)
 
     def keep_roots(self, roots: list[Root]) -> None:
         """Work in these folders from now on."""

@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, TOOLS_CHANGED
+from ferrule.wire.codec import UNWRITABLE, unwritable
 
-_canonical = msgspec.json.Encoder(order="deterministic").encode
+_write_in_order = msgspec.json.Encoder(order="deterministic").encode
 
 DROPPED_BY = {
     TOOLS_CHANGED: ("tools/list",),
@@ -23,6 +24,14 @@ DROPPED_BY = {
 
 LONGEST = 2**53 - 1
 """A time to keep something, in milliseconds, that no clock reaches; larger numbers mean the same."""
+
+
+def _canonical(params: dict[str, Any]) -> bytes:
+    """Write params the same way whatever their order; raises EncodeError."""
+    try:
+        return _write_in_order(params)
+    except UNWRITABLE as reason:
+        raise unwritable(reason) from None
 
 
 class Hints(Struct, rename="camel"):

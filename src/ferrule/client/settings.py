@@ -14,6 +14,21 @@ from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.schema.model import LogLevel
 from ferrule.schema.tasks import TASKS_EXTENSION
+from ferrule.transports.options import require_number, require_types
+
+NUMBERS = (
+    "request_timeout",
+    "tool_timeout",
+    "init_timeout",
+    "probe_timeout",
+    "ping_timeout",
+    "max_request_time",
+    "max_rounds",
+    "task_patience",
+)
+"""The options that may not be less than nothing."""
+ANSWERS = ("sampling", "elicitation", "url_elicitation", "roots")
+"""The options that say who answers the server's questions."""
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
@@ -61,6 +76,10 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     """Options of WebSocket: see WebSocketOptions."""
 
     def __post_init__(self) -> None:
+        require_types(self)
+        for name in NUMBERS:
+            if (value := getattr(self, name)) is not None:
+                require_number(name, value)
         _require("mode", self.mode, get_args(Mode))
         if not isinstance(self.reconnect, Reconnect | bool | None):
             raise SetupError(f"reconnect is True, False or Reconnect(...), not {self.reconnect!r}")
@@ -87,6 +106,19 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
             "cwd": self.cwd,
             "stderr": self.stderr,
         }
+
+
+def read_settings(options: ClientOptions) -> ClientSettings:
+    """Make settings of keyword options; raises SetupError for one that does not exist or cannot be."""
+    known = ClientSettings.__struct_fields__
+    for name in options:
+        if name not in known:
+            every = ", ".join(sorted((*known, *ANSWERS)))
+            raise SetupError(f"Client: unknown option {name!r}; the options are {every}")
+    try:
+        return ClientSettings(**options)
+    except SetupError as reason:
+        raise SetupError(f"Client: {reason}") from None
 
 
 def _with_headers(options: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> dict[str, Any]:

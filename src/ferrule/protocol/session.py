@@ -14,7 +14,16 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from ferrule.errors import CapabilityOff, FerruleError, InvalidParams, InvalidRequest, MethodNotFound, Refusal
+from ferrule.errors import (
+    MAX_QUOTE,
+    CapabilityOff,
+    FerruleError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    Refusal,
+    quoted,
+)
 from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply, Withdrawn
 from ferrule.protocol.era import Era, Eras
 from ferrule.schema.methods import Method
@@ -28,9 +37,6 @@ MAX_ID = 2**53 - 1
 
 MOST_OUTLASTING = 1000
 """How many requests that were answered with a task are remembered for their progress."""
-
-MAX_QUOTE = 200
-"""How much of a peer's own words an error repeats."""
 
 _read_meta_only = msgspec.json.Decoder(MetaOnly).decode
 _read_cancelled = msgspec.json.Decoder(CancelledParams).decode
@@ -201,13 +207,13 @@ class Session:
 
     def _unknown(self, request: Request, origin: Origin) -> Refusal:
         """A method nobody knows is refused as its era asks: by number, and not before the handshake."""
-        row = Method(request.method, MetaOnly, EmptyResult)
+        name = quoted(request.method)
+        row = Method(name, MetaOnly, EmptyResult)
         try:
             meta = self._meta_of(request.params)
             self.eras.era_of(meta, origin).admit(self, row, meta)
         except Refusal as refusal:
             return refusal
-        name = request.method[:MAX_QUOTE]
         return MethodNotFound(f"Method not found: {name}", {"method": name})
 
     def _malformed(self, row: Method, raw: Raw, reason: Exception, origin: Origin) -> Refusal:
@@ -220,7 +226,8 @@ class Session:
         if not self.offers(row.capability):
             name = row.capability.partition(".")[0]
             return CapabilityOff(f"Method not found: this server offers no {name}", {"capability": name})
-        return InvalidParams(f"Invalid params: {reason}", {"method": row.name, "details": str(reason)})
+        details = quoted(str(reason))
+        return InvalidParams(f"Invalid params: {details}", {"method": row.name, "details": details})
 
     def _meta_of(self, raw: Raw) -> Meta | None:
         try:
@@ -229,7 +236,8 @@ class Session:
         except READING_FAILURES as reason:
             if bytes(raw)[:1] not in (b"{", b"["):
                 raise InvalidRequest("Invalid request: params must be an object") from None
-            raise InvalidParams(f"Invalid params: {reason}", {"details": str(reason)}) from None
+            details = quoted(str(reason))
+            raise InvalidParams(f"Invalid params: {details}", {"details": details}) from None
 
     def _notified(self, notification: Notification, channel: Channel) -> Event:
         method = OLD_NAMES.get(notification.method, notification.method)
@@ -294,6 +302,13 @@ class Session:
         era = self.eras.stateless if self.met_stateless else self.eras.handshake
         name = self.nameless_id if identity is UNSET else identity
         return refused(name, refusal, era)
+
+    def shortened(self, failure: Failure) -> Failure:
+        """Say in few words a refusal that repeats more of its request than a message holds."""
+        identity = failure.id
+        if isinstance(identity, str) and len(identity) > MAX_QUOTE:
+            identity = self.nameless_id
+        return Failure(identity, ErrorObject(failure.error.code, quoted(failure.error.message)))
 
     # -- we ask
 

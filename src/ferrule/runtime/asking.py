@@ -10,7 +10,16 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ferrule.errors import CallFailed, ConnectionTimedOut, FerruleError, LinkLost, PeerError, SetupError, TimedOut
+from ferrule.errors import (
+    CallFailed,
+    ConnectionTimedOut,
+    EncodeError,
+    FerruleError,
+    LinkLost,
+    PeerError,
+    SetupError,
+    TimedOut,
+)
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.session import Session
 from ferrule.schema.notices import ProgressParams
@@ -165,10 +174,29 @@ class Asking:
             self.arm(deadline)
         try:
             out.send(Request(awaited.id, method, params(awaited.id) if callable(params) else params))
-        except FerruleError:
+        except FerruleError as error:
             self.session.awaited.pop(awaited.id, None)
+            if isinstance(error, EncodeError):
+                raise EncodeError(f"{method} cannot be sent: {error}") from None
             raise
         return awaited
+
+    @property
+    def congested(self) -> bool:
+        """Whether the peer reads slower than we write, where the channel can tell."""
+        return getattr(self.channel, "congested", False)
+
+    async def make_room(self, method: str, timeout: float | None) -> float | None:
+        """Wait until the peer takes more; gives what is left of the time-out, raises TimedOut when nothing is."""
+        channel, began = self.channel, self.loop.time()
+        if channel is None:
+            return timeout
+        try:
+            async with asyncio.timeout(timeout):
+                await channel.wait_writable()
+        except TimeoutError:
+            raise TimedOut(f"{method} was not sent: within {timeout:.3g} s the peer did not read enough") from None
+        return None if timeout is None else max(timeout - (self.loop.time() - began), 0.0)
 
     async def _result(self, awaited: Awaited) -> Raw:
         try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ferrule.errors import EncodeError
+from ferrule.errors import EncodeError, Internal
 from ferrule.wire.channel import Channel
 from ferrule.wire.codec import encode
-from ferrule.wire.messages import Failure, Message, Success
+from ferrule.wire.messages import ErrorObject, Failure, Message, Success
 
 
 class Replies:
@@ -42,7 +42,14 @@ class Replies:
             self.channel.send(replies)
         except EncodeError:
             for reply in replies:
-                self.channel.send(reply)
+                self._deliver_alone(reply)
+
+    def _deliver_alone(self, reply: Message) -> None:
+        try:
+            self.channel.send(reply)
+        except EncodeError as error:
+            refusal = ErrorObject(Internal.code, f"The result cannot be written: {error}")
+            self.channel.send(Failure(reply.id, refusal))  # type: ignore[union-attr]  # only what answers is kept
 
 
 class BatchPart:

@@ -106,8 +106,9 @@ def internal(what: str, error: BaseException) -> Internal:
 
 
 def unencodable(call: Call, error: EncodeError) -> Internal:
-    """Make the refusal for a result that cannot be written as JSON."""
-    return internal(f"writing the result of {call.method}", error)
+    """Make the refusal for a result that cannot be written; why is told, for it is about types, not about values."""
+    masked = internal(f"writing the result of {call.method}", error)
+    return Internal(f"The result of {call.method} cannot be written: {error}", masked.data)
 
 
 def need_within(error: BaseException) -> Need | None:

@@ -21,7 +21,6 @@ from ferrule.errors import (
     Internal,
     InvalidAnswer,
     InvalidRequest,
-    MessageTooLarge,
     Refusal,
 )
 from ferrule.protocol.call import Call, Cancel, Ignored, Note, Reply, Withdrawn
@@ -34,8 +33,8 @@ from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
 from ferrule.supervision.starting import starting
 from ferrule.wire.channel import Channel, Origin
-from ferrule.wire.codec import Decoded, Unreadable, decode
-from ferrule.wire.messages import Message, Request, Success
+from ferrule.wire.codec import Decoded, Unreadable, decode, too_large
+from ferrule.wire.messages import Failure, Message, Request, Success
 
 logger = logging.getLogger("ferrule.link")
 
@@ -127,18 +126,18 @@ class Link(Asking):
         awaited = self.session.awaited.pop(unreadable.id, None) if response else None  # type: ignore[arg-type]
         if awaited is not None:
             if not awaited.waiter.done():
-                awaited.waiter.set_exception(InvalidAnswer(f"the answer to {awaited.method} is malformed: {why}"))
+                awaited.waiter.set_exception(InvalidAnswer(f"the answer to {awaited.method} cannot be read: {why}"))
             return False
         identity = UNSET if response else unreadable.id
         if self.session.one_way or (identity is UNSET and not self.options.tell_unreadable):
             logger.error("skipped a message that cannot be read: %s", why)
             return False
-        channel.send(self.session.refuse(identity, unreadable.refusal))
+        self._send_failure(self.session.refuse(identity, unreadable.refusal), channel)
         return True
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
-        """Answer a frame that was over the limit and never read."""
-        self._unreadable(Unreadable(MessageTooLarge(max_size)), channel)
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
+        """Answer a frame that was over the limit and never read, under its id if that stands ahead."""
+        self._unreadable(too_large(max_size, head), channel)
 
     def end_received(self, channel: Channel) -> None:
         """The peer will ask nothing more; what it asked is still answered."""
@@ -174,7 +173,13 @@ class Link(Asking):
         if self.session.one_way:
             logger.warning("ignored: the request %s, which this server may not send", request.method)
         else:
-            channel.send(self.session.refuse(request.id, refusal))
+            self._send_failure(self.session.refuse(request.id, refusal), channel)
+
+    def _send_failure(self, failure: Failure, channel: Channel) -> None:
+        try:
+            channel.send(failure)
+        except EncodeError:
+            channel.send(self.session.shortened(failure))
 
     @property
     def _slots_taken(self) -> int:
@@ -199,8 +204,7 @@ class Link(Asking):
             try:
                 call.channel.send(reply)
             except EncodeError as error:
-                failure = unencodable(call, error)
-                call.channel.send(refused(call.id, failure, call.era))
+                self._send_failure(refused(call.id, unencodable(call, error), call.era), call.channel)
             if self._standing and call.row.standing:
                 self._standing -= 1
         call.task = None
@@ -282,7 +286,7 @@ class Link(Asking):
     def _batched(self, request: Request, part: BatchPart, origin: Origin | None) -> None:
         if request.method == "initialize":
             refusal = InvalidRequest("Invalid request: initialize cannot be part of a batch")
-            part.send(self.session.refuse(request.id, refusal))
+            self._send_failure(self.session.refuse(request.id, refusal), part)
         else:
             self.request_received(request, part, origin)
 

@@ -22,6 +22,10 @@ RefusedArguments = dict[str, msgspec.ValidationError | RecursionError]
 _SHARED_DEFAULTS = (int, float, str, bytes, bool, types.NoneType)
 
 
+class NoObject(InvalidArguments):
+    """The arguments are no object at all: a malformed request, which no other arguments of the tool would mend."""
+
+
 class TypedReader:
     """Reads arguments by the handler's annotations."""
 
@@ -137,14 +141,16 @@ def _struct(signature: Signature, *, closed: bool) -> type[msgspec.Struct]:
 
 
 def parsed_arguments(raw: RawJson) -> dict[str, Any]:
-    """Read arguments as plain values; InvalidArguments for what is no object."""
+    """Read arguments as plain values; raises InvalidArguments, NoObject for what could be no tool's."""
     try:
         arguments = msgspec.json.decode(raw) if bytes(raw) else {}
     except (ValueError, RecursionError) as error:
         text = bytes(raw).decode(errors="replace")
         raise InvalidArguments([Violation("", excerpt(text), "json", f"cannot be read as JSON: {error}")]) from None
+    if arguments is None:
+        return {}  # how some clients write that there are none
     if not isinstance(arguments, dict):
-        raise InvalidArguments([Violation("", excerpt(arguments), "type", 'the arguments are not of type "object"')])
+        raise NoObject([Violation("", excerpt(arguments), "type", 'the arguments are not of type "object"')])
     return arguments
 
 

@@ -10,8 +10,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from ferrule.errors import CapabilityOff, InvalidParams, SetupError
+from ferrule.errors import CapabilityOff, InvalidParams, SetupError, quoted
 from ferrule.protocol.call import Call
+from ferrule.schema.completion import PromptReference, ResourceReference
 from ferrule.schema.model import PagedResult
 
 Entry = TypeVar("Entry")
@@ -20,6 +21,15 @@ _write = msgspec.json.Encoder().encode
 
 CURSOR_MARK = b"after:"
 MAX_DIGITS = 20
+
+
+def unknown_reference(ref: PromptReference | ResourceReference) -> InvalidParams:
+    """Make the refusal to complete for something that is not there, or not for this caller."""
+    if isinstance(ref, PromptReference):
+        name = quoted(ref.name)
+        return InvalidParams(f"Unknown prompt: {name}", {"ref": {"type": "ref/prompt", "name": name}})
+    uri = quoted(ref.uri)
+    return InvalidParams(f"Unknown resource template: {uri}", {"ref": {"type": "ref/resource", "uri": uri}})
 
 
 def off(capability: str) -> CapabilityOff:

@@ -6,11 +6,10 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import InvalidParams
 from ferrule.protocol.call import Call
 from ferrule.schema.completion import CompleteResult, Completion, PromptReference
 from ferrule.server.binding import Binding
-from ferrule.server.catalogue import Catalogue, off
+from ferrule.server.catalogue import Catalogue, off, unknown_reference
 from ferrule.server.context import Context
 from ferrule.server.dependencies import Plan
 from ferrule.server.mounting import MountedContext, through
@@ -127,13 +126,11 @@ class Completions:
         if isinstance(ref, PromptReference):
             prompt = found(server.prompts.catalogue, ref.name)
             if prompt is None:
-                raise InvalidParams(f"Unknown prompt: {ref.name}", {"ref": {"type": "ref/prompt", "name": ref.name}})
+                raise unknown_reference(ref)
             return prompt  # type: ignore[no-any-return]  # what the catalogue of prompts has
         resource = found(server.resources.templates, ref.uri) or found(server.resources.catalogue, ref.uri)
         if resource is None:
-            raise InvalidParams(
-                f"Unknown resource template: {ref.uri}", {"ref": {"type": "ref/resource", "uri": ref.uri}}
-            )
+            raise unknown_reference(ref)
         return resource  # type: ignore[no-any-return]  # what the catalogues of resources have
 
 

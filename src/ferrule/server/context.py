@@ -15,6 +15,7 @@ from ferrule.schema.model import Implementation, LogLevel
 from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, ProgressParams
 from ferrule.server.consulting import Consulting
 from ferrule.server.elsewhere import CONTEXT, answering
+from ferrule.server.reporting import amount, loggable, progress_amount, text_of
 from ferrule.server.sync_context import SyncContext
 from ferrule.wire.messages import Notification
 
@@ -129,25 +130,32 @@ class Context(Consulting, Generic[State]):
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the client how far the work is; does nothing when it did not ask to know."""
+        number = progress_amount(progress, self._call.method)
+        if number is not None:
+            report = number, amount(total), None if message is None else text_of(message)
+            if self.task is not None:
+                await self.task.report(*report)
+            elif self._is_news(number):
+                await self._tell_progress(*report)
+                return
+        await self._breathe()
+
+    def _is_news(self, progress: float) -> bool:
+        """Tell whether the client asked to know, and may be told so much more."""
         call = self._call
-        if self.task is not None:
-            await self.task.report(progress, total, message)
-            await self._breathe()
-            return
-        token = None if call.meta is None else call.meta.progress_token
-        if token is None or not self._host.links.running(call):
-            await self._breathe()
-            return
+        if call.meta is None or call.meta.progress_token is None or not self._host.links.running(call):
+            return False
         if call.progressed is not None and progress <= call.progressed:
             logger.warning(
                 "progress of %s must increase: %s after %s was dropped", call.method, progress, call.progressed
             )
-            await self._breathe()
-            return
+            return False
         call.progressed = progress
-        if not self._host.links.may_tell_progress(call):
-            await self._breathe()
-            return
+        return self._host.links.may_tell_progress(call)
+
+    async def _tell_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        call = self._call
+        token: Any = call.meta.progress_token  # type: ignore[union-attr]  # it is there, or this would be no news
         params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
         call.channel.send(Notification(PROGRESS, call.peer.revision.trim(params)))
         await call.channel.wait_writable()
@@ -163,7 +171,7 @@ class Context(Consulting, Generic[State]):
         if not wanted or not self._host.links.may_log(call):
             await self._breathe()
             return
-        params: dict[str, Any] = {"level": level, "data": data}
+        params: dict[str, Any] = {"level": level, "data": loggable(data)}
         if logger is not None:
             params["logger"] = logger
         if self.task is not None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from ferrule.errors import InvalidParams, Refusal
+from ferrule.errors import Refusal
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
 from ferrule.schema.completion import PromptReference
-from ferrule.server.catalogue import Catalogue
+from ferrule.server.catalogue import Catalogue, unknown_reference
 from ferrule.server.kept_results import PREFIX as KEPT
 
 if TYPE_CHECKING:
@@ -76,10 +76,9 @@ class Guards:
         ref = call.params.ref
         if isinstance(ref, PromptReference):
             if self._find(self._prompts.catalogue, ref.name, call) is None:
-                raise InvalidParams(f"Unknown prompt: {ref.name}", {"ref": {"type": "ref/prompt", "name": ref.name}})
+                raise unknown_reference(ref)
         elif not any(self._find(catalogue, ref.uri, call) for catalogue in self._resources.catalogues):
-            reference = {"type": "ref/resource", "uri": ref.uri}
-            raise InvalidParams(f"Unknown resource template: {ref.uri}", {"ref": reference})
+            raise unknown_reference(ref)
         return await complete(call)
 
     async def _listen(self, listen: Handler, call: Call) -> Any:

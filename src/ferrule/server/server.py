@@ -76,9 +76,13 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         middleware: Iterable[AnyLayer] = (),
         **options: Unpack[ServerOptions],
     ) -> None:
+        _require_texts(name=name, version=version, instructions=instructions or "")
         try:
             self.settings = ServerSettings(**options)
-        except (TypeError, SetupError) as reason:
+        except TypeError as reason:
+            known = ", ".join(("version", "lifespan", "middleware", *ServerSettings.__struct_fields__))
+            raise SetupError(f"Server: {reason}{instead_of(options)}; the options are {known}") from None
+        except SetupError as reason:
             raise SetupError(f"Server: {reason}{instead_of(options)}") from None
         settings = self.settings
         check_extensions(settings.extensions or (), "Server")
@@ -350,6 +354,12 @@ def _link_options(settings: ServerSettings) -> tuple[LinkOptions, LinkOptions]:
         max_missed=settings.max_missed,
     )
     return one, structs.replace(one, max_running=settings.max_concurrent, max_waiting=settings.max_waiting)
+
+
+def _require_texts(**given: Any) -> None:
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise SetupError(f"Server: {name} must be a text, not {value!r}")
 
 
 def _decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:

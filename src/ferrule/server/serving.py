@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import inspect
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ferrule.server")
 
 LAST_GRACE = 1.0
+STDERR = 2
 
 TRANSPORTS = {
     "stdio": ("ferrule.transports.stdio", "Stdio"),
@@ -168,9 +170,7 @@ class Serving:
         """Serve one transport by name, with signals that stop it in order."""
         listener = _listener(transport, options)
         if transport == "stdio" and sys.stdin is not None and sys.stdin.isatty():
-            sys.stderr.write(
-                f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.\n"
-            )
+            _say(f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.")
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
         with Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop()))):
@@ -182,11 +182,12 @@ class Serving:
         """Say where clients find us, where that is not simply the process that started us."""
         url = getattr(listener, "url", None)
         if url is not None:
-            sys.stderr.write(f"{self.name} serves MCP at {url}. Ctrl-C ends it.\n")
-            sys.stderr.flush()
+            _say(f"{self.name} serves MCP at {url}. Ctrl-C ends it.")
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks."""
+        _require_no_loop()
+        _occupy_standard_numbers()
         runner = asyncio.Runner(loop_factory=_loop_factory())
         try:
             runner.run(self.run_async(transport, **options))
@@ -217,6 +218,31 @@ def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
         allowed = ", ".join(inspect.signature(factory).parameters)
         raise SetupError(f"{transport}: {reason}; the options are {allowed}") from None
     return factory(**options)  # type: ignore[no-any-return]
+
+
+def _say(text: str) -> None:
+    """Tell whoever started us; there is no stderr in a process that was started without one."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
+def _require_no_loop() -> None:
+    """Refuse to block a loop that runs already, as in a notebook or an async main."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise SetupError("app.run() blocks, and an event loop runs here already: use `await app.run_async(...)`")
+
+
+def _occupy_standard_numbers() -> None:
+    """Let no descriptor of the loop's get the number of a standard stream we were started without."""
+    # uvloop ends the process when it has to close one of them.
+    null = os.open(os.devnull, os.O_RDWR)
+    while null <= STDERR:
+        null = os.open(os.devnull, os.O_RDWR)
+    os.close(null)
 
 
 def _close(runner: asyncio.Runner) -> None:

@@ -28,6 +28,7 @@ from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import Handler, internal, need_within
 from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool
+from ferrule.server.arguments import NoObject
 from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind, names
 from ferrule.server.catalogue import Catalogue, off
@@ -268,11 +269,13 @@ class Tools:
     def _by_number(self, call: Call) -> bool:
         return self._server.settings.error_profile == "erlmcp" and call.era is self._server.handshake
 
-    def _tells_faults_in_results(self, call: Call) -> bool:
+    def _tells_in_result(self, call: Call, error: InvalidArguments) -> bool:
+        """Tell whether a model is to read what is wrong with its arguments, or the client that sent them."""
         wanted = self._server.settings.bad_arguments
         if wanted != "auto":
             return wanted == "result"
-        return call.peer.revision.faults_in_results and not self._by_number(call)
+        malformed = isinstance(error, NoObject) or self._by_number(call)
+        return call.peer.revision.faults_in_results and not malformed
 
     def _told(self, call: Call, error: ToolError) -> CallToolResult:
         """Tell the model what the tool wants it to read."""
@@ -290,7 +293,7 @@ class Tools:
         if isinstance(error, UrlElicitationRequired):
             error = _asked_to_visit(call, error)
         if isinstance(error, InvalidArguments):
-            return _bad_arguments(entry, error, in_result=self._tells_faults_in_results(call))
+            return _bad_arguments(entry, error, in_result=self._tells_in_result(call, error))
         if isinstance(error, Declined | UnwritableResult | InvalidOutput | SetupError):
             logger.error("the tool %s failed: %s", entry.name, error)
             kind = ResultTooLarge if isinstance(error, Oversized) else ToolFailed

@@ -77,6 +77,8 @@ class Slot(Expression, frozen=True):
     """The stretch of a URI that belongs to one variable, or to all the named ones of an expression."""
 
     excluded: str = "/?#"
+    below: bool = False
+    """Whether it stands below a directory: right after a slash that is part of a path, not of `scheme://`."""
 
     @property
     def takes_slashes(self) -> bool:
@@ -91,7 +93,7 @@ class Slot(Expression, frozen=True):
     @property
     def may_be_rooted(self) -> bool:
         """Whether a value in it may begin like an absolute path."""
-        return self.operator.reserved or self.operator in (QUERY, QUERY_REST)
+        return (self.operator.reserved and not self.below) or self.operator in (QUERY, QUERY_REST)
 
 
 class UriTemplate:
@@ -261,7 +263,7 @@ def _lay_out(parts: Sequence[str | Expression], pattern: str) -> tuple[list[str]
 
 
 def _bound(slots: Sequence[Slot], literals: Sequence[str], query: Slot | None) -> list[Slot]:
-    """Settle for each slot the characters at which it must have ended."""
+    """Settle for each slot where it stands, and the characters at which it must have ended."""
     bounded: list[Slot] = []
     for index, slot in enumerate(slots):
         ahead = "".join(literals[index + 1 :]) + (query.operator.first if query else "")
@@ -272,7 +274,8 @@ def _bound(slots: Sequence[Slot], literals: Sequence[str], query: Slot | None) -
             excluded = "?#"
         else:
             excluded = "/?#"
-        bounded.append(msgspec.structs.replace(slot, excluded=excluded))
+        below = literals[index].endswith("/") and not literals[index].endswith("://")
+        bounded.append(msgspec.structs.replace(slot, excluded=excluded, below=below))
     return bounded
 
 

@@ -71,8 +71,8 @@ class _Heard:
         self._messages.append(Recorded("server", _read(frame)))
         return self._receiver.frame_received(frame, self._said(channel), origin)
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
-        self._receiver.frame_refused(max_size, self._said(channel))
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
+        self._receiver.frame_refused(max_size, self._said(channel), head)
 
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
         self._receiver.request_failed(identity, error, self._said(channel))

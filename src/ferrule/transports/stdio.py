@@ -91,15 +91,14 @@ class Claim:
     def __init__(self) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
-        if not is_open(STDERR):
-            redirect_to_null(STDERR)
-        self.read_fd = keep(STDIN, "stdin")
-        self.write_fd = keep(STDOUT, "stdout")
+        self.read_fd = keep(STDIN, "stdin", sys.__stdin__)
+        self.write_fd = keep(STDOUT, "stdout", sys.__stdout__)
+        self._strays = place_for_strays()
         redirect_to_null(STDIN)
-        os.dup2(STDERR, STDOUT)
+        os.dup2(self._strays, STDOUT)
         self._stdout, self._stderr = sys.stdout, sys.stderr
         self._quiet = io.TextIOWrapper(
-            cast("BinaryIO", QuietStderr()), "utf-8", "backslashreplace", line_buffering=True
+            cast("BinaryIO", QuietStderr(self._strays)), "utf-8", "backslashreplace", line_buffering=True
         )
         sys.stdout = sys.stderr = self._quiet
 
@@ -110,6 +109,8 @@ class Claim:
         os.dup2(self.write_fd, STDOUT)
         os.close(self.read_fd)
         os.close(self.write_fd)
+        if self._strays != STDERR:
+            os.close(self._strays)
         if sys.stdout is self._quiet:
             sys.stdout = self._stdout
         if sys.stderr is self._quiet:
@@ -151,14 +152,22 @@ def redirect_to_null(fd: int) -> None:
         os.close(null)
 
 
-def keep(fd: int, name: str) -> int:
+def keep(fd: int, name: str, at_start: object) -> int:
     """Give a private copy of a standard descriptor, never one of the three standard numbers."""
-    try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, STDERR + 1)
-    except OSError as error:
-        raise CarrierError(
-            f"{name} is closed: start the server with stdin and stdout connected to its client"
-        ) from error
+    # A stream that was closed when Python started is None; its number may be the event loop's own by now.
+    with suppress(OSError):
+        if at_start is not None:
+            return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, STDERR + 1)
+    raise CarrierError(f"{name} is closed: start the server with stdin and stdout connected to its client")
+
+
+def place_for_strays() -> int:
+    """Give the descriptor for what is not for the peer: stderr, or nowhere if we were started without one."""
+    if not is_open(STDERR):
+        redirect_to_null(STDERR)
+    elif sys.__stderr__ is None:
+        return os.open(os.devnull, os.O_RDWR)
+    return STDERR
 
 
 current_claim: Claim | None = None
@@ -313,6 +322,13 @@ class Stdio:
         if self._channel is not None:
             raise SetupError("this Stdio serves already")
         self.claim()
+        await acceptor.enter()
+        try:
+            await self._serve(acceptor, ready)
+        finally:
+            await acceptor.leave()
+
+    async def _serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
         receiver = acceptor.link(Origin(carrier="stdio"))
         framer = LineFramer(self._max_message_size)
         channel = StreamChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from ferrule.errors import FerruleError
+from ferrule.errors import FerruleError, quoted
 
 MAX_LISTED = 256
 SHOWN_LENGTH = 200
@@ -115,6 +115,7 @@ def missing(name: str, value: Any) -> Violation:
 
 def unknown(name: str, value: Any, above: Sequence[str | int] = ()) -> Violation:
     """Say that a member has no place in its object."""
+    name = quoted(name)
     return Violation(pointer([*above, name]), excerpt(value), "additionalProperties", f'"{name}" is not expected here')
 
 

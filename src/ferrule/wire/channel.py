@@ -15,7 +15,8 @@ class Channel(Protocol):
 
     One that carries the answer to a single request may also have `withdrawn()`, called when there will be none because
     the peer cancelled it, and `release()`, which lets the reader go while the call runs on. One that hands over what
-    comes in inside somebody else's context has `context`, in which calls are run.
+    comes in inside somebody else's context has `context`, in which calls are run. One that can tell without waiting
+    whether `wait_writable` would wait has `congested`.
     """
 
     def send(self, message: Message | Sequence[Message]) -> None:
@@ -44,8 +45,8 @@ class Receiver(Protocol):
         A carrier that knows more about this very message than about its peer gives its `origin`.
         """
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
-        """Learn that a frame was longer than the limit and was thrown away unread."""
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
+        """Learn that a frame was longer than the limit and was thrown away unread; `head` is how it began, if known."""
 
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
         """Learn that a request sent on the channel will get no answer, though the channel lives on."""

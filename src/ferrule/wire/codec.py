@@ -17,6 +17,8 @@ from ferrule.errors import EncodeError, InvalidRequest, MessageTooLarge, ParseEr
 from ferrule.wire.messages import EMPTY_PARAMS, ErrorObject, Failure, Id, Message, Notification, Request, Success
 
 MAX_MESSAGE_SIZE = 16 * 1024 * 1024
+HEAD_SIZE = 1024
+"""In how much of a frame that is not read its id is looked for."""
 
 OPEN_BRACE, OPEN_BRACKET = ord("{"), ord("[")
 
@@ -88,7 +90,7 @@ UNWRITABLE = (TypeError, ValueError, OverflowError, UnicodeError, RecursionError
 def decode(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | list[Decoded]:
     """Read one frame: a message, or the elements of a batch. Raises Unreadable."""
     if len(frame) > max_size:
-        raise Unreadable(MessageTooLarge(max_size))
+        raise too_large(max_size, frame)
     try:
         envelope = _decode_envelope(frame)
         if not frame.isascii():
@@ -137,11 +139,30 @@ def _diagnose(frame: bytes) -> Message | list[Decoded]:
         loose = _decode_loosely(frame)
     except msgspec.ValidationError as reason:
         raise Unreadable(InvalidRequest(f"Invalid request: {reason}")) from None
-    except RecursionError:
-        raise Unreadable(ParseError("Parse error: nested too deeply")) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as reason:
-        raise Unreadable(ParseError(f"Parse error: {reason}")) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
+        raise _broken(frame, reason) from None
     return _judge(loose)
+
+
+def too_large(max_size: int, head: bytes) -> Unreadable:
+    """Refuse a frame over the limit, under its id if that stands ahead."""
+    from ferrule.wire.rescue import rescue_from_head
+
+    rescued = rescue_from_head(head)
+    return Unreadable(MessageTooLarge(max_size), rescued.id, response=rescued.response)
+
+
+def _broken(frame: bytes, reason: Exception) -> Unreadable:
+    """Refuse what is no JSON, or none we read, under the id it would have."""
+    from ferrule.wire.rescue import rescue
+
+    rescued = rescue(frame)
+    why = str(reason)
+    if isinstance(reason, RecursionError):
+        why = "nested too deeply"
+    elif rescued.nearly_json and isinstance(reason, msgspec.DecodeError):
+        why = "NaN, infinity and half a surrogate pair have no form in JSON"
+    return Unreadable(ParseError(f"Parse error: {why}"), rescued.id, response=rescued.response)
 
 
 def _judge(loose: LooseEnvelope) -> Message:

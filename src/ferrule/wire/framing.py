@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from ferrule.errors import FerruleError
-from ferrule.wire.codec import MAX_MESSAGE_SIZE
+from ferrule.wire.codec import HEAD_SIZE, MAX_MESSAGE_SIZE
 
 MAX_HEADER_SIZE = 8 * 1024
 MAX_HEADER_NAME_SIZE = 256
@@ -27,6 +27,8 @@ class Oversize(Struct, frozen=True):
     """Stands for a frame that was longer than the limit and was thrown away."""
 
     max_size: int
+    head: bytes = b""
+    """How it began, where that was read at all."""
 
 
 Frames = list[bytes | Oversize]
@@ -108,9 +110,12 @@ class LineFramer:
         if self._skipping:
             return
         if len(self._held) + len(piece) > self.max_size:
+            # No more than the limit, which is the same however the reads fall.
+            size = min(HEAD_SIZE, self.max_size)
+            head = (bytes(self._held[:size]) + piece[:size])[:size]
             self._held.clear()
             self._skipping = True
-            frames.append(Oversize(self.max_size))
+            frames.append(Oversize(self.max_size, head))
         else:
             self._held += piece
 

@@ -26,8 +26,8 @@ JSON_RPC = {-32700, -32600, -32601, -32602, -32603}
 OLDER = JSON_RPC | {-32002, -32012, -32000}
 SERVER_CODES = {R1: OLDER, R2: OLDER, R3: OLDER, R4: OLDER | {-32042}, R5: JSON_RPC | {-32020, -32021, -32022}}
 """Also ours: -32012 for a message over the limit, -32000 for a server that is busy."""
-REFUSES = (JSON_RPC | {-1}) - {-32700}
-"""A client skips what it cannot read."""
+REFUSES = JSON_RPC | {-1}
+"""A client skips what it cannot read, unless that is a request and its id can be told."""
 CLIENT_CODES = {R1: REFUSES, R2: REFUSES, R3: REFUSES, R4: REFUSES, R5: set[int]()}
 
 OLDEST_BLOCKS = {"text", "image", "resource"}

@@ -57,8 +57,8 @@ class Meddler:
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         return self.receiver.frame_received(frame, self, origin)
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
-        self.receiver.frame_refused(max_size, self)
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
+        self.receiver.frame_refused(max_size, self, head)
 
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
         self.receiver.request_failed(identity, error, self)
@@ -255,6 +255,15 @@ class Boundless(Split):
     """Never makes anyone wait."""
 
     async def wait_writable(self) -> None: ...
+
+
+class Sulking(Split):
+    """Stops reading while the far side does not read, as the far side does."""
+
+    async def connect(self, receiver: Receiver) -> Channel:
+        way = await super().connect(receiver)
+        self.channel._serving = True
+        return way
 
 
 class Stranding(Split):

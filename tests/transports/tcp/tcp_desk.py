@@ -146,7 +146,7 @@ class Notes:
         self.frames.append(frame)
         return False
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         self.frames.append(b"refused")
 
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:

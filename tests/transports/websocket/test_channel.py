@@ -83,7 +83,7 @@ class Listening:
         self.frames.append(frame)
         return False
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         raise AssertionError
 
     def request_failed(self, identity: Any, error: Exception, channel: Channel) -> None:

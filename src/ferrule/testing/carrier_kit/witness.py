@@ -89,7 +89,7 @@ class Witness:
         self.note()
         return False
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         """Note a frame that was too long."""
         self.refused.append(max_size)
         self.note()
@@ -131,10 +131,10 @@ class Watched(Witness):
         super().frame_received(frame, channel, origin)
         return self.receiver.frame_received(frame, channel, origin)
 
-    def frame_refused(self, max_size: int, channel: Channel) -> None:
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         """Note a frame that was too long and hand that on."""
-        super().frame_refused(max_size, channel)
-        self.receiver.frame_refused(max_size, channel)
+        super().frame_refused(max_size, channel, head)
+        self.receiver.frame_refused(max_size, channel, head)
 
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
         """Note a request that gets no answer and hand that on."""

@@ -1,0 +1,81 @@
+"""The id of a frame that is no message we can read, so that whoever waits for an answer is told instead of waiting.
+
+Rule 1: nothing else is taken from such a frame; what it asks or says is never acted on.
+Rule 2: a frame that is no JSON by any reading has no id: NaN, half a surrogate pair or bytes that are no UTF-8 inside
+a value are forgiven here, a missing brace is not.
+Rule 3: a long frame, or one nested too deeply, is not read again: only the members that stand ahead are looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from ferrule.wire.codec import HEAD_SIZE
+from ferrule.wire.messages import Id
+
+MAX_READ_AGAIN = 1024 * 1024
+
+MEMBER = re.compile(rb'\s*[{,]\s*("[^"\\]*")\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9]+)?')
+
+
+class Rescued(Struct, frozen=True):
+    """What is known of a message that cannot be read."""
+
+    id: Id | UnsetType = UNSET
+    response: bool = False
+    """Whether it is meant as a response: then the id is one of ours."""
+    nearly_json: bool = False
+    """Whether it is JSON but for a value that has no form in it."""
+
+
+def rescue(frame: bytes) -> Rescued:
+    """Find the id of a frame that cannot be read."""
+    if len(frame) > MAX_READ_AGAIN:
+        return rescue_from_head(frame)
+    try:
+        # Bytes that are no UTF-8 become surrogates, and an id with one of those is none.
+        members = json.loads(frame.decode(errors="surrogateescape"))
+    except RecursionError:
+        return rescue_from_head(frame)
+    except ValueError:
+        return Rescued()
+    return _rescued(members, nearly_json=True) if isinstance(members, dict) else Rescued()
+
+
+def rescue_from_head(frame: bytes) -> Rescued:
+    """Find the id where it stands ahead of everything long."""
+    head = frame[:HEAD_SIZE]
+    members: dict[str, Any] = {}
+    position = 0
+    while (member := MEMBER.match(head, position)) is not None:
+        name, value = member.groups()
+        if value is not None and member.end() == len(head):
+            break  # where it ends is beyond the head
+        try:
+            members[json.loads(name)] = None if value is None else json.loads(value)
+        except ValueError:
+            break
+        if value is None:
+            break
+        position = member.end()
+    return _rescued(members)
+
+
+def _rescued(members: dict[str, Any], *, nearly_json: bool = False) -> Rescued:
+    response = "method" not in members and ("result" in members or "error" in members)
+    identity: Any = members.get("id")
+    return Rescued(identity if _is_id(identity) else UNSET, response, nearly_json)
+
+
+def _is_id(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return False
+        return True
+    return isinstance(value, int) and not isinstance(value, bool)
