@@ -46,5 +46,5 @@ def test_the_option_is_a_plan_or_yes_or_no():
     assert plan_for(False, usual=True) is None
     assert plan_for(None, usual=True) == Reconnect()
     assert plan_for(None, usual=False) is None
-    with pytest.raises(SetupError, match=r"reconnect is True, False or Reconnect\(\.\.\.\), not 3"):
+    with pytest.raises(SetupError, match=r"reconnect must be Reconnect or True or False or None, not 3"):
         Client("tcp://localhost:1", reconnect=3)  # type: ignore[arg-type]

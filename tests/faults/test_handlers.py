@@ -326,7 +326,7 @@ def test_hnd_01_hnd_02_a_process_survives_everything_a_handler_raises(era):
 def test_hnd_02_other_handlers_fail_alone_too(era, place, kind):
     app = fixture()
 
-    async def fail(*given):
+    async def fail(given):
         raise FAILURES[kind]()
 
     app.add_resource("x://y", fail_without_arguments := lambda: _raise(kind))

@@ -86,8 +86,6 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
             if (value := getattr(self, name)) is not None:
                 require_number(name, value)
         _require("mode", self.mode, get_args(Mode))
-        if not isinstance(self.reconnect, Reconnect | bool | None):
-            raise SetupError(f"reconnect is True, False or Reconnect(...), not {self.reconnect!r}")
         if self.question_rate is not None and not self.question_rate > 0:
             raise SetupError(f"question_rate must be more than 0, or None, not {self.question_rate!r}")
         if not isinstance(self.question_tasks, bool):

@@ -159,8 +159,8 @@ async def test_what_a_reader_does_not_take_is_bounded() -> None:
         stream.writer.transport.pause_reading()  # type: ignore[attr-defined]
         where = (await stream.event()).data.decode()
         await post(port, where, initialize())
-        for _ in range(40):
-            assert await post(port, where, call(1, "x" * 400_000)) == 202
+        for number in range(40):
+            assert await post(port, where, call(number, "repeat", size=400_000)) == 202
         stream.writer.transport.resume_reading()  # type: ignore[attr-defined]
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError, ValueError)):
             await asyncio.wait_for(stream.rest(), 10)
