@@ -21,7 +21,7 @@ from ferrule.testing.carrier_kit.rule import scene
 from ferrule.transports.websocket.settings import WebSocketSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
-PATIENCE = 15.0
+PATIENCE = 120.0
 Proof = Callable[[Carrier], Awaitable[None]]
 
 

@@ -17,7 +17,7 @@ from ferrule import Client, Context, Server
 from ferrule.errors import EncodeError
 from ferrule.testing import ERAS
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 SMALL = 4096
 PROGRAM = """
 import os

@@ -9,12 +9,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from http_mcp import LONG, Answer, Client, served
+from http_mcp import Answer, Client, served
 from http_workshop import Workshop
+from pace import LONG
 
 from ferrule import Context
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def run(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from http_mcp import Client, served, serving
 from http_workshop import Workshop
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def run(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:

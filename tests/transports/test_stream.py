@@ -144,7 +144,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def run_test(test: Awaitable[None]) -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(test, 20))
+            runner.run(asyncio.wait_for(test, 60))
 
     return run_test
 

@@ -104,7 +104,7 @@ async def served(api: Any) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         server.force_exit = True
-        await asyncio.wait_for(serving, 10)
+        await asyncio.wait_for(serving, 60)
 
 
 @contextlib.asynccontextmanager

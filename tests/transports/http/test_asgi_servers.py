@@ -31,7 +31,7 @@ httpx = pytest.importorskip("httpx", reason="httpx is not installed: nothing to 
 pytest.importorskip("fastapi", reason="fastapi is not installed: nothing to mount the server in")
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 COMMANDS = {
     "uvicorn-h11": ["uvicorn", "--host", "127.0.0.1", "--port", "{port}", "--http", "h11"],
@@ -220,15 +220,20 @@ def test_progress_arrives_while_the_call_still_runs(way: tuple[Site, str], era: 
     site, version = way
     with site.client(version) as client:
         make = called if era == "stateless" else Session(client).called
-        came = []
-        with client.stream("POST", **make("steps", count=3, pause=0.06)) as answer:
-            assert answer.headers["content-type"] == "text/event-stream"
-            for message in events(answer):
-                came.append((time.monotonic(), message))
-    assert [message["params"]["progress"] for _, message in came[:-1]] == [1, 2, 3]
-    assert came[-1][1]["result"]["structuredContent"] == {"result": "all steps"}
-    times = [when for when, _ in came]
-    assert all(later - earlier > 0.02 for earlier, later in itertools.pairwise(times)), times
+        # A busy machine may read at once what was sent apart, but not again and again.
+        for _ in range(20):
+            came = []
+            with client.stream("POST", **make("steps", count=3, pause=0.06)) as answer:
+                assert answer.headers["content-type"] == "text/event-stream"
+                for message in events(answer):
+                    came.append((time.monotonic(), message))
+            assert [message["params"]["progress"] for _, message in came[:-1]] == [1, 2, 3]
+            assert came[-1][1]["result"]["structuredContent"] == {"result": "all steps"}
+            times = [when for when, _ in came]
+            if all(later - earlier > 0.02 for earlier, later in itertools.pairwise(times)):
+                break
+        else:
+            pytest.fail(f"all came at once: {times}")
 
 
 def test_what_belongs_to_no_call_arrives_on_the_stream_of_a_session(way: tuple[Site, str]) -> None:

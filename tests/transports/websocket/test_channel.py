@@ -332,8 +332,8 @@ async def test_each_close_code_has_its_cause(cause: str, data: bytes, code: int)
         peer = await RawWebSocket.open(listener)
         peer.send(text(ping_message(1)), data, text(ping_message(2)))
         assert (await peer.answer())["id"] == 1
-        assert await asyncio.wait_for(peer.closed_with(), 1) == code
-        assert await asyncio.wait_for(peer.ended(), 2)
+        assert await asyncio.wait_for(peer.closed_with(), 8) == code
+        assert await asyncio.wait_for(peer.ended(), 8)
 
 
 async def test_a_receiver_that_fails_is_our_fault(caplog: pytest.LogCaptureFixture) -> None:

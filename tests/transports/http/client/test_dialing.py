@@ -202,4 +202,4 @@ def test_the_same_on_the_loop_most_programs_use(ours: str) -> None:
             await works(site.url, ca=ours)
             await works(site.url, ca=ours, proxy=proxy.url)
 
-    uvloop.run(asyncio.wait_for(both(), 20))
+    uvloop.run(asyncio.wait_for(both(), 60))
