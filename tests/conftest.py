@@ -2,8 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would press it
 # in vain. A handler of our own is not inherited, so that children start with the default again.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+TURNS = 20
+"""More turns of the loop than anything takes that goes from one end of a link to the other within a process."""
+_sleep = asyncio.sleep
+
+
+def sleep(delay: float, result: Any = None) -> Coroutine[Any, Any, Any]:
+    """Wait as `asyncio.sleep` does, and in a test for some turns of the loop as well.
+
+    On a machine that stands still for a moment a short time may pass in which the loop has not turned at all, and what
+    a test waits for has had no chance to happen.
+    """
+    asleep = _sleep(delay, result)
+    caller = str(sys._getframe(1).f_globals.get("__name__"))
+    return asleep if delay <= 0 or caller.partition(".")[0] == "ferrule" else _turns_later(asleep)
+
+
+async def _turns_later(asleep: Coroutine[Any, Any, Any]) -> Any:
+    result = await asleep
+    for _ in range(TURNS):
+        await _sleep(0)
+    return result
+
+
+asyncio.sleep = sleep

@@ -110,7 +110,7 @@ async def served(api: Any) -> AsyncIterator[str]:
 @contextlib.asynccontextmanager
 async def over_a_socket(**options: Any) -> AsyncIterator[Server]:
     api = shop()
-    async with served(api) as url, httpx.AsyncClient(base_url=url, timeout=1.0) as web:
+    async with served(api) as url, httpx.AsyncClient(base_url=url, timeout=60.0) as web:
         yield Server.from_openapi(api.openapi(), web, **options)
 
 

@@ -257,7 +257,7 @@ def test_a_client_that_hangs_up_cancels_its_stateless_call(way: tuple[Site, str]
 def test_a_client_that_hangs_up_does_not_cancel_its_call_in_a_session(way: tuple[Site, str]) -> None:
     site, version = way
     name = f"session{version[-1]}"
-    hang_up_in_the_middle(site, version, lambda client: Session(client).called("wait", name=name, seconds=0.6))
+    hang_up_in_the_middle(site, version, lambda client: Session(client).called("wait", name=name, seconds=3.0))
     eventually(lambda: site.diary[-1].startswith(f"{name} ") and "begun" not in site.diary[-1])
     assert site.diary[-1] == f"{name} done"
 
@@ -267,7 +267,7 @@ def hang_up_in_the_middle(site: Site, version: str, make: Callable[[Any], dict[s
     with site.client(version) as client:
         call = make(client)
         with pytest.raises(httpx.ReadTimeout):
-            client.post(**call, timeout=0.25)
+            client.post(**call, timeout=httpx.Timeout(PATIENCE, read=1.0))
 
 
 def test_a_reader_that_takes_nothing_and_hangs_up_ends_its_call(way: tuple[Site, str]) -> None:
