@@ -5,8 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from nobody_left import left_since, present
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would press it
 # in vain. A handler of our own is not inherited, so that children start with the default again.
@@ -36,3 +43,12 @@ async def _turns_later(asleep: Coroutine[Any, Any, Any]) -> Any:
 
 
 asyncio.sleep = sleep
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nobody_is_left_behind() -> Iterator[None]:
+    """What a module of tests starts it also ends: the tests of the next would count it as theirs."""
+    before = present()
+    yield
+    left = left_since(before)
+    assert not left, f"left behind by the tests of this module: {left}"
