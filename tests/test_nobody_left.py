@@ -6,8 +6,9 @@ import subprocess
 import sys
 import threading
 
-import nobody_left
 import pytest
+
+import nobody_left
 from nobody_left import left_since, present
 
 

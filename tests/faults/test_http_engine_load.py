@@ -12,6 +12,8 @@ import pytest
 from pace import LONG, prompt
 from raw_http import HONEST, EngineProcess, Peer, engine, until
 
+from many_files import many_files
+
 MIB = 1024 * 1024
 POST = b"POST /open HTTP/1.1\r\nHost: a\r\n"
 
@@ -262,7 +264,7 @@ def test_htp_14_a_peer_that_stays_after_an_early_answer_is_closed(server: Engine
 
 def test_ovl_05_idle_connections_cost_little_and_keep_nobody_waiting() -> None:
     many, get = (9000 if LONG else 2000), b"GET /open HTTP/1.1\r\nHost: a\r\n\r\n"
-    with engine() as server:
+    with many_files(many + 200), engine() as server:
         before = server.rss()
         waits = []
         for _ in range(many):

@@ -6,14 +6,12 @@ import asyncio
 import gc
 import operator
 import os
-import resource
 import socket
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +23,10 @@ from tcp_workshop import INITIALIZE, INITIALIZED, PROGRAM, Process, line, servin
 from ferrule import Client, Server
 from ferrule.transports.tcp.listener import Tcp, Unix
 from ferrule.transports.tcp.reception import Served
+from many_files import many_files
 
 KIB = 1024
 RESET = struct.pack("ii", 1, 0)
-
-
-@contextmanager
-def many_files(wanted: int) -> Iterator[None]:
-    """Let this process, and those it starts, have many files open; skips where the system does not."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        pytest.skip(f"the system lets a process have {hard} files open, and this needs {wanted}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted) if soft > 0 else soft, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def make_app() -> Server:

@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -58,13 +59,20 @@ META = {
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
+def unused_port() -> int:
+    """Choose a port the system gives nobody by itself, so that it is still unused when the server comes to bind it."""
+    for port in random.sample(range(20_000, 32_000), 1000):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 class Site:
     """A child process that serves one of our two applications."""
 
     def __init__(self, command: list[str], target: str, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = unused_port()
         self.diary_file = folder / f"{command[0]}-{self.port}.txt"
         self.diary_file.touch()
         self.printed = self.diary_file.with_suffix(".log")
