@@ -31,8 +31,9 @@ def sleep(delay: float, result: Any = None) -> Coroutine[Any, Any, Any]:
     a test waits for has had no chance to happen.
     """
     asleep = _sleep(delay, result)
-    caller = str(sys._getframe(1).f_globals.get("__name__"))
-    return asleep if delay <= 0 or caller.partition(".")[0] == "ferrule" else _turns_later(asleep)
+    package, _, rest = str(sys._getframe(1).f_globals.get("__name__")).partition(".")
+    tested = package == "ferrule" and not rest.startswith("testing.")
+    return asleep if delay <= 0 or tested else _turns_later(asleep)
 
 
 async def _turns_later(asleep: Coroutine[Any, Any, Any]) -> Any:

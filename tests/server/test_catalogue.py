@@ -184,12 +184,12 @@ class TestEncodedOnce:
         async with pair(app, era, request_timeout=30) as client:
             assert len(await client.list_tools()) == 10_000
             listing = asyncio.ensure_future(client.list_tools())
-            pings = 0
+            worst = 0.0
             while not listing.done():
-                await client.ping()
-                pings += 1
+                worst = max(worst, await client.ping(timeout=60))
+                await asyncio.sleep(0)
             assert len(await listing) == 10_000
-        assert pings >= 10
+        assert worst < 10
 
 
 def test_what_is_there_twice_and_what_is_not_there_is_named():
