@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Coroutine, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -18,6 +20,15 @@ from nobody_left import left_since, present
 # A shell starts background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would press it
 # in vain. A handler of our own is not inherited, so that children start with the default again.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What a slow machine takes its time for is no fault, and what is tried is the same each time; `make fuzz` tries more.
+settings.register_profile(
+    "ferrule",
+    deadline=None,
+    derandomize=not os.environ.get("FERRULE_LONG"),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ferrule")
 
 TURNS = 20
 """More turns of the loop than anything takes that goes from one end of a link to the other within a process."""

@@ -16,6 +16,7 @@ from every_way import every_way
 from ferrule import Client, Context, Server
 from ferrule.errors import EncodeError
 from ferrule.testing import ERAS
+from patience import PATIENT
 
 PATIENCE = 120.0
 SMALL = 4096
@@ -83,7 +84,9 @@ def test_a_client_starts_a_child_with_its_environment_and_folder(era: Any, tmp_p
     command = [sys.executable, str(tmp_path / "program.py")]
 
     async def test() -> None:
-        async with Client(command, mode=era, name="tester", env={"COLOUR": "red"}, cwd=str(tmp_path)) as client:
+        async with Client(
+            command, mode=era, name="tester", env={"COLOUR": "red"}, cwd=str(tmp_path), **PATIENT
+        ) as client:
             assert (await client.call_tool("who")).text == f"tester red {tmp_path}"
 
     asyncio.run(asyncio.wait_for(test(), PATIENCE))

@@ -28,6 +28,7 @@ from ferrule.testing import ERAS, pair, run_in_virtual_time
 
 SECRET = "secret-detail-42 /etc/hostname"
 PROMPT = prompt(0.1)
+PATIENT = {"probe_timeout": 60.0, "request_timeout": 60.0, "ping_timeout": 60.0}
 
 
 class OwnBase(BaseException):
@@ -258,7 +259,7 @@ async def outcome(call: Any) -> str:
 @contextlib.asynccontextmanager
 async def process(*arguments: str, **options: Any) -> AsyncIterator[Client]:
     """Talk to the fixture server in a process of its own."""
-    async with Client([sys.executable, __file__, *arguments], stderr="capture", **options) as client:
+    async with Client([sys.executable, __file__, *arguments], stderr="capture", **{**PATIENT, **options}) as client:
         yield client
 
 
@@ -518,7 +519,7 @@ def test_hnd_09_a_generator_of_endless_text_is_refused_at_the_limit(era, tool):
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
 def test_hnd_04_a_handler_that_hangs_meets_its_deadline_and_frees_its_slot(era, kind):
-    app = fixture(tool_timeout=0.1, max_concurrent_per_session=1, max_waiting_per_session=10)
+    app = fixture(tool_timeout=0.5, max_concurrent_per_session=1, max_waiting_per_session=10)
     forever = threading.Event()
 
     @app.tool
@@ -534,7 +535,7 @@ def test_hnd_04_a_handler_that_hangs_meets_its_deadline_and_frees_its_slot(era, 
             name = "hang" if kind == "async" else "hang_in_thread"
             calls = [asyncio.ensure_future(outcome(client.call_tool(name))) for _ in range(3)]
             echo = asyncio.ensure_future(client.call_tool("echo", {"text": "next"}))
-            assert all("did not finish within 0.1 seconds" in told for told in await asyncio.gather(*calls))
+            assert all("did not finish within 0.5 seconds" in told for told in await asyncio.gather(*calls))
             assert (await echo).text == "next"
             assert not app.sessions[0].session.running
 

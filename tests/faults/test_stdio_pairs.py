@@ -21,6 +21,7 @@ from ferrule import Client, PeerError, ToolError
 from ferrule.errors import ChildFailed, InitializeTimedOut, LinkLost, TimedOut
 from ferrule.protocol.session import Phase
 from ferrule.testing import ERAS, run_in_virtual_time
+from patience import PATIENT
 
 MIB = 1 << 20
 PATIENCE = 120
@@ -208,7 +209,7 @@ def test_everything_works_over_a_pipe(server, era, run):
 
     async def test() -> None:
         reports, logs = [], []
-        client = Client(server, mode=era, log_level="info", stderr="capture")
+        client = Client(server, mode=era, **PATIENT, log_level="info", stderr="capture")
         client.on_log(lambda level, data, logger: logs.append(data))
         async with client:
             assert client.server_info.name == "pair"
@@ -234,7 +235,7 @@ def test_the_newest_era_is_found_over_a_pipe(server, run):
     """COMPAT-2"""
 
     async def test() -> None:
-        async with Client(server, stderr="capture") as client:
+        async with Client(server, stderr="capture", **PATIENT) as client:
             assert client.protocol_version == "2026-07-28"
             assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
 
@@ -245,7 +246,7 @@ def test_one_handler_asks_in_both_eras_over_a_pipe(server, era, run, tmp_path):
     async def test() -> None:
         said = Stderr()
         answers = {"elicitation": lambda p: {"row": 7}, "sampling": lambda p: "Ada", "roots": [tmp_path]}
-        async with Client(server, mode=era, stderr=said.append, **answers) as client:
+        async with Client(server, mode=era, **PATIENT, stderr=said.append, **answers) as client:
             assert (await client.call_tool("book")).text == f"7 True Ada {tmp_path.as_uri()}"
         assert said.count("opened") == 1
 
@@ -257,7 +258,7 @@ def test_changes_are_heard_of_over_a_pipe(server, era, run):
 
     async def test() -> None:
         lists = asyncio.Queue()
-        client = Client(server, mode=era, stderr="capture")
+        client = Client(server, mode=era, **PATIENT, stderr="capture")
         client.on_notification("notifications/tools/list_changed", lists)
         async with client, client.subscribe("notes://7") as changes:
             await client.call_tool("change", {"number": "8"})
@@ -274,7 +275,7 @@ def test_a_cancelled_call_stops_its_handler_and_is_not_answered(server, era, run
 
     async def test() -> None:
         said = Stderr()
-        async with Client(server, mode=era, stderr=said.append) as client:
+        async with Client(server, mode=era, **PATIENT, stderr=said.append) as client:
             call = asyncio.create_task(client.call_tool("wait"))
             await said.until("waiting")
             started = time.perf_counter()
@@ -290,7 +291,7 @@ def test_a_cancelled_call_stops_its_handler_and_is_not_answered(server, era, run
 def test_a_call_that_takes_too_long_is_cancelled_there_too(server, era, run):
     async def test() -> None:
         said = Stderr()
-        async with Client(server, mode=era, stderr=said.append) as client:
+        async with Client(server, mode=era, **PATIENT, stderr=said.append) as client:
             with pytest.raises(TimedOut):
                 await client.call_tool("wait", timeout=0.2)
             await said.until("stopped waiting")
@@ -302,7 +303,7 @@ def test_a_thousand_calls_at_once_are_all_answered(server, era, run):
     """CORR-03"""
 
     async def test() -> None:
-        async with Client(server, mode=era, stderr="capture") as client:
+        async with Client(server, mode=era, **PATIENT, stderr="capture") as client:
             results = await asyncio.gather(*(client.call_tool("add", {"a": n, "b": 1}) for n in range(1000)))
             assert [result.data for result in results] == [n + 1 for n in range(1000)]
 
@@ -312,7 +313,7 @@ def test_a_thousand_calls_at_once_are_all_answered(server, era, run):
 def test_a_large_message_goes_both_ways(server, era, run):
     async def test() -> None:
         text = "x" * (5 * MIB)
-        async with Client(server, mode=era, stderr="capture") as client:
+        async with Client(server, mode=era, **PATIENT, stderr="capture") as client:
             assert (await client.call_tool("shout", {"text": text})).text == text.upper()
 
     run(test())
@@ -324,7 +325,7 @@ def test_a_server_that_dies_in_a_call_fails_it_with_its_last_words(how, server, 
 
     async def test() -> None:
         said = Stderr()
-        client = Client(server, mode=era, stderr=said.append)
+        client = Client(server, mode=era, **PATIENT, stderr=said.append)
         await client.connect()
         pid = (await client.call_tool("pid")).data
         waiting = [asyncio.create_task(client.call_tool("wait")) for _ in range(5)]
@@ -352,7 +353,7 @@ def test_a_client_that_is_closed_ends_its_child(server, era, run):
     """LIFE-10"""
 
     async def test() -> None:
-        async with Client(server, mode=era, stderr="capture") as client:
+        async with Client(server, mode=era, **PATIENT, stderr="capture") as client:
             pid = (await client.call_tool("pid")).data
             call = asyncio.create_task(client.call_tool("wait"))
             await client.ping()
@@ -368,7 +369,7 @@ def test_a_client_that_is_closed_ends_its_child(server, era, run):
 
 def test_reconnecting_starts_a_new_process(server, era, run):
     async def test() -> None:
-        client = Client(server, mode=era, stderr="capture")
+        client = Client(server, mode=era, **PATIENT, stderr="capture")
         pids = []
         for _ in range(3):
             await client.reconnect()
@@ -382,7 +383,7 @@ def test_reconnecting_starts_a_new_process(server, era, run):
 
 def test_a_paused_server_loses_nothing(server, era, run):
     async def test() -> None:
-        async with Client(server, mode=era, stderr="capture") as client:
+        async with Client(server, mode=era, **PATIENT, stderr="capture") as client:
             pid = (await client.call_tool("pid")).data
             os.kill(pid, signal.SIGSTOP)
             calls = [asyncio.create_task(client.call_tool("add", {"a": n, "b": 0})) for n in range(100)]

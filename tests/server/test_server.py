@@ -21,6 +21,7 @@ from ferrule.schema.tools import CallToolResult
 from ferrule.server.results import unstructured
 from ferrule.testing import pair
 from ferrule.transports.stdio import Stdio
+from patience import PATIENT
 
 MESSAGE = {"jsonrpc": "2.0"}
 HELLO = {
@@ -639,7 +640,7 @@ class TestProgram:
     async def test_a_client_may_start_it(self, tmp_path, era):
         path = tmp_path / "program.py"
         path.write_text(PROGRAM)
-        async with Client([sys.executable, str(path)], mode=era) as client:
+        async with Client([sys.executable, str(path)], mode=era, **PATIENT) as client:
             assert (await client.call_tool("wait", {"seconds": 0})).data == "done"
 
 

@@ -231,7 +231,7 @@ def test_a_child_that_never_reads_its_stdin_does_not_hold_up_the_close(run: Run)
         child, recorder = ChildProcess(["sleep", "600"]), Recorder()
         channel = await child.connect(recorder)
         channel.send(Request(1, "big", "x" * 4 * MIB))
-        await child.close(0.1)
+        await child.close(1.5)
         assert child.exit_code == -signal.SIGTERM
         assert recorder.losses == [None]
 
@@ -404,7 +404,7 @@ def test_std_10_a_child_that_never_answers_is_ended_by_close(run: Run) -> None:
 def test_a_child_that_closes_a_pipe_but_lives_on_is_lost_and_ended(run: Run, name: str) -> None:
     async def test() -> None:
         script = f"import os, time; os.close({int(name == 'stdout')}); print('closed', file=__import__('sys').stderr)\n"
-        child, recorder = python(script + "time.sleep(60)", grace=0.2), Recorder()
+        child, recorder = python(script + "time.sleep(60)", grace=1.5), Recorder()
         channel = await child.connect(recorder)
         while not channel.lost:
             channel.send(Request(1, "ping"))

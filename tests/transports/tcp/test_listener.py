@@ -238,7 +238,7 @@ def test_a_peer_without_tls_costs_no_link_and_no_word_in_the_log(
     certificate, key = write_certificate(tmp_path)
 
     async def test() -> None:
-        listener = Tcp(port=0, certificate=certificate, private_key=key, handshake_timeout=0.2, max_connections=3)
+        listener = Tcp(port=0, certificate=certificate, private_key=key, handshake_timeout=1.0, max_connections=3)
         app = make_app()
         async with serving(app, listener):
             for said in (line(PING), b""):

@@ -73,7 +73,7 @@ def test_a_server_that_does_not_speak_tls_is_told(run: Run) -> None:
         async with serving(make_app(), listener):
             address = f"tls://localhost:{listener.address[1]}"
             with pytest.raises(ConnectFailed, match=f"cannot reach {address}: "):
-                await TcpTransport(address, connect_timeout=2).connect(Notes())
+                await TcpTransport(address, connect_timeout=60).connect(Notes())
 
     run(test())
 
