@@ -101,7 +101,7 @@ def reading() -> Op:
 
 def notifying() -> Op:
     """Tell the one subscriber of one of a thousand resources, up to the encoded frame."""
-    from ferrule.server.subscriptions import Listener, Subscriptions
+    from ferrule.server.subscriptions import Subscriber, Subscriptions
     from ferrule.wire.codec import encode
 
     class Frames:
@@ -111,7 +111,7 @@ def notifying() -> Op:
     subscriptions = Subscriptions()
     uris = [f"catalogue://entries/{number}" for number in range(1000)]
     for uri in uris:
-        subscriptions.add(Listener(Frames(), uris=(uri,)))
+        subscriptions.add(Subscriber(Frames(), uris=(uri,)))
     next_uri = itertools.cycle(uris).__next__
     return lambda: subscriptions.updated(next_uri(), {})
 

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from ferrule.testing import ERAS
 from nobody_left import left_since, present
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would press it
@@ -64,3 +65,14 @@ def nobody_is_left_behind() -> Iterator[None]:
     yield
     left = left_since(before)
     assert not left, f"left behind by the tests of this module: {left}"
+
+
+@pytest.fixture(params=ERAS)
+def era(request: pytest.FixtureRequest) -> str:
+    """Each protocol generation in turn: a handler cannot tell them apart."""
+    return str(request.param)
+
+
+@pytest.fixture
+def virtual_time() -> None:
+    """Let time pass only when nobody has anything left to do, where the folder's tests are run so."""

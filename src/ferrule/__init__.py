@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ferrule.server.context import Context
     from ferrule.server.depends import Depends
     from ferrule.server.extensions import Extension
-    from ferrule.server.media import Audio, File, Image
+    from ferrule.server.files import Audio, File, Image
     from ferrule.server.middleware.caching import Caching
     from ferrule.server.middleware.concurrency import Concurrency
     from ferrule.server.middleware.error_mapping import ErrorMapping
@@ -73,9 +73,9 @@ HOMES = {
     "Timing": "ferrule.server.middleware.timing",
     "Arg": "ferrule.server.transforming",
     "transformed": "ferrule.server.transforming",
-    "Audio": "ferrule.server.media",
-    "File": "ferrule.server.media",
-    "Image": "ferrule.server.media",
+    "Audio": "ferrule.server.files",
+    "File": "ferrule.server.files",
+    "Image": "ferrule.server.files",
     "Progress": "ferrule.server.streaming",
     "AssistantMessage": "ferrule.server.prompt_messages",
     "Message": "ferrule.server.prompt_messages",

@@ -133,7 +133,7 @@ class ToolBusy(Busy):
 
 
 class ToolFailed(Refusal):
-    """A tool failed, told as an error: a result tells it wherever the specification decides."""
+    """A tool failed, told as an error with a number; without an error profile a result tells it."""
 
     text = "Tool execution failed"
 

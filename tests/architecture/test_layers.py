@@ -31,7 +31,19 @@ FREE = {"testing", "types", "__init__", "__main__"}
 
 LATE_IMPORTS = {
     ("protocol/sealing.py", "cryptography"): "only a server that asks in the stateless era needs a cipher",
+    (
+        "protocol/sealing.py",
+        "hashlib",
+    ): "only a call that asks is bound, and hashes load a cipher library",
+    ("protocol/needs.py", "hashlib"): "only a call that asks needs fingerprints, and hashes load a cipher library",
     ("validation/checking.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
+    ("validation/checking.py", "ferrule.validation.graph"): "only a schema that a user gives is judged before use",
+    ("server/catalogue.py", "difflib"): "only who asks for what is not there is told what is like it",
+    ("server/resources.py", "ferrule.server.uri_template"): "only a URI with variables is a template",
+    ("server/settings.py", "ferrule.server.tasks.settings"): "only a server with tasks keeps them in a way of its own",
+    ("server/composing.py", "ferrule.server.tasks.tasks"): "only a server with tasks keeps them",
+    ("server/composing.py", "ferrule.server.tasks.calls"): "only a server with tasks makes them of calls",
+    ("server/builtins.py", "ferrule.server.tasks.methods"): "only a server with tasks is asked about them",
     ("server/serving.py", "uvloop"): "optional: there is none on Windows",
     ("server/extending.py", "ferrule.server.skills"): "only a server with skills needs them",
     ("server/extending.py", "ferrule.server.apps"): "only a server with pages needs them",

@@ -16,10 +16,13 @@ import pytest
 from msgspec import Raw
 
 from ferrule import Context, Server, ToolError
-from ferrule.testing import ERAS, run_in_virtual_time
+from ferrule.testing import run_in_virtual_time
 from ferrule.wire.channel import Channel, Origin
 
 PATIENCE = 120.0
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+LISTEN = "subscriptions/listen"
 VERSIONS = {"handshake": "2025-11-25", "stateless": "2026-07-28"}
 ALL_CAPABILITIES = {
     "tools": {"listChanged": True},
@@ -115,6 +118,12 @@ class RawServer:
     def tell(self, method: str, params: dict[str, Any] | None = None) -> None:
         self.say({"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})})
 
+    def update(self, uri: str) -> None:
+        """Tell of a changed resource the way the server's era does."""
+        listens = self.sent(LISTEN)
+        meta = {"_meta": {SUBSCRIPTION: listens[-1]["id"]}} if listens else {}
+        self.tell("notifications/resources/updated", {"uri": uri, **meta})
+
     def ask(self, method: str, params: dict[str, Any] | None = None, identity: Any = "q1") -> None:
         question = {"jsonrpc": "2.0", "id": identity, "method": method}
         self.say(question if params is None else {**question, "params": params})
@@ -151,14 +160,27 @@ class RawServer:
         near.lose(None)
 
 
-@pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def raw() -> type[RawServer]:
     return RawServer
+
+
+@pytest.fixture
+def listening(raw: type[RawServer]) -> Callable[..., RawServer]:
+    """Give a raw server that takes subscriptions in an era."""
+
+    def make(era: str, **more: Any) -> RawServer:
+        quiet = ("resources/subscribe", "resources/unsubscribe", "logging/setLevel", "vendor/nothing")
+        server = raw(era, {**{method: {} for method in quiet}, **more})
+
+        def acknowledge(request: Any) -> None:
+            wanted = request["params"]["notifications"]
+            server.tell(ACKNOWLEDGED, {"_meta": {SUBSCRIPTION: request["id"]}, "notifications": wanted})
+
+        server.answers.setdefault(LISTEN, acknowledge)
+        return server
+
+    return make
 
 
 @pytest.fixture

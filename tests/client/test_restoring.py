@@ -12,28 +12,8 @@ from ferrule.protocol.session import Phase
 
 STEADY = Reconnect(jitter=0, resubscribe=True)
 CLEAN = Reconnect(jitter=0)
-SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-UPDATED = "notifications/resources/updated"
-ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 LISTEN = "subscriptions/listen"
 TOOLS_CHANGED = "notifications/tools/list_changed"
-
-
-@pytest.fixture
-def listening(raw):
-    """Give a raw server that takes subscriptions in an era."""
-
-    def make(era, **more):
-        server = raw(era, {"resources/subscribe": {}, "resources/unsubscribe": {}, "logging/setLevel": {}, **more})
-
-        def acknowledge(request):
-            wanted = request["params"]["notifications"]
-            server.tell(ACKNOWLEDGED, {"_meta": {SUBSCRIPTION: request["id"]}, "notifications": wanted})
-
-        server.answers.setdefault(LISTEN, acknowledge)
-        return server
-
-    return make
 
 
 def client_of(server, era, plan=STEADY, **options):
@@ -45,12 +25,6 @@ def wanted(server, era):
     if era == "handshake":
         return [request["params"]["uri"] for request in server.sent("resources/subscribe")]
     return server.sent(LISTEN)[-1]["params"]["notifications"].get("resourceSubscriptions", [])
-
-
-def update(server, uri):
-    listens = server.sent(LISTEN)
-    meta = {"_meta": {SUBSCRIPTION: listens[-1]["id"]}} if listens else {}
-    server.tell(UPDATED, {"uri": uri, **meta})
 
 
 async def restored(client):
@@ -74,7 +48,7 @@ async def test_a_stream_of_changes_survives_and_tells_of_what_may_have_been_miss
         await lose(client, server)
         assert wanted(server, era) == ["a://1"]
         assert await anext(changes) == "a://1"
-        update(server, "a://1")
+        server.update("a://1")
         assert await anext(changes) == "a://1"
         assert client.subscriptions == {"a://1"}
 
@@ -91,7 +65,7 @@ async def test_every_stream_and_callback_is_restored_once(era, listening):
             assert sorted(wanted(server, era)) == ["a://1", "a://2"]
             assert [await anext(two), await anext(again)] == ["a://2", "a://2"]
             assert heard == ["a://1"]
-            update(server, "a://1")
+            server.update("a://1")
             await asyncio.sleep(0.1)
             assert heard == ["a://1", "a://1"]
         assert client.subscriptions == {"a://1"}
@@ -111,7 +85,7 @@ async def test_subscriptions_end_with_the_link_where_they_are_not_to_be_restored
             assert client.subscriptions == set()
             assert not server.sent("resources/subscribe")
             assert not server.sent(LISTEN)
-            update(server, "a://1")
+            server.update("a://1")
             await asyncio.sleep(0.1)
             assert heard == []
 
@@ -122,7 +96,7 @@ async def test_a_subscription_made_meanwhile_waits_for_the_link(era, listening):
     async with client_of(server, era) as client:
         server.die(ChildFailed("gone"))
         async with client.subscribe("a://1") as changes:
-            update(server, "a://1")
+            server.update("a://1")
             assert await anext(changes) == "a://1"
 
 
@@ -269,7 +243,7 @@ async def test_a_subscription_the_server_ends_is_asked_for_again(listening):
         server.answer(server.sent(LISTEN)[0], {"resultType": "complete"})
         assert await anext(changes) == "a://1"
         assert len(server.sent(LISTEN)) == 2
-        update(server, "a://1")
+        server.update("a://1")
         assert await anext(changes) == "a://1"
         assert client.phase is Phase.INITIALIZED
 

@@ -18,35 +18,11 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 LISTEN = "subscriptions/listen"
 
 
-@pytest.fixture
-def listening(raw):
-    """Give a raw server that takes subscriptions in an era."""
-
-    def make(era, **more):
-        server = raw(era, {"resources/subscribe": {}, "resources/unsubscribe": {}, "vendor/nothing": {}, **more})
-
-        def acknowledge(request):
-            wanted = request["params"]["notifications"]
-            server.tell(ACKNOWLEDGED, {"_meta": {SUBSCRIPTION: request["id"]}, "notifications": wanted})
-
-        server.answers.setdefault(LISTEN, acknowledge)
-        return server
-
-    return make
-
-
 async def settled(client):
     """Let every notification that has arrived reach its handlers."""
     await client.request("vendor/nothing")
     for _ in range(3):
         await asyncio.sleep(0)
-
-
-def update(server, uri):
-    """Tell of a resource the way the server's era does."""
-    listens = server.sent(LISTEN)
-    meta = {"_meta": {SUBSCRIPTION: listens[-1]["id"]}} if listens else {}
-    server.tell(UPDATED, {"uri": uri, **meta})
 
 
 # Streams
@@ -72,7 +48,7 @@ async def test_a_stream_can_be_iterated_and_left(era, app):
                 break
         await client.ping()
         assert client.subscriptions == set()
-        assert not app.subscriptions.listeners("notes://7")
+        assert not app.subscriptions.subscribers("notes://7")
 
 
 async def test_several_streams_each_hear_of_their_own(era, app):
@@ -116,12 +92,12 @@ async def test_a_callback_hears_of_its_resource_until_it_is_unsubscribed(era, li
     async with Client(server, mode=era) as client:
         await client.subscribe_resource("x://1", heard.append)
         assert client.subscriptions == {"x://1"}
-        update(server, "x://1")
+        server.update("x://1")
         await settled(client)
         await client.unsubscribe_resource("x://1")
         assert client.subscriptions == set()
         await client.subscribe_resource("x://1")
-        update(server, "x://1")
+        server.update("x://1")
         await settled(client)
     assert heard == ["x://1"]
 
@@ -152,7 +128,7 @@ def test_a_change_of_a_part_is_a_change_of_the_whole(wanted, uri, covered):
 async def test_a_stream_hears_of_the_parts_of_its_resource(era, listening):
     server = listening(era)
     async with Client(server, mode=era) as client, client.subscribe("x://folder") as changes:
-        update(server, "x://folder/file")
+        server.update("x://folder/file")
         assert await anext(changes) == "x://folder/file"
 
 
@@ -162,7 +138,7 @@ async def test_a_stream_hears_of_the_parts_of_its_resource(era, listening):
 async def test_a_stream_ends_when_the_link_is_lost(era, listening):
     server = listening(era)
     async with Client(server, mode=era) as client, client.subscribe("x://1") as changes:
-        update(server, "x://1")
+        server.update("x://1")
         server.die()
         assert [uri async for uri in changes] == ["x://1"]
         assert [uri async for uri in changes] == []
@@ -187,7 +163,7 @@ async def test_a_stream_of_an_earlier_conversation_takes_nothing_from_the_next(e
         assert client.subscriptions == set()
         later = client.subscribe("x://1")
         await later.__aenter__()
-    update(server, "x://1")
+    server.update("x://1")
     assert await anext(later) == "x://1"
     assert not server.sent("resources/unsubscribe")
     await later.__aexit__(None, None, None)
@@ -320,7 +296,7 @@ async def test_a_server_that_honours_less_is_gone_on_with(listening, caplog):
     async with Client(server, mode="stateless") as client:
         await client.watch_lists("tools")
         async with client.subscribe("x://1") as changes, client.subscribe("x://2"):
-            update(server, "x://1")
+            server.update("x://1")
             assert await anext(changes) == "x://1"
     assert "will not tell of toolsListChanged" in caplog.text
     assert "x://2" in caplog.text
@@ -340,7 +316,7 @@ async def test_a_server_may_end_a_listen_by_either_signal(end, listening):
         assert client.subscriptions == set()
         await client.request("vendor/nothing")
         async with client.subscribe("x://1") as again:
-            update(server, "x://1")
+            server.update("x://1")
             assert await anext(again) == "x://1"
 
 

@@ -197,7 +197,7 @@ def test_a_configuration_may_name_a_url(entry, kind):
 def test_headers_of_the_configuration_go_along_and_ours_win():
     entry = {"url": "https://example.com/mcp", "headers": {"A": "theirs", "B": "theirs"}}
     transport = transport_for({"mcpServers": {"one": entry}}, http={"headers": {"A": "ours"}})
-    assert transport._options.headers == {"A": "ours", "B": "theirs"}
+    assert transport.destination.options.headers == {"A": "ours", "B": "theirs"}
 
 
 @pytest.mark.parametrize("url", ["http://", "http://a b/", "https://x:port/"])

@@ -29,7 +29,7 @@ def _classes() -> dict[str, list[type]]:
 
 
 CLASSES = _classes()
-"""The classes of all modules; one name may belong to two, as Listener and Entry do."""
+"""The classes of all modules; one name may belong to two, as Task and Pool do."""
 
 
 def has(owner: type, name: str) -> bool:

@@ -24,7 +24,7 @@ from pace import LONG, prompt
 
 from ferrule import CallFailed, Client, Context, FerruleError, PeerError, Server, ToolError
 from ferrule.schema.content import TextContent
-from ferrule.testing import ERAS, pair, run_in_virtual_time
+from ferrule.testing import pair, run_in_virtual_time
 
 SECRET = "secret-detail-42 /etc/hostname"
 PROMPT = prompt(0.1)
@@ -232,12 +232,6 @@ TAMPERING: dict[str, Callable[[], Any]] = {
     "recursion": lambda: sys.setrecursionlimit(200),
     "environ": os.environ.clear,
 }
-
-
-@pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> Any:
-    """Each protocol generation in turn."""
-    return request.param
 
 
 def run(work: Any) -> Any:

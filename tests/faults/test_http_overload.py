@@ -21,12 +21,6 @@ def run(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
     asyncio.run(asyncio.wait_for(work(*args), PATIENCE))
 
 
-@pytest.fixture(params=["handshake", "stateless"])
-def era(request: pytest.FixtureRequest) -> Any:
-    """Each protocol generation in turn."""
-    return request.param
-
-
 def test_ovl_01_many_sessions_at_once_are_served_and_soon_forgotten(era: str) -> None:
     """Sessions of 4 calls each, all at once: none is reset, nobody waits twice as long as alone."""
     sessions, ms = (500, 500) if LONG else (150, 400)

@@ -19,12 +19,6 @@ def run(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
     asyncio.run(asyncio.wait_for(work(*args), PATIENCE))
 
 
-@pytest.fixture(params=["handshake", "stateless"])
-def era(request: pytest.FixtureRequest) -> Any:
-    """Each protocol generation in turn."""
-    return request.param
-
-
 def test_ses_05_equal_ids_and_tokens_in_many_sessions_never_cross(era: str) -> None:
     """seed:HTTP-07: 30 sessions of 20 calls at once, all under the same ids and progress tokens."""
 

@@ -21,12 +21,6 @@ def run(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
     asyncio.run(asyncio.wait_for(work(*args), PATIENCE))
 
 
-@pytest.fixture(params=["handshake", "stateless"])
-def era(request: pytest.FixtureRequest) -> Any:
-    """Each protocol generation in turn."""
-    return request.param
-
-
 async def stalled(client: Client, name: str, count: int, size: int) -> Answer:
     """Begin a flood and read its first message only."""
     answer = await client.begin_call("flood", receive_buffer=SMALL, name=name, count=count, size=size)

@@ -20,7 +20,7 @@ from pace import prompt
 from ferrule import Client, PeerError, ToolError
 from ferrule.errors import ChildFailed, InitializeTimedOut, LinkLost, TimedOut
 from ferrule.protocol.session import Phase
-from ferrule.testing import ERAS, run_in_virtual_time
+from ferrule.testing import run_in_virtual_time
 from patience import PATIENT
 
 MIB = 1 << 20
@@ -129,11 +129,6 @@ def answer(message, result):
 INFO = {"name": "fake", "version": "1"}
 OPENED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": INFO}
 """
-
-
-@pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class Exchange:
 
 def crowd(version: str = "") -> CrowdSession:
     handshake = Handshake()
-    eras = Eras(handshake, Stateless(SEALING, legacy=handshake.versions))
+    eras = Eras(handshake, Stateless(SEALING, beside=handshake.versions))
     session = CrowdSession(eras, METHODS, Origin("test"), None)  # type: ignore[arg-type]
     if version:
         session.agree(handshake.stranger(version))
@@ -107,6 +107,6 @@ def test_the_id_of_what_cannot_be_read_does_not_depend_on_who_asked_before() -> 
     """RPC-8."""
     session = crowd()
     assert session.nameless_id is UNSET
-    session.modern = False
+    session.met_stateless = False
     assert session.nameless_id is UNSET
     assert [crowd(version).nameless_id for version in REVISIONS] == [UNSET, None, None, None]

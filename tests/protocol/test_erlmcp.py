@@ -39,7 +39,7 @@ def test_every_row_is_a_refusal_there_is_and_its_numbers_are_in_their_ranges() -
 
 def test_the_reason_goes_into_the_data_beside_what_is_there() -> None:
     """ERRC-19"""
-    seeded, plain = Handshake(seed_codes=True), Handshake()
+    seeded, plain = Handshake(erlmcp_codes=True), Handshake()
     missing, busy = errors.ToolNotFound("t"), errors.Busy()
     assert seeded.data(missing) == {"tool": "t", "refusal": 1048}
     assert seeded.data(busy) == {"retryAfter": 1, "refusal": 1081}
@@ -49,5 +49,5 @@ def test_the_reason_goes_into_the_data_beside_what_is_there() -> None:
 
 
 def test_a_number_given_by_hand_is_meant() -> None:
-    assert Handshake(seed_codes=True).code(errors.ToolNotFound("t")) == -32002
-    assert Handshake(seed_codes=True).code(errors.InvalidParams("no", code=4711)) == 4711
+    assert Handshake(erlmcp_codes=True).code(errors.ToolNotFound("t")) == -32002
+    assert Handshake(erlmcp_codes=True).code(errors.InvalidParams("no", code=4711)) == 4711

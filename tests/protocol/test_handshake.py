@@ -124,7 +124,7 @@ class TestNegotiation:
 
     def test_the_erlmcp_profile_refuses_a_version_instead(self) -> None:
         """ERRC-17: -32062, with what is supported."""
-        era = Handshake(seed_codes=True)
+        era = Handshake(erlmcp_codes=True)
         with pytest.raises(UnsupportedVersion) as refused:
             era.open(new_session(era), offer("2020-01-01"), {})
         assert era.code(refused.value) == -32062
@@ -333,7 +333,7 @@ class TestNumbers:
         """
         assert Handshake().code(refusal) == handshake
         assert STATELESS.code(refusal) == stateless
-        assert Handshake(seed_codes=True).code(refusal) == erlmcp
+        assert Handshake(erlmcp_codes=True).code(refusal) == erlmcp
         assert refusal.message
         assert msgspec.json.encode(refusal.data)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from ferrule.errors import InvalidParams
-from ferrule.protocol.needs import Answers, Entry, Journal, Need, Question
+from ferrule.protocol.needs import Answers, Journal, JournalEntry, Need, Question
 
 SEAT = Question("elicitation/create", {"message": "Which seat?"})
 MEAL = Question("elicitation/create", {"message": "Which meal?"})
@@ -110,7 +110,7 @@ class TestRounds:
         assert bytes(third.find(third.place(SEAT), SEAT)) == b"1"
 
     def test_a_question_that_changed_under_its_key_is_refused(self) -> None:
-        answers = Answers(Journal(answers={"seat": Entry("other digest", Raw(b"1"))}, steps={}))
+        answers = Answers(Journal(answers={"seat": JournalEntry("other digest", Raw(b"1"))}, steps={}))
         with pytest.raises(InvalidParams, match="seat"):
             answers.find("seat", SEAT)
 
@@ -127,12 +127,14 @@ class TestRounds:
     def test_two_new_answers_share_nothing(self) -> None:
         one, other = Answers(), Answers()
         one.keep_step("s", Raw(b"1"))
-        one.journal.answers["a"] = Entry("d", Raw(b"1"))
+        one.journal.answers["a"] = JournalEntry("d", Raw(b"1"))
         assert other.journal == Journal(answers={}, steps={})
 
     @given(st.dictionaries(TEXT, st.tuples(TEXT, st.integers() | TEXT), max_size=5))
     def test_a_journal_survives_its_journey(self, entries: dict[str, tuple[str, Any]]) -> None:
-        answers = {key: Entry(digest, Raw(msgspec.json.encode(value))) for key, (digest, value) in entries.items()}
+        answers = {
+            key: JournalEntry(digest, Raw(msgspec.json.encode(value))) for key, (digest, value) in entries.items()
+        }
         travelled = next_round(Answers(Journal(answers=answers, steps=answers)), {}).journal
         for kept in (travelled.answers, travelled.steps):
             assert {key: (e.digest, msgspec.json.decode(e.value)) for key, e in kept.items()} == entries

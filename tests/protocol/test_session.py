@@ -59,7 +59,7 @@ HERE = Nowhere()
 
 
 def new_session(methods: Any = SERVED, *, header: str = "", erlmcp: bool = False) -> Session:
-    eras = Eras(Handshake(seed_codes=erlmcp), Stateless(SEALING, legacy=tuple(REVISIONS)))
+    eras = Eras(Handshake(erlmcp_codes=erlmcp), Stateless(SEALING, beside=tuple(REVISIONS)))
     return Session(eras, methods, Origin("test", version=header), HERE)
 
 

@@ -65,7 +65,7 @@ def new_era(
     watch = watch or Watch()
     sealing = Sealing(Seal(Keyring(keys), max_size), lambda: watch.now, watch.nonce, 600.0)
     options.setdefault("implementation", Implementation(name="s", version="9"))
-    return Stateless(sealing, legacy=tuple(REVISIONS), **options)
+    return Stateless(sealing, beside=tuple(REVISIONS), **options)
 
 
 def received(

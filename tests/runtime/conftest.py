@@ -146,12 +146,12 @@ def linked() -> Callable[..., FarEnd]:
         **options: Any,
     ) -> FarEnd:
         on_closed = options.pop("on_closed", None)
-        seed_codes = options.pop("seed_codes", False)
+        erlmcp_codes = options.pop("erlmcp_codes", False)
         rows = {name: row for name, row in METHODS.items() if bool(client) is row.by_client or name == "ping"}
         instant = {"ping": lambda _: EmptyResult(), **(instant or {})}
         dispatcher = Dispatcher(handlers or {}, instant, notes or {}, middleware)
         link = Link(
-            new_eras(seed_codes=seed_codes),
+            new_eras(erlmcp_codes=erlmcp_codes),
             rows,
             dispatcher,
             Origin("test"),

@@ -177,7 +177,7 @@ class TestReading:
 
     async def test_the_erlmcp_profile_has_its_own_number_for_that(self, linked: Any) -> None:
         """ERRC-12 SESS-16: -32005."""
-        far = linked(seed_codes=True)
+        far = linked(erlmcp_codes=True)
         far.call(1)
         assert [m["error"]["code"] for m in far.take()] == [-32005]
 

@@ -14,7 +14,7 @@ import pytest
 from ferrule import Server
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.stateless import NEWEST as STATELESS
-from ferrule.testing import ERAS, run_in_virtual_time
+from ferrule.testing import run_in_virtual_time
 from ferrule.transports.memory import MemoryChannel, memory_pair
 from ferrule.wire.channel import Channel, Origin
 
@@ -34,17 +34,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     else:
         asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), PATIENCE))
     return True
-
-
-@pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> Any:
-    """Each protocol generation in turn: a handler cannot tell them apart."""
-    return request.param
-
-
-@pytest.fixture
-def virtual_time() -> None:
-    """Let time pass only when nobody has anything left to do."""
 
 
 class Wire:

@@ -1,15 +1,13 @@
-"""What a handler may use: progress, logging, steps, and what it knows of its call."""
+"""What a handler may use: progress, logging, and what it knows of its call."""
 
 import asyncio
 import contextlib
 import logging
 import threading
-from dataclasses import dataclass
 
 import pytest
 
 from ferrule import Context, Server, SetupError, ToolError
-from ferrule.errors import Cancelled
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
 from ferrule.testing import pair
@@ -347,100 +345,6 @@ class TestLogging:
             assert peer.told(MESSAGE) == []
 
 
-class TestSteps:
-    """Deeds that must not happen twice."""
-
-    async def test_a_step_runs_once_over_all_rounds(self, era):
-        app = Server("shop")
-        deeds = []
-
-        @app.tool
-        async def buy(ctx: Context) -> str:
-            receipt = await ctx.step("reserve", lambda: deeds.append("reserve") or {"id": len(deeds)})
-            size = await ctx.ask("Which size?", str)
-            second = await ctx.step("charge", charge)
-            colour = await ctx.ask("Which colour?", str)
-            return f"{receipt['id']} {size} {second} {colour}"
-
-        async def charge():
-            deeds.append("charge")
-            return ("paid", 2)
-
-        answers = iter(["L", "red"])
-        async with pair(app, era, elicitation=lambda params: {"value": next(answers)}) as client:
-            assert (await client.call_tool("buy")).data == "1 L ['paid', 2] red"
-        assert deeds == ["reserve", "charge"]
-
-    async def test_steps_of_the_same_name_are_told_apart_by_their_order(self, era):
-        app = Server("counter")
-        deeds = []
-
-        @app.tool
-        async def count(ctx: Context) -> list[int]:
-            results = [await ctx.step("next", lambda: deeds.append(1) or len(deeds)) for _ in range(3)]
-            await ctx.ask("Go on?", bool)
-            return results
-
-        async with pair(app, era, elicitation=lambda params: {"value": True}) as client:
-            assert (await client.call_tool("count")).data == [1, 2, 3]
-        assert len(deeds) == 3
-
-    async def test_a_coroutine_is_closed_unrun_when_the_step_is_known(self, era):
-        app = Server("coroutines")
-        deeds = []
-
-        async def deed():
-            deeds.append(1)
-            return "done"
-
-        @app.tool
-        async def act(ctx: Context) -> str:
-            first = await ctx.step("deed", deed())
-            await ctx.ask("Go on?", bool)
-            return first
-
-        async with pair(app, era, elicitation=lambda params: {"value": True}) as client:
-            assert (await client.call_tool("act")).data == "done"
-        assert deeds == [1]
-
-    async def test_a_step_that_failed_is_tried_again_by_the_next_call(self, era):
-        app = Server("fragile")
-        tries = []
-
-        def deed():
-            tries.append(1)
-            if len(tries) == 1:
-                raise ToolError("try again")
-            return "ok"
-
-        @app.tool
-        async def act(ctx: Context) -> str:
-            return await ctx.step("deed", deed)
-
-        async with pair(app, era) as client:
-            with pytest.raises(ToolError, match="try again"):
-                await client.call_tool("act")
-            assert (await client.call_tool("act")).data == "ok"
-
-    async def test_what_a_step_gives_has_the_same_form_in_every_round(self, era):
-        @dataclass
-        class Receipt:
-            number: int
-
-        app = Server("forms")
-        seen = []
-
-        @app.tool
-        async def act(ctx: Context) -> str:
-            seen.append(await ctx.step("deed", lambda: Receipt(7)))
-            await ctx.ask("Go on?", bool)
-            return "done"
-
-        async with pair(app, era, elicitation=lambda params: {"value": True}) as client:
-            await client.call_tool("act")
-        assert all(receipt == {"number": 7} for receipt in seen)
-
-
 class TestFacts:
     """What a handler knows of its call, its client and its server."""
 
@@ -576,111 +480,6 @@ class TestState:
             async with wire(app, "stateless", principal=who) as peer:
                 counts.append((await peer.call("count"))["result"]["structuredContent"]["result"])
         assert counts == [1, 2, 1]
-
-
-class TestSync:
-    """The same calls for a plain function."""
-
-    async def test_a_plain_function_reports_and_logs(self, era):
-        app = Server("sync")
-        heard, logged = [], []
-
-        @app.tool
-        def work(ctx: Context) -> str:
-            ctx.sync.report_progress(1, 2)
-            ctx.sync.info("half way")
-            ctx.sync.report_progress(2, 2)
-            return f"{ctx.sync.request_id is not None} {threading.current_thread().name[:7]}"
-
-        client = pair(app, era, log_level="info" if era == "stateless" else None)
-        client.on_log(lambda level, data, logger: logged.append(data))
-        async with client:
-            result = await client.call_tool("work", on_progress=lambda *told: heard.append(told[0]))
-            await asyncio.sleep(0)
-        assert (result.data, heard, logged) == ("True ferrule", [1.0, 2.0], ["half way"])
-
-    async def test_a_plain_function_asks_and_takes_steps(self, era):
-        app = Server("sync")
-        deeds = []
-
-        @app.tool
-        def book(ctx: Context) -> str:
-            number = ctx.sync.step("reserve", lambda: deeds.append(1) or len(deeds))
-            seat = ctx.sync.ask("Which seat?", str)
-            reply = ctx.sync.sample("Say hi")
-            [root] = ctx.sync.list_roots()
-            return f"{number} {seat} {reply.text} {root.uri}"
-
-        options = {"elicitation": lambda params: {"value": "7A"}, "sampling": lambda params: "hi", "roots": ["/srv"]}
-        async with pair(app, era, **options) as client:
-            assert (await client.call_tool("book")).data == "1 7A hi file:///srv"
-        assert deeds == [1]
-
-    async def test_a_failure_is_raised_in_the_thread(self, era):
-        app = Server("sync")
-
-        @app.tool
-        def work(ctx: Context) -> str:
-            try:
-                ctx.sync.read_resource("x://nothing")
-            except Exception as error:
-                return type(error).__name__
-            return "no error"
-
-        async with pair(app, era) as client:
-            assert (await client.call_tool("work")).data == "ResourceNotFound"
-
-    async def test_on_the_loop_itself_it_refuses_to_block(self, era, caplog):
-        app = Server("sync")
-
-        @app.tool
-        async def work(ctx: Context) -> None:
-            ctx.sync.info("would hang")
-
-        async with pair(app, era) as client:
-            with pytest.raises(ToolError):
-                await client.call_tool("work")
-        assert "would block the event loop: use `await ctx.info`" in caplog.text
-
-    async def test_asking_in_a_thread_ends_with_the_call(self):
-        """HND-14: a client that cancels instead of answering leaves no thread behind."""
-        app = Server("sync")
-        asked, ended = asyncio.Event(), threading.Event()
-        raised = []
-
-        @app.tool
-        def book(ctx: Context) -> None:
-            try:
-                ctx.sync.ask("Which seat?", str)
-            except Cancelled as error:
-                raised.append(error)
-            finally:
-                ended.set()
-
-        async def never(params):
-            asked.set()
-            await asyncio.Event().wait()
-
-        async with pair(app, elicitation=never) as client:
-            call = asyncio.ensure_future(client.call_tool("book"))
-            await asked.wait()
-            call.cancel()
-            while not ended.is_set():
-                await asyncio.sleep(0.001)
-        assert len(raised) == 1
-
-    async def test_asking_after_the_end_of_the_call_is_refused(self, era):
-        app = Server("late")
-        contexts = []
-
-        @app.tool
-        async def leave(ctx: Context) -> None:
-            contexts.append(ctx)
-
-        async with pair(app, era, elicitation=lambda params: {"value": "x"}) as client:
-            await client.call_tool("leave")
-            with pytest.raises(Cancelled, match="the call has ended"):
-                await contexts[0].ask("Still there?", str)
 
 
 @pytest.mark.parametrize("version", REVISIONS)

@@ -11,7 +11,8 @@ import pytest
 from ferrule import Audio, File, Image, PeerError, Server, SetupError, ToolError, ToolResult
 from ferrule.schema.content import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from ferrule.schema.model import Annotations
-from ferrule.server.media import EMBED_UP_TO, holds_media, is_quick
+from ferrule.server.files import EMBED_UP_TO
+from ferrule.server.media import holds_media, is_quick
 from ferrule.testing import pair
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels"

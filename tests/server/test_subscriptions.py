@@ -38,7 +38,7 @@ class TestBothEras:
                 assert [await anext(changes), await anext(changes)] == ["weather://oslo"] * 2
             app.notify_resource_updated("weather://oslo")
             await client.ping()
-            assert not app.subscriptions.listeners("weather://oslo")
+            assert not app.subscriptions.subscribers("weather://oslo")
 
     async def test_of_three_clients_the_two_that_subscribed_hear_of_it(self, era, wire):
         """SUBS-06, RES-9"""
@@ -57,7 +57,7 @@ class TestBothEras:
         app = weather()
         async with wire(app, era) as peer:
             await peer.watch("weather://oslo", "weather://lima")
-            assert len(app.subscriptions.listeners("weather://oslo")) == 1
+            assert len(app.subscriptions.subscribers("weather://oslo")) == 1
             await peer.leave()
             await asyncio.sleep(0)
             assert len(app.subscriptions) == 0
@@ -142,7 +142,7 @@ class TestHandshake:
             app.notify_resource_updated("weather://oslo")
             app.notify_resource_updated("weather://lima")
             assert [m["params"]["uri"] for m in peer.told(UPDATED)] == ["weather://lima"]
-            assert app.subscriptions.listeners("weather://oslo") == []
+            assert app.subscriptions.subscribers("weather://oslo") == []
 
     async def test_what_does_not_exist_cannot_be_subscribed_to(self, wire):
         async with wire(weather()) as peer:
@@ -162,7 +162,7 @@ class TestHandshake:
             await peer.watch("weather://oslo")
             await asyncio.sleep(39)
             assert len(peer.told("ping")) == 1
-            assert len(app.subscriptions.listeners("weather://oslo")) == 1
+            assert len(app.subscriptions.subscribers("weather://oslo")) == 1
             await asyncio.sleep(2)
             assert len(app.subscriptions) == 0
             assert not app.sessions

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from ferrule.errors import CarrierError, ChildFailed, SetupError
 from ferrule.transports.child import SAFE_ENV, ChildProcess
@@ -29,6 +28,7 @@ ECHO = str(Path(__file__).with_name("echo_server.py"))
 PYTHON = sys.executable
 MIB = 1 << 20
 LONG = bool(os.environ.get("FERRULE_LONG"))
+PATIENCE = 120.0 if LONG else 30.0
 
 Run = Callable[[Awaitable[None]], None]
 
@@ -59,22 +59,6 @@ class Recorder:
     async def wait_frames(self, count: int) -> None:
         while len(self.frames) < count:
             await asyncio.sleep(0.005)
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def loop(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def run(loop: str) -> Run:
-    factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
-
-    def run_test(test: Awaitable[None]) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(test, 120 if LONG else 25))
-
-    return run_test
 
 
 async def ask(channel: StreamChannel, recorder: Recorder, method: str = "ping", **params: Any) -> Any:

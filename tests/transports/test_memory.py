@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 
 import pytest
-import uvloop
 from msgspec import Raw
 
 from ferrule.errors import CarrierError, EncodeError
@@ -73,17 +72,6 @@ class Answering(Recorder):
         message = decode(frame)
         assert isinstance(message, Request)
         channel.send(Success(message.id, {}))
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def run_test(test: Awaitable[None]) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(test, 60))
-
-    return run_test
 
 
 async def turns(count: int = 4) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import pytest
-import uvloop
 
 from ferrule.errors import EncodeError
 from ferrule.transports.pipe import PipeTransport
@@ -136,17 +135,6 @@ class Line:
         self.channel.abort()
         await self.channel.wait_lost()
         self.peer.close()
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def run_test(test: Awaitable[None]) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(test, 60))
-
-    return run_test
 
 
 @pytest.fixture(params=["pipes", "socket"])

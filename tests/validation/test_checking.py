@@ -9,17 +9,14 @@ import msgspec
 import pytest
 
 from ferrule.errors import FerruleError, SetupError
-from ferrule.validation.checking import (
+from ferrule.validation.checking import Checker, depth_of, given_schema, own_schema
+from ferrule.validation.violations import (
     MAX_LISTED,
-    Checker,
     InvalidArguments,
     InvalidOutput,
     Unfit,
     Violation,
-    depth_of,
     excerpt,
-    given_schema,
-    own_schema,
     pointer,
     refusals,
     refused_by_type,

@@ -33,7 +33,7 @@ from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ferrule.validation.checking import given_schema
 
-Callback = Callable[[Any], Any]
+AnswerHandler = Callable[[Any], Any]
 
 _read_sampling = msgspec.json.Decoder(CreateMessageParams).decode
 _read_elicitation = msgspec.json.Decoder(ElicitParams).decode
@@ -63,9 +63,9 @@ class Answering:
 
     def __init__(
         self,
-        sampling: Callback | None = None,
-        elicitation: Callback | None = None,
-        url_elicitation: Callback | None = None,
+        sampling: AnswerHandler | None = None,
+        elicitation: AnswerHandler | None = None,
+        url_elicitation: AnswerHandler | None = None,
         roots: Iterable[Any] | Callable[[], Any] | None = None,
         *,
         sampling_tools: bool = False,
@@ -180,7 +180,7 @@ class Answering:
         return ListRootsResult(roots=[root(r) for r in (await given if inspect.isawaitable(given) else given)])
 
 
-async def _called(handler: Callback, params: Any) -> Any:
+async def _called(handler: AnswerHandler, params: Any) -> Any:
     """Call a handler; a plain function runs in a thread, since it may wait for a person."""
     if inspect.iscoroutinefunction(handler):
         return await handler(params)

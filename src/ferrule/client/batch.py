@@ -85,7 +85,7 @@ class Batch:
                 awaited.timeout, awaited.deadline = self._timeout, now + self._timeout
                 link.arm(awaited.deadline)
             entries.append(awaited)
-            messages.append(Request(awaited.id, method, opened.introduction.stamp(params, None, None)))
+            messages.append(Request(awaited.id, method, opened.introduction.stamp(params)))
         try:
             link.channel.send([*messages, *self._notices])
         except EncodeError:
@@ -95,12 +95,12 @@ class Batch:
             raise
 
     def _withdraws(self, awaited: Awaited) -> Callable[[asyncio.Future[Any]], None]:
-        """A result nobody waits for any more is not waited for here either."""
+        """Stop waiting for a result that nobody waits for any more."""
         return lambda future: self._conversation.abandon(awaited) if future.cancelled() else None
 
 
 def _hands_over_to(future: asyncio.Future[Any]) -> Callable[[asyncio.Future[Any]], None]:
-    """Give the result on as a plain value."""
+    """Pass the result on as a plain value."""
 
     def hand_over(waiter: asyncio.Future[Any]) -> None:
         if waiter.cancelled():

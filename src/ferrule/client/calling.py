@@ -11,11 +11,11 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.client.fetching import Fetching, given
 from ferrule.client.following import read_state, seen
 from ferrule.client.replaying import LOST
-from ferrule.client.tasks import Relay, Task, created_task
+from ferrule.client.tasks import ProgressRelay, Task, created_task
 from ferrule.errors import (
     CallFailed,
     CapabilityNotSupported,
@@ -44,13 +44,13 @@ TaskChoice = Literal["auto"] | bool | float
 """Whether a call becomes a task: as the server has it, yes, no, or yes and to be kept for so many seconds."""
 
 
-class Told(Struct, rename="camel"):
+class TaskNotice(Struct, rename="camel"):
     """Which task a notice is about."""
 
     task_id: str = ""
 
 
-_read_told = msgspec.json.Decoder(Told).decode
+_read_told = msgspec.json.Decoder(TaskNotice).decode
 
 
 class Calling(Fetching):
@@ -114,17 +114,25 @@ class Calling(Fetching):
         """Ask the server to end a task."""
         await self.ask_about_task("tasks/cancel", {"taskId": task_id})
 
-    async def ask_about_task(self, method: str, params: dict[str, Any], how: Asking | None = None) -> Raw:
+    async def ask_about_task(self, method: str, params: dict[str, Any], how: RequestOptions | None = None) -> Raw:
         """Send a request about a task."""
-        return await self._ask(method, params, structs.replace(how or self._plain(None), tasks=True))
+        return await self._ask(method, params, structs.replace(how or self._plain(), tasks=True))
 
     # -- calls
 
     async def _call_as_task(
-        self, name: str, arguments: Mapping[str, Any], how: Asking, choice: TaskChoice, timeout: float | None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        how: RequestOptions,
+        *,
+        choice: TaskChoice,
+        timeout: float | None,
+        raise_on_error: bool,
     ) -> CallToolResult:
-        """Call a tool as told, and follow the task it becomes to its end; gives the result also of a failure."""
-        return await self._own_result(await self._begin(name, arguments, how, choice), timeout)
+        """Call a tool as told, and follow the task it becomes to its end."""
+        task = await self._begin(name, arguments, how, choice)
+        return self.judged(name, await self._own_result(task, timeout), raise_on_error)
 
     async def _own_result(self, task: Task, timeout: float | None) -> CallToolResult:
         """Wait for the end of a task only this call knows of: it is cancelled when the wait is."""
@@ -138,14 +146,14 @@ class Calling(Fetching):
     def _cancel_unheard(self, task_id: str) -> None:
         """Cancel a task nobody else knows of, without waiting for the answer."""
         with suppress(CallFailed):
-            how = Asking(tasks=True)
+            how = RequestOptions(tasks=True)
             self._talk().start("tasks/cancel", {"taskId": task_id}, how).waiter.add_done_callback(seen)
 
-    async def _begin(self, name: str, arguments: Mapping[str, Any], how: Asking, choice: TaskChoice) -> Task:
+    async def _begin(self, name: str, arguments: Mapping[str, Any], how: RequestOptions, choice: TaskChoice) -> Task:
         conversation = await self._present(how.timeout)
         params: dict[str, Any] = {"name": name, "arguments": arguments}
         conversation.allow("tools/call")
-        relay = Relay(how.on_progress)
+        relay = ProgressRelay(how.on_progress)
         if choice is False:
             how = structs.replace(how, tasks=False)
         else:
@@ -170,13 +178,13 @@ class Calling(Fetching):
             conversation.live().session.outlast(awaited)
         return task
 
-    def _created(self, name: str, raw: Raw, relay: Relay) -> Task | None:
+    def _created(self, name: str, raw: Raw, relay: ProgressRelay) -> Task | None:
         """Give the task a call was answered with; None where it was answered with its result."""
         state = created_task(raw, stateless=self._talk().stateless)
         return None if state is None else Task(self, state.task_id, tool=name, state=state, relay=relay)
 
     def _require_tasks(self, conversation: Conversation) -> None:
-        """Say no at once where the server runs no call as a task."""
+        """Refuse at once where the server runs no call as a task."""
         if not conversation.stateless:
             if not _offers_tasks(conversation.peer):
                 raise CapabilityNotSupported("tasks.requests.tools.call")

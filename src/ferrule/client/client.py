@@ -11,23 +11,23 @@ from typing import Any, TypeVar, Unpack
 import msgspec
 from msgspec import Raw, structs
 
-from ferrule.client.answering import Answering, Callback, root
+from ferrule.client.answering import AnswerHandler, Answering, root
 from ferrule.client.batch import Batch
 from ferrule.client.cache import Cache
 from ferrule.client.calling import Calling, TaskChoice
 from ferrule.client.connecting import Connecting
-from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.client.debounce import Debounce
 from ferrule.client.fetching import given
 from ferrule.client.notices import Deliver, Notices
 from ferrule.client.phases import Phases
-from ferrule.client.progress import Progress
+from ferrule.client.progress import ProgressHandler
 from ferrule.client.reconnecting import Reconnecting
 from ferrule.client.replaying import LOST
 from ferrule.client.settings import ClientOptions, ClientSettings, require_level
 from ferrule.client.skills import Skilled
 from ferrule.client.subscription import Changes, Listening, covers
-from ferrule.client.tasks import Relay
+from ferrule.client.tasks import ProgressRelay
 from ferrule.errors import (
     Cancelled,
     PeerError,
@@ -60,9 +60,9 @@ class Client(Calling, Connecting, Skilled):
         self,
         target: Any,
         *,
-        sampling: Callback | None = None,
-        elicitation: Callback | None = None,
-        url_elicitation: Callback | None = None,
+        sampling: AnswerHandler | None = None,
+        elicitation: AnswerHandler | None = None,
+        url_elicitation: AnswerHandler | None = None,
         roots: Iterable[Any] | Callable[[], Any] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
@@ -104,12 +104,12 @@ class Client(Calling, Connecting, Skilled):
         arguments: Mapping[str, Any] | None = None,
         *,
         timeout: float | None = None,
-        on_progress: Progress | None = None,
+        on_progress: ProgressHandler | None = None,
         meta: dict[str, Any] | None = None,
         raise_on_error: bool = True,
         task: TaskChoice = "auto",
     ) -> CallToolResult:
-        """Call a tool; raises ToolError when it failed, unless told to give the result all the same.
+        """Call a tool; raises ToolError when it failed, unless `raise_on_error` is off.
 
         A call that becomes a task is followed to its end; `task` wants one, refuses one, or says how long to keep it.
         """
@@ -117,8 +117,8 @@ class Client(Calling, Connecting, Skilled):
         if timeout is not None or on_progress is not None or meta is not None:
             how = self._how(given(timeout, self.settings.tool_timeout), on_progress, meta)
         if task != "auto" or name in self._only_as_task:
-            return self.judged(
-                name, await self._call_as_task(name, arguments or {}, how, task, timeout), raise_on_error
+            return await self._call_as_task(
+                name, arguments or {}, how, choice=task, timeout=timeout, raise_on_error=raise_on_error
             )
         conversation = self._conversation or self._talk()
         try:
@@ -133,8 +133,8 @@ class Client(Calling, Connecting, Skilled):
         except PeerError as refusal:
             if not await self._demands_task(name, refusal):
                 raise
-            return self.judged(
-                name, await self._call_as_task(name, arguments or {}, how, True, timeout), raise_on_error
+            return await self._call_as_task(
+                name, arguments or {}, how, choice=True, timeout=timeout, raise_on_error=raise_on_error
             )
         try:
             result = _read_call_result(raw)
@@ -144,7 +144,7 @@ class Client(Calling, Connecting, Skilled):
         if not final:
             params = {"name": name, "arguments": arguments or {}}
             raw = await conversation.completed("tools/call", params, how, raw)
-            created = self._created(name, raw, Relay(on_progress)) if self._takes_tasks else None
+            created = self._created(name, raw, ProgressRelay(on_progress)) if self._takes_tasks else None
             result = self._read("tools/call", raw) if created is None else await self._own_result(created, timeout)
         if result.is_error or name in self._output_checks:
             return self.judged(name, result, raise_on_error)
@@ -236,7 +236,7 @@ class Client(Calling, Connecting, Skilled):
         patience = given(timeout, self.settings.ping_timeout)
         method = "server/discover" if (await self._present(patience)).stateless else "ping"
         started = time.perf_counter()
-        await self._ask(method, {}, Asking(patience))
+        await self._ask(method, {}, RequestOptions(patience))
         return time.perf_counter() - started
 
     async def set_log_level(self, level: str) -> None:
@@ -247,7 +247,7 @@ class Client(Calling, Connecting, Skilled):
         if conversation.stateless:
             conversation.want_level(level)
         else:
-            await self._ask("logging/setLevel", {"level": level}, self._plain(None))
+            await self._ask("logging/setLevel", {"level": level}, self._plain())
         self._level = level
 
     async def request(
@@ -313,7 +313,7 @@ class Client(Calling, Connecting, Skilled):
 
     # -- answering
 
-    def set_sampling_handler(self, handler: Callback | None) -> None:
+    def set_sampling_handler(self, handler: AnswerHandler | None) -> None:
         """Answer sampling requests from now on; what was declared at the opening stays declared."""
         self.answering.sampling = handler
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from ferrule.client.conversation import GRACE, Conversation
+from ferrule.client.conversation import Conversation
 from ferrule.client.fetching import given
+from ferrule.client.lifecycle import GRACE
 from ferrule.client.notices import Deliver
 from ferrule.client.opening import Opening
 from ferrule.client.reconnect import plan_for
@@ -160,13 +161,13 @@ class Connecting(Restoring):
         await lost.release(GRACE if isinstance(lost.transport, ChildProcess) else 0.0)
 
     def _forget(self) -> None:
-        """What one conversation has taught need not hold in the next."""
+        """Forget what this conversation has taught: it need not hold in the next."""
         self.cache.clear()
         self._output_checks.clear()
         self._only_as_task.clear()
 
     def _forget_wishes(self) -> None:
-        """Hear of nothing that was subscribed to."""
+        """Forget every subscription."""
         self._listening = Listening(self._talk, self._ready, self._rescued)
         for watchers in self._watchers.values():
             for watcher in watchers:

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Raw
 
 from ferrule.client.cache import without_hints
-from ferrule.client.conversation import Asking
-from ferrule.client.progress import Progress
+from ferrule.client.conversation import RequestOptions
+from ferrule.client.progress import ProgressHandler
 from ferrule.client.replaying import Replaying
 from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
 from ferrule.schema.methods import Method
@@ -25,14 +25,14 @@ class Fetching(Replaying):
     """The reading half of a client."""
 
     def _how(
-        self, timeout: float | None, on_progress: Progress | None = None, meta: dict[str, Any] | None = None
-    ) -> Asking:
+        self, timeout: float | None, on_progress: ProgressHandler | None = None, meta: dict[str, Any] | None = None
+    ) -> RequestOptions:
         limit = self.settings.max_request_time
         if limit is not None:
             timeout = limit if timeout is None else min(timeout, limit)
-        return Asking(timeout, limit, on_progress, meta)
+        return RequestOptions(timeout, limit, on_progress, meta)
 
-    def _plain(self, timeout: float | None) -> Asking:
+    def _plain(self, timeout: float | None = None) -> RequestOptions:
         return self._how(given(timeout, self.settings.request_timeout))
 
     async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
@@ -103,7 +103,7 @@ class Fetching(Replaying):
 
 
 def _read_without_hints(row: Method, raw: Raw) -> Any:
-    """Hints on caching that make no sense do not spoil the result they come with."""
+    """Read a result again without its caching hints: hints that make no sense do not spoil it."""
     try:
         return row.decode_result(without_hints(raw))
     except (msgspec.DecodeError, RecursionError) as reason:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from ferrule.client.conversation import Asking
+from ferrule.client.conversation import RequestOptions
 from ferrule.client.progress import contained
 from ferrule.errors import (
     CallFailed,
@@ -36,7 +36,7 @@ from ferrule.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from ferrule.client.calling import Calling
-    from ferrule.client.tasks import Relay
+    from ferrule.client.tasks import ProgressRelay
 
 logger = logging.getLogger("ferrule.client")
 
@@ -74,7 +74,7 @@ async def limited(work: Awaitable[T], timeout: float | None, what: str) -> T:
 class Following:
     """One wait for the end of one task; used as `async with`."""
 
-    def __init__(self, client: Calling, task_id: str, known: TaskState | None, relay: Relay) -> None:
+    def __init__(self, client: Calling, task_id: str, known: TaskState | None, relay: ProgressRelay) -> None:
         self._client = client
         self._id = task_id
         self._known = known
@@ -228,7 +228,7 @@ class Following:
     async def _fetch_result(self) -> Raw:
         """Wait at the server for the result: its questions come to whoever does (handshake era)."""
         try:
-            return await self._client.ask_about_task("tasks/result", {"taskId": self._id}, Asking())
+            return await self._client.ask_about_task("tasks/result", {"taskId": self._id}, RequestOptions())
         finally:
             self._news.set()
 

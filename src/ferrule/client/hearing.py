@@ -10,7 +10,7 @@ from ferrule.client.cache import Cache
 from ferrule.client.conversation import Conversation
 from ferrule.client.facts import Facts
 from ferrule.client.phases import PhaseHandler, Phases
-from ferrule.client.reconnecting import Reconnecting, Told
+from ferrule.client.reconnecting import ConnectionHandler, Reconnecting
 from ferrule.client.subscription import FLAGS, list_kind
 from ferrule.errors import CallFailed, PeerError
 from ferrule.protocol.call import Note
@@ -69,7 +69,7 @@ class Hearing(Facts):
         self._phases.on_change(lambda old, _: handler() if old is Phase.INITIALIZED else None)
         return handler
 
-    def on_connection(self, handler: Told) -> Told:
+    def on_connection(self, handler: ConnectionHandler) -> ConnectionHandler:
         """Call `handler(notice)` when the link is lost, is tried again, is restored, or given up."""
         self._reconnecting.on_notice(handler)
         return handler

@@ -45,7 +45,7 @@ _read_initialize = msgspec.json.Decoder(InitializeResult).decode
 
 
 class Discovery(Struct, rename="camel"):
-    """A discover result, read with mercy: hints and names may be missing or wrong."""
+    """A discover result, read leniently: hints and names may be missing or wrong."""
 
     supported_versions: list[str]
     capabilities: ServerCapabilities = ServerCapabilities()
@@ -137,12 +137,12 @@ class Opening(Struct, frozen=True):
         link.session.peer = Peer(STATELESS_REVISIONS[version], found.capabilities, _server_info(found))
         link.session.methods = {}
         link.session.enter(Phase.INITIALIZED)
-        return Opened(self.introduction(version, self.log_level), True, found.instructions)
+        return Opened(self.introduction(version, self.log_level), stateless=True, instructions=found.instructions)
 
     async def _probe(self, link: Link, version: str, timeout: float) -> Discovery:
         if getattr(link.channel, "handshake_only", False):
             raise FallBack(VersionMismatch(f"HTTP+SSE is older than {version} and cannot carry it"))
-        params = self.introduction(version, self.log_level).stamp({}, None, None)
+        params = self.introduction(version, self.log_level).stamp({})
         try:
             return _read_discovery(await link.request("server/discover", params, timeout=timeout))
         except TimedOut:
@@ -196,7 +196,7 @@ class Opening(Struct, frozen=True):
             raise VersionMismatch(f"the server answered with version {result.protocol_version!r}; we speak {spoken}")
         assert link.channel is not None
         link.channel.send(Notification(INITIALIZED))
-        return Opened(OnceIntroduced(), False, result.instructions)
+        return Opened(OnceIntroduced(), stateless=False, instructions=result.instructions)
 
 
 def _supported(error: PeerError) -> list[str]:

@@ -11,11 +11,11 @@ from ferrule.supervision.scope import Scope
 
 logger = logging.getLogger("ferrule.client")
 
-Progress = Callable[[float, float | None, str | None], Any]
+ProgressHandler = Callable[[float, float | None, str | None], Any]
 """A callback that gets what is done, of how much if that is known, and in words."""
 
 
-def progress_told(progress: Progress, scope: Scope) -> Progress:
+def progress_told(progress: ProgressHandler, scope: Scope) -> ProgressHandler:
     """Give a callback that does not wait for the caller's, which may."""
 
     def tell(done: float, total: float | None, message: str | None) -> None:

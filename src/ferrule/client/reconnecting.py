@@ -30,7 +30,7 @@ logger = logging.getLogger("ferrule.client")
 UNWELCOME = frozenset({401, 403})
 """What a server says to those it will not let in, however often they come."""
 
-Told = Callable[[ConnectionNotice], object]
+ConnectionHandler = Callable[[ConnectionNotice], object]
 
 
 class Reconnecting:
@@ -39,7 +39,7 @@ class Reconnecting:
     def __init__(self, reopen: Callable[[], Awaitable[None]], gave_up: Callable[[str], Awaitable[None]]) -> None:
         self._reopen = reopen
         self._gave_up = gave_up
-        self._handlers: list[Told] = []
+        self._handlers: list[ConnectionHandler] = []
         self.scope: Scope | None = None
         """What lasts as long as the client is open, whatever becomes of its conversations."""
         self._task: asyncio.Task[None] | None = None
@@ -80,7 +80,7 @@ class Reconnecting:
 
     # -- the owner
 
-    def on_notice(self, handler: Told) -> None:
+    def on_notice(self, handler: ConnectionHandler) -> None:
         """Call a function with every notice."""
         self._handlers.append(handler)
 

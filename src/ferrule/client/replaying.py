@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Raw, structs
 
-from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.client.hearing import Hearing
 from ferrule.client.settings import ClientSettings
 from ferrule.errors import (
@@ -41,18 +41,20 @@ class Replaying(Hearing):
             await keeper.wait(timeout)
         return self._talk()
 
-    async def _ask(self, method: str, params: dict[str, Any], how: Asking) -> Raw:
+    async def _ask(self, method: str, params: dict[str, Any], how: RequestOptions) -> Raw:
         """Ask the server and give its complete result."""
         return (await self._ask_simply(method, params, how))[0]
 
-    async def _ask_simply(self, method: str, params: dict[str, Any], how: Asking) -> tuple[Raw, bool]:
+    async def _ask_simply(self, method: str, params: dict[str, Any], how: RequestOptions) -> tuple[Raw, bool]:
         """Ask as `_ask` does, and tell besides whether the first round was the last."""
         try:
             return await self._talk().ask_simply(method, params, how)
         except LOST as error:
             return await self._again(error, method, params, how)
 
-    async def _again(self, error: CallFailed, method: str, params: dict[str, Any], how: Asking) -> tuple[Raw, bool]:
+    async def _again(
+        self, error: CallFailed, method: str, params: dict[str, Any], how: RequestOptions
+    ) -> tuple[Raw, bool]:
         """Ask once more when there is a new link; raises what the caller shall see where that is not to be."""
         clock = asyncio.get_running_loop().time
         deadline = None if how.timeout is None else clock() + how.timeout
@@ -67,14 +69,16 @@ class Replaying(Hearing):
             except LOST as again:
                 error = again
 
-    async def _resume(self, error: CallFailed, method: str, params: dict[str, Any], how: Asking) -> tuple[Raw, bool]:
+    async def _resume(
+        self, error: CallFailed, method: str, params: dict[str, Any], how: RequestOptions
+    ) -> tuple[Raw, bool]:
         """Go on with a call between whose rounds its conversation was lost; another may have been opened meanwhile."""
         if isinstance(error, LinkLost) and error.sent:
             return await self._again(error, method, params, how)
         return await self._ask_simply(method, params, how)
 
     async def _silence(self, error: TimedOut) -> TimedOut:
-        """A server that answers neither a call nor a ping is lost, unless each call has a way of its own to it."""
+        """Give up a server that answers neither a call nor a ping, unless each call has a way of its own to it."""
         conversation = self._conversation
         if conversation is None or conversation.separate:
             return error
@@ -87,12 +91,12 @@ class Replaying(Hearing):
         return error
 
     async def _is_silent(self, conversation: Conversation) -> bool:
-        """The stateless era has no ping: find out with a question every server of it answers."""
+        """Find out whether a server of the stateless era, which has no ping, answers nothing at all."""
         settings = self.settings
         if not (conversation.stateless and self._reconnecting.plan is not None and settings.probe_on_timeout):
             return False
         try:
-            await conversation.ask("server/discover", {}, Asking(settings.ping_timeout))
+            await conversation.ask("server/discover", {}, RequestOptions(settings.ping_timeout))
         except TimedOut:
             return True
         except (CallFailed, PeerError):

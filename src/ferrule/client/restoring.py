@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.client.fetching import Fetching
 from ferrule.client.reconnect import ConnectionNotice
 from ferrule.errors import CallFailed, LinkLost, PeerError
@@ -60,12 +60,12 @@ class Restoring(Fetching):
             conversation.want_level(self._level)
             return
         try:
-            await conversation.ask("logging/setLevel", {"level": self._level}, self._plain(None))
+            await conversation.ask("logging/setLevel", {"level": self._level}, self._plain())
         except PeerError as error:
             logger.warning("the server does not take the log level it had: %s", error)
 
     def _tell_missed(self) -> None:
-        """Whoever hears of changes is told of each once: there may have been one that nobody heard of."""
+        """Tell every subscriber of a change, once: there may have been one that nobody heard of."""
         for uri in list(self._listening.uris):
             self._tell_of(RESOURCE_UPDATED, {"uri": uri})
         for kind in self._told_kinds():
@@ -101,7 +101,7 @@ class Restoring(Fetching):
     async def _in_the_end(
         self, conversation: Conversation, deed: Callable[[], Awaitable[Any]], before: int = 0
     ) -> bool:
-        """Try until it succeeds, as late and as often as the plan says; not for longer than the conversation lasts."""
+        """Try until it succeeds, as late and as often as the plan says, while the conversation lasts."""
         plan = self._reconnecting.plan
         for attempt in count(1):
             if plan is None or (plan.max_attempts is not None and attempt > plan.max_attempts):
@@ -131,7 +131,7 @@ class Restoring(Fetching):
         self._reconnecting.spawn(self._renewed(conversation) if renewed else self._look_after(conversation))
 
     async def _renewed(self, conversation: Conversation) -> None:
-        """The server knows us anew: nothing it told before need hold, nothing we wanted is known to it."""
+        """Start over with a server that has a new session for us: it knows nothing of what we wanted."""
         self._forget()
         if not self._resubscribes:
             self._listening.end()
@@ -147,7 +147,7 @@ class Restoring(Fetching):
         """The stream for notifications is gone: see whether the server still knows us, then ask for it again."""
         if not (self._listening.uris or self._told_kinds()):
             return
-        how = Asking(self.settings.ping_timeout)
+        how = RequestOptions(self.settings.ping_timeout)
         if await self._in_the_end(conversation, lambda: conversation.ask("ping", {}, how)):
             stand = None if conversation.link is None else getattr(conversation.link.channel, "stand", None)
             if stand is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ferrule.client.conversation import Asking, Conversation
+from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.errors import CallFailed, CapabilityNotSupported, LinkLost, NotConnected, PeerError, SetupError, TimedOut
 from ferrule.protocol.call import Awaited, Note
 from ferrule.schema.notices import (
@@ -100,9 +100,13 @@ class Changes:
         if not streams:
             self._listening.streams.pop(self.uri, None)
 
-    def tell(self, uri: str | None) -> None:
-        """Add a change; None ends the stream."""
+    def tell(self, uri: str) -> None:
+        """Add a change."""
         self._waiting.put_nowait(uri)
+
+    def finish(self) -> None:
+        """End the stream after the changes that wait to be read."""
+        self._waiting.put_nowait(None)
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self
@@ -110,7 +114,7 @@ class Changes:
     async def __anext__(self) -> str:
         uri = await self._waiting.get()
         if uri is None:
-            self.tell(None)
+            self.finish()  # whoever asks again is at the end again
             raise StopAsyncIteration
         return uri
 
@@ -207,7 +211,7 @@ class Listening:
         if conversation.stateless:
             await self._relisten()
         else:
-            await conversation.ask(method, {"uri": uri}, Asking(timeout=PATIENCE))
+            await conversation.ask(method, {"uri": uri}, RequestOptions(timeout=PATIENCE))
 
     async def _relisten(self) -> None:
         """Open one subscription for everything wanted; the one before ends when this one is acknowledged."""
@@ -267,7 +271,7 @@ class Listening:
     def _drop(self, uri: str) -> None:
         del self.uris[uri]
         for stream in self.streams.get(uri, ()):
-            stream.tell(None)
+            stream.finish()
 
     def hear(self, note: Note) -> str | None:
         """Take a notification; gives the URI when it tells of a resource."""
@@ -309,7 +313,7 @@ class Listening:
         self.listened = frozenset()
         for streams in self.streams.values():
             for stream in streams:
-                stream.tell(None)
+                stream.finish()
 
 
 async def _first(listen: Awaited, acknowledged: asyncio.Future[AcknowledgedParams]) -> AcknowledgedParams:

@@ -88,7 +88,7 @@ class SyncClient:
             thread.join()
 
     def _scheduled(self, work: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any] | None:
-        """Have work done where the client lives; None while it lives nowhere."""
+        """Schedule work on the client's event loop; None while it has none."""
         with self._lock:
             if self._loop is not None:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -159,7 +159,7 @@ class SyncClient:
         return call
 
     def _called(self, method: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        """Call a method where the client lives, or right here while it lives nowhere."""
+        """Call a method on the client's event loop, or right here while it has none."""
         if self._loop is not None and not self._own_thread:
             return self._wait(_awaited(method, args, options))
         value = method(*args, **options)

@@ -28,7 +28,7 @@ OLD_WAY = "sse+"
 """What stands before the scheme of a server that has only HTTP+SSE."""
 
 
-class Entry(Struct):
+class ConfiguredServer(Struct):
     """One server of an mcp.json."""
 
     command: str | None = None
@@ -158,7 +158,7 @@ def _configured(config: Mapping[str, Any], given: Given) -> Transport:
         raise SetupError(f"the configuration names {len(servers)} servers and a client takes one: {', '.join(servers)}")
     name, described = next(iter(servers.items()))
     try:
-        entry = msgspec.convert(described, Entry)
+        entry = msgspec.convert(described, ConfiguredServer)
     except msgspec.ValidationError as reason:
         raise SetupError(f"the server {name!r} of the configuration is malformed: {reason}") from None
     if entry.url:
@@ -171,7 +171,7 @@ def _configured(config: Mapping[str, Any], given: Given) -> Transport:
     return ChildProcess([entry.command, *map(str, entry.args)], **options)
 
 
-def _configured_url(name: str, entry: Entry, given: Given) -> Transport:
+def _configured_url(name: str, entry: ConfiguredServer, given: Given) -> Transport:
     url = entry.url or ""
     if entry.type == "sse" and url.lower().startswith(SCHEMES):
         url = OLD_WAY + url

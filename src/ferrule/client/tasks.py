@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from ferrule.client.following import Following, limited
-from ferrule.client.progress import Progress
+from ferrule.client.progress import ProgressHandler
 from ferrule.errors import CallFailed, Cancelled, InvalidAnswer, PeerError
 from ferrule.schema.methods import METHODS
 from ferrule.schema.tasks import TASK, WrappedTask
@@ -36,10 +36,10 @@ def created_task(raw: Raw, *, stateless: bool) -> TaskState | None:
     return state if state.result_type == TASK else None
 
 
-class Relay:
+class ProgressRelay:
     """Hands progress on to whoever wants to know at the moment."""
 
-    def __init__(self, target: Progress | None = None) -> None:
+    def __init__(self, target: ProgressHandler | None = None) -> None:
         self.target = target
         self.heard = False
 
@@ -59,7 +59,7 @@ class Task:
         *,
         tool: str = "",
         state: TaskState | None = None,
-        relay: Relay | None = None,
+        relay: ProgressRelay | None = None,
         done: CallToolResult | None = None,
     ) -> None:
         self._client = client
@@ -68,11 +68,12 @@ class Task:
         self.tool = tool
         self.state = state
         """How the task stood when it was last looked at."""
-        self._relay = relay or Relay()
+        self._relay = relay or ProgressRelay()
         self._done = done
 
     def __repr__(self) -> str:
-        status = "completed" if self._done is not None else "unknown" if self.state is None else self.state.status
+        known = "unknown" if self.state is None else self.state.status
+        status = known if self._done is None else "completed"
         return f"<Task {self.id or 'answered at once'}: {status}>"
 
     async def status(self) -> TaskState:
@@ -88,7 +89,7 @@ class Task:
             await self._client.cancel_task(self.id)
 
     async def result(
-        self, *, timeout: float | None = None, on_progress: Progress | None = None, raise_on_error: bool = True
+        self, *, timeout: float | None = None, on_progress: ProgressHandler | None = None, raise_on_error: bool = True
     ) -> CallToolResult:
         """Wait for the end, answering what the task asks, and give its result.
 
@@ -125,7 +126,7 @@ class Task:
                 yield state
 
     async def give_up(self) -> None:
-        """Cancel a task nobody else knows of; whoever gives it up does not want to hear why that failed."""
+        """Cancel a task nobody else knows of, without a word if that fails."""
         with suppress(CallFailed, PeerError):
             await self.cancel()
 

@@ -154,7 +154,7 @@ class Cancel(Struct):
 
 
 class Note(Struct):
-    """The peer tells something."""
+    """The peer sent a notification."""
 
     method: str
     params: Raw

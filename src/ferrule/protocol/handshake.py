@@ -191,15 +191,15 @@ class Handshake:
     """The rules of the handshake era."""
 
     def __init__(
-        self, versions: tuple[str, ...] = tuple(REVISIONS), *, seed_codes: bool = False, strict: bool = False
+        self, versions: tuple[str, ...] = tuple(REVISIONS), *, erlmcp_codes: bool = False, strict: bool = False
     ) -> None:
         self.versions = tuple(version for version in REVISIONS if version in versions)
-        self._numbers = ERLMCP if seed_codes else {}
-        self._strict = strict or seed_codes
+        self._numbers = ERLMCP if erlmcp_codes else {}
+        self._strict = strict or erlmcp_codes
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
         """Tell who asks: whoever made the handshake; before it, only `initialize` and `ping` are heard."""
-        session.modern = False
+        session.met_stateless = False
         peer = session.peer
         if peer is None:
             if row.name not in ALWAYS_ALLOWED:
@@ -321,5 +321,5 @@ def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
 
 
 def _gated(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    """Asking for context needed no capability at first."""
+    """Give the params by which a capability is demanded: `includeContext` needed none at first."""
     return params if revision is NEWEST else {key: value for key, value in params.items() if key != "includeContext"}

@@ -26,7 +26,7 @@ class Introduction(Protocol):
     plain: Raw | UnsetType
     """The `_meta` of a request whose caller adds nothing to it, encoded once; UNSET where it has none."""
 
-    def stamp(self, params: dict[str, Any], token: Id | None, meta: dict[str, Any] | None) -> Any:
+    def stamp(self, params: dict[str, Any], token: Id | None = None, meta: dict[str, Any] | None = None) -> Any:
         """Give the params their `_meta`."""
 
 
@@ -35,7 +35,7 @@ class OnceIntroduced:
 
     plain: Raw | UnsetType = UNSET
 
-    def stamp(self, params: dict[str, Any], token: Id | None, meta: dict[str, Any] | None) -> Any:
+    def stamp(self, params: dict[str, Any], token: Id | None = None, meta: dict[str, Any] | None = None) -> Any:
         """Add the caller's metadata and the progress token, if any."""
         if token is None and not meta:
             return params or UNSET
@@ -62,7 +62,7 @@ class AlwaysIntroduced:
             self._facts[LOG_LEVEL_KEY] = log_level
         self.plain: Raw | UnsetType = Raw(_write(self._facts))
 
-    def stamp(self, params: dict[str, Any], token: Id | None, meta: dict[str, Any] | None) -> Any:
+    def stamp(self, params: dict[str, Any], token: Id | None = None, meta: dict[str, Any] | None = None) -> Any:
         """Add who we are, the caller's metadata and the progress token."""
         if token is None and not meta:
             return {**params, "_meta": self.plain}

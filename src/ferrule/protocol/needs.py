@@ -6,7 +6,6 @@ questions that are equal in both are told apart by counting them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +27,8 @@ class Question(Struct, frozen=True):
     @property
     def digest(self) -> str:
         """A short fingerprint of what is asked."""
+        import hashlib
+
         return hashlib.blake2b(_canonical((self.method, self.params)), digest_size=9).hexdigest()
 
 
@@ -42,7 +43,7 @@ class Need(BaseException):
         self.questions = questions
 
 
-class Entry(Struct, array_like=True):
+class JournalEntry(Struct, array_like=True):
     """One remembered answer or deed: the fingerprint of its question and its JSON."""
 
     digest: str
@@ -52,8 +53,8 @@ class Entry(Struct, array_like=True):
 class Journal(Struct, rename={"answers": "a", "steps": "s"}, omit_defaults=True):
     """What the rounds of one call have learned so far."""
 
-    answers: dict[str, Entry] = {}
-    steps: dict[str, Entry] = {}
+    answers: dict[str, JournalEntry] = {}
+    steps: dict[str, JournalEntry] = {}
 
 
 class Answers:
@@ -67,11 +68,11 @@ class Answers:
         self._seen: dict[str, int] = {}
 
     def place(self, question: Question) -> str:
-        """Give this asking of the question its key in the journal."""
+        """Give the key a question has in the journal; the same one asked again gets a key of its own."""
         return self._number(question.key or f"{question.method.partition('/')[0]}-{question.digest[:10]}")
 
     def place_step(self, name: str) -> str:
-        """Give this doing of a step its key in the journal."""
+        """Give the key a step has in the journal; one of the same name later in the call gets a key of its own."""
         return self._number(f"step {name}")
 
     def _number(self, key: str) -> str:
@@ -89,7 +90,7 @@ class Answers:
             return known.value
         response = self.responses.get(place)
         if response is not None:
-            self.journal.answers[place] = Entry(digest, response)
+            self.journal.answers[place] = JournalEntry(digest, response)
         return response
 
     def find_step(self, place: str) -> Raw | None:
@@ -99,4 +100,4 @@ class Answers:
 
     def keep_step(self, place: str, value: Raw) -> None:
         """Remember a step that was just done."""
-        self.journal.steps[place] = Entry("", value)
+        self.journal.steps[place] = JournalEntry("", value)

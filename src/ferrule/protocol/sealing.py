@@ -7,7 +7,6 @@ Rule 2: what fails to open says the same sentence whatever the reason, and expir
 from __future__ import annotations
 
 import binascii
-import hashlib
 import struct
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
@@ -137,6 +136,8 @@ def request_binding(principal: str | None, method: str, params: Mapping[str, Any
         canonical = msgspec.json.encode([principal, method, plain], order="sorted")
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise InvalidParams("Invalid params: they cannot be read") from None
+    import hashlib
+
     return hashlib.sha256(canonical).digest()
 
 

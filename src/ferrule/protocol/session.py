@@ -84,8 +84,8 @@ class Session:
         "link",
         "met",
         "met_peer",
+        "met_stateless",
         "methods",
-        "modern",
         "next_id",
         "offers",
         "origin",
@@ -110,7 +110,8 @@ class Session:
         self.phase = Phase.PRE_INITIALIZATION
         self.peer: Peer | None = None
         self.peer_ready = False
-        self.modern = False
+        self.met_stateless = False
+        """Whether the last who asked without a handshake belongs to the stateless era."""
         self.met: Meta | None = None
         """What the last request of the stateless era said of its sender, and who that is: the next says the same."""
         self.met_peer: Peer | None = None
@@ -137,7 +138,7 @@ class Session:
     def nameless_id(self) -> UnsetType | None:
         """The id for an error whose request could not be read."""
         if self.peer is None:
-            return UNSET if self.modern else None
+            return UNSET if self.met_stateless else None
         return self.peer.revision.nameless_id
 
     @property
@@ -180,7 +181,7 @@ class Session:
             era = self.eras.era_of(meta, origin)
             peer = era.admit(self, row, meta)
         elif meta is self.met and row.stateless:
-            era, peer, self.modern = self.stateless, self.met_peer, True  # type: ignore[assignment]
+            era, peer, self.met_stateless = self.stateless, self.met_peer, True  # type: ignore[assignment]
         else:
             era = self.stateless
             peer = self.met_peer = era.admit(self, row, meta)
@@ -193,7 +194,7 @@ class Session:
     def agree(self, peer: Peer) -> None:
         """The handshake is made: from here on the peer and what it may ask are known."""
         self.peer = peer
-        self.modern = False
+        self.met_stateless = False
         self.enter(Phase.INITIALIZED)
         if not self.origin.version:
             self.admitted = self.eras.admitted(self.methods, peer.revision)
@@ -210,7 +211,7 @@ class Session:
         return MethodNotFound(f"Method not found: {name}", {"method": name})
 
     def _malformed(self, row: Method, raw: Raw, reason: Exception, origin: Origin) -> Refusal:
-        """Bad params count only once the request is admitted otherwise."""
+        """Refuse bad params, after whatever else there is to refuse the request for."""
         try:
             meta = self._meta_of(raw)
             self.eras.era_of(meta, origin).admit(self, row, meta)
@@ -290,7 +291,7 @@ class Session:
 
     def refuse(self, identity: Id | UnsetType, refusal: Refusal) -> Failure:
         """Make the reply to a request that was not admitted."""
-        era = self.eras.stateless if self.modern else self.eras.handshake
+        era = self.eras.stateless if self.met_stateless else self.eras.handshake
         name = self.nameless_id if identity is UNSET else identity
         return refused(name, refusal, era)
 
@@ -310,7 +311,7 @@ class Session:
         return awaited
 
     def _free_id(self) -> int:
-        """Never give an id that is in use, nor one a peer might round."""
+        """Give the next id that is not in use, and small enough that no peer rounds it."""
         identity = self.next_id
         while identity in self.awaited:
             identity += 1

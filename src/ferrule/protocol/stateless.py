@@ -113,11 +113,11 @@ class Stateless:
         sealing: Sealing,
         *,
         implementation: Implementation | None = None,
-        legacy: tuple[str, ...] = (),
+        beside: tuple[str, ...] = (),
         hints: CacheHints = NO_HINTS,
     ) -> None:
         self.versions = tuple(REVISIONS)
-        self.supported = [*self.versions, *legacy]
+        self.supported = [*self.versions, *beside]
         self._sealing = sealing
         self._hints = hints
         self._identity: dict[str, Any] | None = None
@@ -128,7 +128,7 @@ class Stateless:
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
         """Tell who asks from the request alone."""
-        session.modern = True
+        session.met_stateless = True
         if meta is None or meta.version is UNSET or meta.client_capabilities is UNSET:
             missing = "protocolVersion" if meta is None or meta.version is UNSET else "clientCapabilities"
             raise InvalidParams(f"Missing _meta: io.modelcontextprotocol/{missing} is required on every request")

@@ -213,5 +213,5 @@ def single_content(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_invalid_request(refusal: Refusal) -> InvalidRequest:
-    """A refusal that a revision has no number for: the request simply cannot be served."""
+    """Put a refusal that a revision has no number for as an invalid request."""
     return InvalidRequest(refusal.message, refusal.data)

@@ -121,7 +121,7 @@ class Asking:
         self.wake_askers()
 
     def peer_ended(self) -> None:
-        """Learn that the peer says nothing more: what it was asked, or would be, gets no answer."""
+        """Learn that the peer sends nothing more: requests of ours, sent or waiting, get no answer."""
         self.ended = True
         for awaited in list(self.session.awaited.values()):
             if not isinstance(awaited.waiter, Pong):
@@ -129,7 +129,7 @@ class Asking:
         self.wake_askers()
 
     def wake_askers(self) -> None:
-        """Let go on whoever waits for the peer to be ready."""
+        """Wake whoever waits for the peer to be ready."""
         waiting, self._ready = self._ready, ()
         for ready in waiting:
             if not ready.done():
@@ -284,7 +284,7 @@ class Asking:
         self.arm(awaited.deadline)
         self.channel.send(Request(awaited.id, "ping"))
 
-    def ponged(self, alive: bool) -> None:
+    def ponged(self, *, alive: bool) -> None:
         """Learn whether the peer answered a keep-alive ping."""
         if self.closed:
             return
@@ -322,11 +322,11 @@ class Pong:
         return self._settled
 
     def set_result(self, result: Any) -> None:
-        """The peer lives."""
+        """Learn that the peer answered."""
         self._settled = True
-        self._link.ponged(True)
+        self._link.ponged(alive=True)
 
     def set_exception(self, error: BaseException) -> None:
-        """An error is an answer too; silence is not."""
+        """Learn that there was an error, which is an answer too, or silence, which is not."""
         self._settled = True
-        self._link.ponged(isinstance(error, PeerError))
+        self._link.ponged(alive=isinstance(error, PeerError))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("ferrule.dispatch")
 
 Handler = Callable[[Call], Awaitable[Any]]
 Instant = Callable[[Call], Any]
-Middleware = Callable[[Call, Handler], Awaitable[Any]]
+Layer = Callable[[Call, Handler], Awaitable[Any]]
 Done = Callable[[Call, Any], None]
 NoteHandler = Callable[[Note], None]
 
@@ -40,7 +40,7 @@ class Dispatcher:
         handlers: Mapping[str, Handler],
         instant: Mapping[str, Instant],
         notes: Mapping[str, NoteHandler],
-        middleware: Sequence[Middleware] | Callable[[str], Sequence[Middleware]] = (),
+        middleware: Sequence[Layer] | Callable[[str], Sequence[Layer]] = (),
         *,
         other_notes: NoteHandler | None = None,
     ) -> None:
@@ -100,7 +100,7 @@ class Dispatcher:
 
 def internal(what: str, error: BaseException) -> Internal:
     """Log a failure under a reference number, and make the refusal that tells no more than the number."""
-    reference = secrets.token_hex(4)
+    reference = os.urandom(4).hex()
     logger.error("%s failed (reference %s)", what, reference, exc_info=error)
     return Internal(f"Internal error (reference {reference})", {"reference": reference})
 
@@ -126,14 +126,14 @@ def _being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def composed(handler: Handler, middleware: Sequence[Middleware]) -> Handler:
+def composed(handler: Handler, middleware: Sequence[Layer]) -> Handler:
     """Surround a handler with layers, the first of them outermost; without any, it is the handler itself."""
     for layer in reversed(middleware):
         handler = _around(layer, handler)
     return handler
 
 
-def _around(layer: Middleware, proceed: Handler) -> Handler:
+def _around(layer: Layer, proceed: Handler) -> Handler:
     return lambda call: layer(call, proceed)
 
 

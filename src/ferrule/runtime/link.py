@@ -147,7 +147,7 @@ class Link(Asking):
             self.peer_ended()
 
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
-        """Whatever runs has nobody to answer any more, whoever waits learns that nothing will come."""
+        """End what runs, since nobody is left to answer, and tell whoever waits that nothing will come."""
         if channel is self.channel or self.channel is None:
             self.close(error)
 
@@ -210,7 +210,7 @@ class Link(Asking):
             self._wake()
 
     def _start_waiting(self) -> None:
-        # A call that never waits is finished before it has started, so to say: the next must not start inside it.
+        # A call that never waits is finished before it has started, so to speak: the next must not start inside it.
         if self._starting:
             return
         self._starting = True

@@ -40,8 +40,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 DOCUMENT = re.compile(r"(?:\ufeff|\s|<!--.*?-->)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
 
 
-class Page(msgspec.Struct, frozen=True):
-    """A page as it was offered: its function, and the options of its resource."""
+class AppPage(msgspec.Struct, frozen=True):
+    """A page as it was offered: its URI, its function, and the options of its resource."""
 
     uri: str
     fn: Callable[..., Any]
@@ -53,7 +53,7 @@ class Apps(Extension):
 
     def __init__(self) -> None:
         super().__init__(APPS)
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, AppPage] = {}
 
     @overload
     def page(self, uri: str, html: str | os.PathLike[str], **options: Any) -> None: ...
@@ -77,7 +77,7 @@ class Apps(Extension):
         if uri in self._pages:
             raise SetupError(f"there is a page {uri} already")
         facts = {**options, "mime_type": PAGE_TYPE, "meta": meta or None, "contents_meta": meta or None}
-        page = self._pages[uri] = Page(uri, fn, facts)
+        page = self._pages[uri] = AppPage(uri, fn, facts)
         for server in self.servers:
             server.add_resource(page.uri, page.fn, **page.options)
 
@@ -143,7 +143,7 @@ def _check_document(uri: str, html: str) -> None:
 
 
 def _view(call: Call) -> View | None:
-    """Hide from who shows no pages what only pages use; who never said what it shows is given all."""
+    """Hide what only pages use from a client that shows none; one that never said what it shows is given all."""
     return None if _may_show(call.peer) else PLAIN
 
 

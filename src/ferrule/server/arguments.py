@@ -11,22 +11,13 @@ from msgspec.structs import astuple
 
 from ferrule.server.signatures import Parameter, Signature
 from ferrule.server.types.known import convert, decode_hook
-from ferrule.validation.checking import (
-    Checker,
-    InvalidArguments,
-    Unfit,
-    Violation,
-    excerpt,
-    missing,
-    own_schema,
-    refusals,
-    unknown,
-)
+from ferrule.validation.checking import Checker, own_schema
+from ferrule.validation.violations import InvalidArguments, Unfit, Violation, excerpt, missing, refusals, unknown
 
 RawJson = bytes | msgspec.Raw
 Values = tuple[Any, ...]
 Read = Callable[[RawJson], Values]
-Refused = dict[str, msgspec.ValidationError | RecursionError]
+RefusedArguments = dict[str, msgspec.ValidationError | RecursionError]
 
 _SHARED_DEFAULTS = (int, float, str, bytes, bool, types.NoneType)
 
@@ -42,7 +33,7 @@ class TypedReader:
         self._is_compiled = False
 
     def reading(self) -> Read:
-        """Give the function that reads: at full speed, and again with care what failed so."""
+        """Give the function that reads: at full speed, and once more with care where that fails."""
         decode, recover = self._decode, self._recover
 
         def read(raw: RawJson) -> Values:
@@ -62,7 +53,7 @@ class TypedReader:
             return values
         raise InvalidArguments([*shape, *self._explained(arguments, refused, len(bytes(raw)))])
 
-    def _explained(self, arguments: dict[str, Any], refused: Refused, size: int) -> list[Violation]:
+    def _explained(self, arguments: dict[str, Any], refused: RefusedArguments, size: int) -> list[Violation]:
         """Say all the schema has to say about what the types refused, and their own word where it is silent."""
         if not refused:
             return []
@@ -129,7 +120,7 @@ class SchemaReader:
 
 
 def _struct(signature: Signature, *, closed: bool) -> type[msgspec.Struct]:
-    """Make a struct with one field a parameter, numbered because a parameter's name may be no good field name."""
+    """Make a struct with one field a parameter, numbered because a parameter's name may not be a legal field name."""
     fields = []
     names = {}
     for number, parameter in enumerate(signature.parameters):
@@ -159,11 +150,11 @@ def parsed_arguments(raw: RawJson) -> dict[str, Any]:
 
 def _convert_each(
     parameters: tuple[Parameter, ...], arguments: dict[str, Any]
-) -> tuple[Values, list[Violation], Refused]:
+) -> tuple[Values, list[Violation], RefusedArguments]:
     """Convert each argument on its own: the values, what is missing, and why each type refuses what it does."""
     values: list[Any] = []
     lacking: list[Violation] = []
-    refused: Refused = {}
+    refused: RefusedArguments = {}
     for parameter in parameters:
         name = parameter.key
         if name in arguments:
@@ -189,8 +180,8 @@ def _is_about(path: str, other: str) -> bool:
     return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
 
 
-def _in_own_words(refused: Refused, arguments: dict[str, Any]) -> list[Violation]:
-    """Say what the types have against the arguments they refused."""
+def _in_own_words(refused: RefusedArguments, arguments: dict[str, Any]) -> list[Violation]:
+    """Say why the types refused arguments, in their own words."""
     found: list[Violation] = []
     for name, reason in refused.items():
         if isinstance(reason, msgspec.ValidationError):

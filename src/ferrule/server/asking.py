@@ -89,7 +89,7 @@ def ask_to_visit(call: Call, refusal: UrlElicitationRequired) -> None:
         question = url_question(visit.message or refusal.message, visit.url, "")
         place = answers.place(question)
         while (known := answers.find(place, question)) is not None:
-            if (answer := read_elicitation(known, None)).action != "accept":
+            if (answer := read_elicitation(known)).action != "accept":
                 raise Declined(answer.action)
             place = answers.place(question)
         missing.append((place, question))
@@ -185,7 +185,7 @@ def _without_null(rules: dict[str, Any]) -> dict[str, Any]:
     return rules
 
 
-def read_elicitation(raw: Raw, schema: Any) -> Elicitation:
+def read_elicitation(raw: Raw, schema: Any = None) -> Elicitation:
     """Read the user's answer into the type that was asked for."""
     try:
         answer = _read_answer(raw)
@@ -206,7 +206,7 @@ def read_elicitation(raw: Raw, schema: Any) -> Elicitation:
 
 
 def _fitting(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Hold an answer to the schema it was asked by: a client may not have."""
+    """Check an answer against the schema it was asked with: its client may not have."""
     _, checker = given_schema(_form(schema), "the requested schema")
     found = checker.violations(content, len(msgspec.json.encode(content)))
     if found:

@@ -21,7 +21,8 @@ from ferrule.server.schemas import arguments_schema, schema_of, unsupported, wra
 from ferrule.server.signatures import NOTHING, Parameter, Signature, read_signature
 from ferrule.server.types.known import convert, encode_hook, plain, written_otherwise
 from ferrule.server.types.readable import mentions, readable
-from ferrule.validation.checking import Checker, InvalidArguments, InvalidOutput, Violation, given_schema, own_schema
+from ferrule.validation.checking import Checker, given_schema, own_schema
+from ferrule.validation.violations import InvalidArguments, InvalidOutput, Violation
 
 __all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "names", "schema_of"]
 

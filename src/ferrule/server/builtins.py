@@ -36,8 +36,7 @@ from ferrule.schema.notices import (
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
 from ferrule.server.guards import Guards
-from ferrule.server.subscriptions import Listener
-from ferrule.server.tasks.methods import TaskMethods
+from ferrule.server.subscriptions import Subscriber
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ FLAGS = {
     PROMPTS_CHANGED: "prompts_list_changed",
     RESOURCES_CHANGED: "resources_list_changed",
 }
+
+TASKS = ("tasks", "tasks.list", "tasks.cancel")
 
 MOST_MET = 256
 
@@ -88,7 +89,7 @@ class Builtins:
             "prompts/get": server.prompts.fill,
             "completion/complete": server.completions.complete,
             "subscriptions/listen": self.listen,
-            **TaskMethods(server, server.tasks).handlers(),
+            **self._about_tasks(),
         }
         if server.visibility.in_use:
             handlers = Guards(server).handlers(handlers, looked_into=looked_into)
@@ -100,6 +101,16 @@ class Builtins:
             name: handler if server_offers(declared, needed[name]) else _refusing(needed[name])
             for name, handler in handlers.items()
         }
+
+    def _about_tasks(self) -> dict[str, Handler]:
+        """What is asked about tasks; a server that has none refuses it, and does without what keeps them."""
+        server = self._server
+        declared = server.settings.capabilities
+        if server.tools.know_tasks if declared is None else server_offers(declared, "tasks"):
+            from ferrule.server.tasks.methods import TaskMethods
+
+            return TaskMethods(server, server.tasks).handlers()
+        return {name: _refusing(row.capability) for name, row in METHODS.items() if row.capability in TASKS}
 
     def notes(self) -> dict[str, NoteHandler]:
         """What is listened to."""
@@ -158,7 +169,7 @@ class Builtins:
         self._server.links.ready(self._server.links.behind(note))
 
     def ping(self, call: Call) -> EmptyResult:
-        """Tell that we live."""
+        """Answer a ping."""
         return EmptyResult()
 
     def discover(self, call: Call) -> DiscoverResult:
@@ -193,14 +204,14 @@ class Builtins:
         self._server.resources.find(call.params.uri)
         if not self._server.links.has_session(call):
             raise InvalidRequest("A subscription needs a session, and this server keeps none")
-        self._server.subscriptions.subscribe(self._server.links.state(call).listener, call.params.uri)
+        self._server.subscriptions.subscribe(self._server.links.state(call).subscriber, call.params.uri)
         return EmptyResult()
 
     def unsubscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource no more."""
         self._require("resources.subscribe")
         if self._server.links.has_session(call):
-            self._server.subscriptions.unsubscribe(self._server.links.state(call).listener, call.params.uri)
+            self._server.subscriptions.unsubscribe(self._server.links.state(call).subscriber, call.params.uri)
         return EmptyResult()
 
     async def listen(self, call: Call) -> EmptyResult:
@@ -210,16 +221,16 @@ class Builtins:
             honoured.task_ids = await self._visible_tasks(call, call.params.notifications.task_ids)
         tag = {SUBSCRIPTION_KEY: call.id}
         uris, tasks = honoured.resource_subscriptions or (), honoured.task_ids or ()
-        listener = Listener(call.channel, kinds, uris, call.id, call.origin.principal, tasks)
+        subscriber = Subscriber(call.channel, kinds, uris, call.id, call.origin.principal, tasks)
         call.channel.send(Notification(ACKNOWLEDGED, {"_meta": tag, "notifications": honoured}))
         ended = asyncio.Event()
 
         def end() -> None:
-            self._server.subscriptions.remove(listener)
+            self._server.subscriptions.remove(subscriber)
             ended.set()
 
         call.on_cancel = end
-        self._server.subscriptions.add(listener)
+        self._server.subscriptions.add(subscriber)
         try:
             await ended.wait()
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -35,13 +34,13 @@ class Follower(Protocol):
         """Raise SetupError if one of this key could not be followed."""
 
     def added(self, key: str, entry: Any) -> None:
-        """Learn of one more."""
+        """Learn that one was added."""
 
     def removed(self, key: str) -> None:
-        """Learn of one less."""
+        """Learn that one was removed."""
 
     def exchanged(self, key: str, entry: Any) -> None:
-        """Learn that one runs otherwise than before."""
+        """Learn that one runs in another way than before."""
 
     def switched(self) -> None:
         """Learn that some were switched on or off."""
@@ -134,7 +133,7 @@ class Catalogue(Generic[Entry]):
             self.changed()
 
     def exchange(self, key: str, entry: Entry) -> None:
-        """Put another entry in the place of one that is listed alike, without telling anybody but who follows."""
+        """Put another entry in the place of one that is listed alike, without telling anybody but the followers."""
         self._registered[key] = entry
         if key in self._entries:
             self._entries[key] = entry
@@ -160,6 +159,8 @@ class Catalogue(Generic[Entry]):
 
     def hint(self, key: str) -> str:
         """Suggest what may have been meant."""
+        import difflib
+
         close = difflib.get_close_matches(key, self._entries, n=1)
         return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -11,7 +11,7 @@ from ferrule.runtime.limits import Coalescer
 from ferrule.server.subscriptions import Subscriptions
 
 
-class Changes:
+class ChangeNotices:
     """The changes of one server, on their way to whoever listens."""
 
     def __init__(self, subscriptions: Subscriptions, interval: float, update_interval: float = 0.0) -> None:
@@ -22,7 +22,7 @@ class Changes:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Tell from this loop from now on; what another one still had to tell is nobody's business any more."""
+        """Tell from this loop from now on; what was still due on another one is dropped."""
         self.loop = loop
         self._lists = Coalescer(self._lists.interval)
         self._updates = Coalescer(self._updates.interval)

@@ -122,7 +122,7 @@ class Completions:
 
     def _find(self, call: Call) -> RegisteredPrompt | RegisteredResource:
         ref, server = call.params.ref, self._server
-        # Where callers see different things, it was looked already whether this one sees what he asks about.
+        # Where callers see different things, a guard has checked already that this one sees what it asks about.
         found = _registered if server.visibility.in_use else _offered
         if isinstance(ref, PromptReference):
             prompt = found(server.prompts.catalogue, ref.name)

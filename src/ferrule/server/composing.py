@@ -11,18 +11,18 @@ from ferrule.runtime.dispatch import Dispatcher
 from ferrule.schema.apps import APPS
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.server.builtins import Builtins
-from ferrule.server.changes import Changes
+from ferrule.server.changes import ChangeNotices
 from ferrule.server.extensions import Extensions
 from ferrule.server.layers import AnyLayer, Layers, checked
 from ferrule.server.links import Links
 from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.mounting import Mount
-from ferrule.server.tasks.calls import TaskCalls
 from ferrule.server.tools import RegisteredTool, Tools
 from ferrule.server.visibility import Rule, Visibility
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
+    from ferrule.server.tasks.tasks import Tasks
 
 AddedLayer = TypeVar("AddedLayer", bound=AnyLayer)
 AddedRule = TypeVar("AddedRule", bound=Rule)
@@ -32,7 +32,7 @@ class Composing:
     """The composing half of a server."""
 
     name: str
-    changes: Changes
+    changes: ChangeNotices
     links: Links
     tools: Tools
     visibility: Visibility
@@ -45,6 +45,7 @@ class Composing:
         self.mounts: list[Mount] = []
         self.mounted_in: list[Mount] = []
         self._dispatcher: Dispatcher | None = None
+        self._tasks: Tasks | None = None
 
     # -- middleware
 
@@ -78,11 +79,22 @@ class Composing:
         return self._dispatcher
 
     def _run_as_tasks(self, dispatcher: Dispatcher) -> None:
-        """Let calls of tools become tasks; a server without such tools does without the question."""
+        """Let calls of tools become tasks; a server without such tools does not even ask."""
+        from ferrule.server.tasks.calls import TaskCalls
+
         server = self._server()
         declared = server.settings.capabilities
         if declared is None or server_offers(declared, "tasks.requests.tools.call"):
             dispatcher.handlers["tools/call"] = TaskCalls(server, dispatcher.handlers["tools/call"])
+
+    @property
+    def tasks(self) -> Tasks:
+        """The calls that go on after they were answered; what keeps them is made when they are first spoken of."""
+        if self._tasks is None:
+            from ferrule.server.tasks.tasks import Tasks
+
+            self._tasks = Tasks(self._server(), self._server().settings.tasks)
+        return self._tasks
 
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what, also for those who are connected."""

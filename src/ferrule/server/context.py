@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
-from msgspec import Raw
 
-from ferrule.errors import Cancelled, Declined, SetupError, ToolError
+from ferrule.errors import Cancelled
 from ferrule.protocol.call import Call, Peer
-from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.model import Implementation, LogLevel
 from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, ProgressParams
-from ferrule.schema.roots import ListRootsResult, Root
-from ferrule.schema.sampling import CreateMessageResult
-from ferrule.server.asking import Elicitation, elicit_question, read_elicitation, sample_question, url_question
+from ferrule.server.consulting import Consulting
 from ferrule.server.elsewhere import CONTEXT, answering
+from ferrule.server.sync_context import SyncContext
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from ferrule.schema.resources import ReadResourceResult
-    from ferrule.server.server import Server
-    from ferrule.server.tasks.run import TaskRun
 
     State = TypeVar("State", default=Any)
 else:
@@ -45,27 +39,14 @@ LEVELS: dict[str, int] = {
     )
 }
 
-_read_message = msgspec.json.Decoder(CreateMessageResult).decode
-_read_roots = msgspec.json.Decoder(ListRootsResult).decode
 _read_meta = msgspec.json.Decoder(dict[str, Any]).decode
-_read_any = msgspec.json.Decoder().decode
-_write = msgspec.json.Encoder().encode
 
 
 @answering(CONTEXT)
-class Context(Generic[State]):
+class Context(Consulting, Generic[State]):
     """What a handler receives when it asks for a `Context`, or for a `Context[AppState]` to have the lifespan typed."""
 
-    __slots__ = ("_call", "server")
-
-    def __init__(self, call: Call, server: Server) -> None:
-        self._call = call
-        self.server = server
-
-    @property
-    def _host(self) -> Server:
-        """The server the client speaks with; another one than `server` where that is mounted."""
-        return self.server
+    __slots__ = ()
 
     # -- who asks
 
@@ -120,12 +101,6 @@ class Context(Generic[State]):
     def hears_progress(self) -> bool:
         """Whether the client asked to be told of progress, or may look for it."""
         return self.task is not None or (self._call.meta is not None and self._call.meta.progress_token is not None)
-
-    @property
-    def task(self) -> TaskRun | None:
-        """The task this call runs as, with its `id` and `status`; None where it is answered as any other."""
-        run: TaskRun | None = self._call.as_task
-        return run if run is not None and run.is_begun else None
 
     @property
     def task_id(self) -> str | None:
@@ -216,6 +191,19 @@ class Context(Generic[State]):
         call.channel.send(Notification(method, dict(params)) if params else Notification(method))
         await call.channel.wait_writable()
 
+    async def elicitation_complete(self, elicitation_id: str) -> None:
+        """Tell the client that what its user was sent to a URL for is done, also after the call has ended.
+
+        Does nothing where the revision has no such notification.
+        """
+        call = self._call
+        channel = call.channel if self._host.links.running(call) else self._host.links.of(call).channel
+        if channel is None or ELICITATION_COMPLETE in call.peer.revision.absent:
+            await self._breathe()
+            return
+        channel.send(Notification(ELICITATION_COMPLETE, {"elicitationId": elicitation_id}))
+        await channel.wait_writable()
+
     async def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at level debug."""
         await self.log("debug", data, logger)
@@ -237,123 +225,6 @@ class Context(Generic[State]):
         if self._host.links.owes_a_turn(self._call):
             await asyncio.sleep(0)
 
-    # -- asking
-
-    async def elicit(
-        self,
-        message: str,
-        schema: Any = None,
-        *,
-        key: str = "",
-        url: str = "",
-        elicitation_id: str = "",
-        response_type: Any = None,
-    ) -> Elicitation:
-        """Ask the client's user, by form, or by a URL to visit; gives `.action` and `.data`.
-
-        `response_type` is the name FastMCP has for `schema`.
-        """
-        schema = response_type if schema is None else schema
-        if url:
-            question = url_question(message, url, key, elicitation_id)
-            return read_elicitation((await self._learn([question]))[0], None)
-        question = elicit_question(message, schema, key)
-        return read_elicitation((await self._learn([question]))[0], schema)
-
-    async def elicitation_complete(self, elicitation_id: str) -> None:
-        """Tell the client that what its user was sent to a URL for is done, also after the call has ended.
-
-        Does nothing where the revision has no such notification.
-        """
-        call = self._call
-        channel = call.channel if self._host.links.running(call) else self._host.links.of(call).channel
-        if channel is None or ELICITATION_COMPLETE in call.peer.revision.absent:
-            await self._breathe()
-            return
-        channel.send(Notification(ELICITATION_COMPLETE, {"elicitationId": elicitation_id}))
-        await channel.wait_writable()
-
-    async def ask(self, message: str, schema: Any = None, *, key: str = "") -> Any:
-        """Ask the client's user and give the value; raises Declined when there is none."""
-        answer = await self.elicit(message, schema, key=key)
-        if answer.action != "accept":
-            raise Declined(answer.action)
-        return answer.data
-
-    async def ask_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
-        """Ask several things at once, each under its key; gives the values by key."""
-        answers = await self.elicit_all(questions)
-        for answer in answers.values():
-            if answer.action != "accept":
-                raise Declined(answer.action)
-        return {key: answer.data for key, answer in answers.items()}
-
-    async def elicit_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Elicitation]:
-        """Ask several things at once, each under its key; gives what the user did with each."""
-        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
-        learned = zip(questions.items(), await self._learn(asked), strict=True)
-        return {key: read_elicitation(raw, schema) for (key, (_, schema)), raw in learned}
-
-    async def sample(
-        self, messages: Any, *, max_tokens: int = 1000, key: str = "", **options: Any
-    ) -> CreateMessageResult:
-        """Ask the client's model; `messages` is text, a message or a list of them."""
-        raw = (await self._learn([sample_question(messages, max_tokens, key, options)]))[0]
-        try:
-            return _read_message(raw)
-        except msgspec.ValidationError as reason:
-            raise ToolError(f"the client's model gave no usable answer: {reason}") from None
-
-    async def list_roots(self, *, key: str = "") -> list[Root]:
-        """Ask the client for the folders it works in."""
-        raw = (await self._learn([Question("roots/list", {}, key)]))[0]
-        try:
-            return _read_roots(raw).roots
-        except msgspec.ValidationError as reason:
-            raise ToolError(f"the client gave no usable roots: {reason}") from None
-
-    async def step(self, name: str, deed: Callable[[], Any] | Awaitable[Any]) -> Any:
-        """Do something that must not happen twice: what it gives is remembered over the rounds of this call.
-
-        It is remembered as JSON and given so in every round, also in the one that does it.
-        """
-        answers = self._answers()
-        place = answers.place_step(name)
-        known = answers.find_step(place)
-        if known is not None:
-            if inspect.iscoroutine(deed):
-                deed.close()
-            return _read_any(known)
-        value = deed() if callable(deed) else deed
-        if inspect.isawaitable(value):
-            value = await value
-        written = Raw(_write(value))
-        answers.keep_step(place, written)
-        return _read_any(written)
-
-    def _answers(self) -> Answers:
-        """Give what this call has learned so far; a retry has recalled it before its handler ran."""
-        call = self._call
-        if call.answers is None:
-            call.answers = Answers()
-        return call.answers
-
-    async def _learn(self, questions: Sequence[Question]) -> list[Raw]:
-        """Give the answers: from earlier rounds where they are known, from the client where not."""
-        answers = self._answers()
-        places = [answers.place(question) for question in questions]
-        known = [answers.find(place, question) for place, question in zip(places, questions, strict=True)]
-        missing = [(p, q) for p, q, answer in zip(places, questions, known, strict=True) if answer is None]
-        if missing:
-            if self.task is not None:
-                fresh = iter(await self.task.ask(missing))
-                return [next(fresh) if answer is None else answer for answer in known]
-            if not self._host.links.running(self._call):
-                raise Cancelled("the call has ended")
-            fresh = iter(await _all(self._call.era.ask(self._call, missing)))
-            return [next(fresh) if answer is None else answer for answer in known]
-        return [answer for answer in known if answer is not None]
-
     # -- what this client sees
 
     async def enable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
@@ -373,69 +244,9 @@ class Context(Generic[State]):
     @property
     def sync(self) -> SyncContext:
         """The same calls for a plain `def` handler: each blocks the handler's own thread only."""
-        return SyncContext(self)
+        return SyncContext(self, self._host.loop)
 
     @property
     def call(self) -> Call:
         """The call itself, for middleware and extensions."""
         return self._call
-
-
-async def _all(awaitables: Sequence[Awaitable[Raw]]) -> list[Raw]:
-    return list(await asyncio.gather(*awaitables)) if len(awaitables) > 1 else [await awaitables[0]]
-
-
-class SyncContext:
-    """Context for handlers that run in a thread."""
-
-    __slots__ = ("_context",)
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._context, name)
-        if not inspect.iscoroutinefunction(attribute):
-            return attribute
-        loop, call = self._context._host.loop, self._context.call  # noqa: SLF001
-
-        def wait(*args: Any, **kwargs: Any) -> Any:
-            if loop is None or _running_loop() is loop:
-                raise SetupError(f"ctx.sync.{name} would block the event loop: use `await ctx.{name}` in async code")
-            return _run_in(loop, call, attribute(*args, **kwargs))
-
-        return wait
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _run_in(loop: asyncio.AbstractEventLoop, call: Call, work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in the loop from a thread, no longer than the call itself runs."""
-
-    async def contained() -> tuple[Any, BaseException | None]:
-        """Give what the work raises, for the thread to raise: also a BaseException such as Need."""
-        waiting, owner = asyncio.current_task(), call.task if call.as_task is None else call.as_task.work
-
-        def give_up(_: Any) -> None:
-            if waiting is not None:
-                waiting.cancel()
-
-        if owner is not None:
-            owner.add_done_callback(give_up)
-        try:
-            return await work, None
-        except BaseException as error:
-            return None, Cancelled("the call has ended") if isinstance(error, asyncio.CancelledError) else error
-        finally:
-            if owner is not None:
-                owner.remove_done_callback(give_up)
-
-    value, error = asyncio.run_coroutine_threadsafe(contained(), loop).result()
-    if error is not None:
-        raise error
-    return value

@@ -60,12 +60,12 @@ class Step(Struct, frozen=True):
         run = _here if self.inline else plain
         if not self.is_manager:
             return await run(lambda: self.make(**given))
-        entry = Entry(self.make(**given))
+        entry = ProviderInThread(self.make(**given))
         stack.push_async_exit(lambda *exc: entry.leave(run, exc))
         return await run(entry.enter)
 
 
-class Entry:
+class ProviderInThread:
     """One plain provider that is entered in a thread; left there too if its caller is gone before it was entered."""
 
     def __init__(self, manager: Any) -> None:
@@ -251,7 +251,7 @@ async def _here(work: Callable[[], Any]) -> Any:
 
 
 async def _whole(plain: Plain, work: Callable[[], Any]) -> Any:
-    """Run a plain handler; who is cancelled waits for its thread, which still uses what the providers gave."""
+    """Run a plain handler; a cancelled caller waits for its thread, which still uses what the providers gave."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     begun = False
 
@@ -272,7 +272,7 @@ async def _whole(plain: Plain, work: Callable[[], Any]) -> Any:
 
 
 def _manner(provider: Any) -> tuple[Callable[..., Any], bool, bool]:
-    """Tell how a provider gives its value: what to call, whether to await it, whether it is entered and left."""
+    """Tell how a provider gives its value: what to call, whether to await it, whether to enter and leave it."""
     kind = probe(provider)
     if inspect.isasyncgenfunction(kind):
         return contextlib.asynccontextmanager(provider), True, True

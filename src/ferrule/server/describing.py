@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.schema.apps import ToolUi, tool_ui
+from ferrule.schema.mirrored import Annotated, mirrored_arguments
 from ferrule.schema.model import Icon
 from ferrule.schema.tasks import TaskSupport
 from ferrule.schema.tools import Tool, ToolAnnotations
@@ -19,7 +20,6 @@ from ferrule.server.binding import Binding
 from ferrule.server.inlining import inlined
 from ferrule.server.layers import AnyLayer
 from ferrule.server.offering import Visible
-from ferrule.transports.http import mirror
 
 logger = logging.getLogger("ferrule.tools")
 
@@ -77,10 +77,10 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
         return self.task
 
 
-def mirrored_of(tool: Tool) -> mirror.Annotated:
+def mirrored_of(tool: Tool) -> Annotated:
     """Tell which arguments of a tool its HTTP headers mirror; SetupError if it says that wrongly."""
     try:
-        mirrored = mirror.annotations(tool.input_schema)
+        mirrored = mirrored_arguments(tool.input_schema)
     except ValueError as reason:
         raise SetupError(f"tool {tool.name!r}: {reason}") from None
     for path in mirrored.values():

@@ -49,18 +49,21 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _section_at(lines: list[str], index: int) -> str:
+    """Tell what begins at a line: the parameters in one of the styles, another section of that style, or prose."""
     line = lines[index]
-    if _is_underlined(lines, index):
-        title = line.strip().lower()
-        return "numpy" if title in _ARGUMENT_SECTIONS else "other numpy" if title in _OTHER_SECTIONS else "prose"
-    if (field := _SPHINX_FIELD.match(line)) is not None:
-        role = field[1]
-        return "sphinx" if role in _SPHINX_PARAMETER else "other sphinx" if role in _SPHINX_OTHER else "prose"
-    title = line.rstrip().removesuffix(":").lower()
+    arguments, others = _ARGUMENT_SECTIONS, _OTHER_SECTIONS
     followed = index + 1 < len(lines) and lines[index + 1].startswith((" ", "\t"))
-    if line.rstrip().endswith(":") and followed:
-        return "google" if title in _ARGUMENT_SECTIONS else "other google" if title in _OTHER_SECTIONS else "prose"
-    return "prose"
+    if _is_underlined(lines, index):
+        style, title = "numpy", line.strip().lower()
+    elif (field := _SPHINX_FIELD.match(line)) is not None:
+        style, title, arguments, others = "sphinx", field[1], _SPHINX_PARAMETER, _SPHINX_OTHER
+    elif line.rstrip().endswith(":") and followed:
+        style, title = "google", line.rstrip().removesuffix(":").lower()
+    else:
+        return "prose"
+    if title in arguments:
+        return style
+    return f"other {style}" if title in others else "prose"
 
 
 def _is_underlined(lines: list[str], index: int) -> bool:

@@ -16,13 +16,13 @@ from ferrule.server.catalogue import Catalogue
 from ferrule.server.kept_results import PREFIX as KEPT
 
 if TYPE_CHECKING:
-    from ferrule.server.resources import Found
+    from ferrule.server.resources import FoundResource
     from ferrule.server.server import Server
     from ferrule.server.tools import RegisteredTool
 
 
 class Guards:
-    """Stand before the handlers of one server."""
+    """Stand in front of the handlers of one server, and let through what the caller sees."""
 
     def __init__(self, server: Server) -> None:
         self._tools = server.tools
@@ -31,7 +31,7 @@ class Guards:
         self._visibility = server.visibility
 
     def handlers(self, handlers: dict[str, Handler], *, looked_into: bool) -> dict[str, Handler]:
-        """Stand before what runs somebody's code, or waits."""
+        """Guard what runs somebody's code, or waits."""
         return {
             **handlers,
             "tools/call": partial(self._call_tool, self._tools.call_whole if looked_into else self._tools.call),
@@ -42,7 +42,7 @@ class Guards:
         }
 
     def instant(self, instant: dict[str, Instant]) -> dict[str, Instant]:
-        """Stand before what is answered on the spot; the lists know by themselves who asks."""
+        """Guard what is answered on the spot; the lists look at who asks by themselves."""
         return {**instant, "resources/subscribe": partial(self._subscribe, instant["resources/subscribe"])}
 
     def tool(self, call: Call) -> RegisteredTool | None:
@@ -50,7 +50,7 @@ class Guards:
         found: RegisteredTool | None = self._find(self._tools.catalogue, call.params.name, call)
         return found
 
-    def resource(self, call: Call) -> Found:
+    def resource(self, call: Call) -> FoundResource:
         """Find the resource a call names among those its caller sees; raises Refusal when there is none."""
         return self._found(call.params.uri, call)
 
@@ -68,7 +68,7 @@ class Guards:
 
     async def _read_resource(self, call: Call) -> Any:
         uri = call.params.uri
-        # What was kept for a caller is found by him alone, and is in no list.
+        # What was kept for a caller is found by that caller alone, and is in no list.
         return await self._resources.read(call, None if uri.startswith(KEPT) else self._found(uri, call))
 
     async def _complete(self, complete: Handler, call: Call) -> Any:
@@ -83,7 +83,7 @@ class Guards:
         return await complete(call)
 
     async def _listen(self, listen: Handler, call: Call) -> Any:
-        """Tell nobody of changes of what he does not see."""
+        """Tell no caller of changes to what it does not see."""
         wanted = call.params.notifications
         uris = [uri for uri in wanted.resource_subscriptions or () if not self._hides(uri, call)]
         heard = structs.replace(wanted, resource_subscriptions=uris or None)
@@ -97,7 +97,7 @@ class Guards:
     def _find(self, catalogue: Catalogue[Any], key: str, call: Call) -> Any:
         return self._visibility.find(call, catalogue, key)
 
-    def _found(self, uri: str, call: Call) -> Found:
+    def _found(self, uri: str, call: Call) -> FoundResource:
         return self._visibility.find_resource(call, uri)
 
     def _hides(self, uri: str, call: Call) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
+import base64
+import os
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -16,6 +17,7 @@ from ferrule.server.media import contents_of_bytes
 
 PREFIX = "ferrule://results/"
 ID_BYTES = 24
+"""How many random bytes an id has; a multiple of three, so that base64 pads nothing."""
 MOST_KEPT = 1000
 """How many results are kept at once; one more forgets the oldest."""
 LARGEST_KEPT = 8 * 1024 * 1024
@@ -56,7 +58,7 @@ class KeptResults:
     def keep(self, owner: Hashable, body: bytes | Callable[[], bytes], mime_type: str) -> str:
         """Keep a result and give its URI, which nobody can guess."""
         size = len(body) if isinstance(body, bytes) else 0
-        uri = PREFIX + secrets.token_urlsafe(ID_BYTES)
+        uri = PREFIX + base64.urlsafe_b64encode(os.urandom(ID_BYTES)).decode()
         with self._lock:  # files are kept from worker threads
             self._make_room(owner, size)
             self._kept[uri] = KeptResult(owner, self._clock() + self.ttl, body, mime_type, size)

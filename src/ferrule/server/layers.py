@@ -8,8 +8,7 @@ from typing import Any
 
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Note
-from ferrule.runtime.dispatch import Handler, NoteHandler
-from ferrule.runtime.dispatch import Middleware as Layer
+from ferrule.runtime.dispatch import Handler, Layer, NoteHandler
 from ferrule.server.middleware.hooks import HOOKS, Middleware
 
 AnyLayer = Layer | Middleware
@@ -104,4 +103,4 @@ def _around(listener: Callable[[Note, NoteHandler], None], proceed: NoteHandler)
 
 
 def _nothing(note: Note) -> None:
-    """Do what is done with a notification nobody listens to."""
+    """Do nothing: nobody listens to this notification."""

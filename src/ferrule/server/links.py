@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,7 +19,7 @@ from ferrule.runtime.limits import TokenBucket
 from ferrule.runtime.link import Link
 from ferrule.server.context import LEVELS
 from ferrule.server.settings import ServerSettings
-from ferrule.server.subscriptions import Listener, Notice, Subscriptions
+from ferrule.server.subscriptions import ChangeNotice, Subscriber, Subscriptions
 from ferrule.server.visibility import Switches
 
 logger = logging.getLogger("ferrule.server")
@@ -29,8 +29,8 @@ PATIENT_CARRIERS = frozenset({"stdio", "memory", "http"})
 """Carriers with nothing to protect from a silent peer: it owns this process, lives in it, or holds no connection."""
 SELF_WATCHING = frozenset({"http", "websocket"})
 """Carriers that find out by themselves whether a peer still lives, or keep no connection."""
-SILENT = Listener(None)
-"""The listener of a link that was not greeted yet."""
+SILENT = Subscriber(channel=None)
+"""The subscriber of a link that was not greeted yet."""
 
 
 class Pace:
@@ -47,7 +47,7 @@ class Pace:
 class LinkState(Struct, eq=False):
     """What is remembered of one link; what few links need is made when it is needed."""
 
-    listener: Listener = SILENT
+    subscriber: Subscriber = SILENT
     values: dict[str, Any] | None = None
     pace: Pace | None = None
     log_level: int = LEVELS["info"]
@@ -87,27 +87,27 @@ class Links:
         """Release what a link held."""
         state = self._states.pop(link, None)
         if state is not None:
-            if state.listener is not SILENT:
-                self._subscriptions.remove(state.listener)
+            if state.subscriber is not SILENT:
+                self._subscriptions.remove(state.subscriber)
             _stop(state)
 
     def greet(self, link: Link, kinds: Iterable[str]) -> None:
-        """A client has made the handshake, and was told of which lists it will hear."""
+        """Learn that a client has made the handshake, and which lists it was told it will hear of."""
         state = self._states[link]
         _stop(state)
-        state.listener = Listener(link.channel, kinds)
+        state.subscriber = Subscriber(link.channel, kinds)
 
     def ready(self, link: Link) -> None:
-        """A client is ready to hear from us: of changed lists, and whether it still lives."""
+        """Learn that a client is ready: from now on it hears of changed lists, and is pinged."""
         state = self._states.get(link)
         if state is not None:
             link.session.peer_ready = True
-            self._subscriptions.add(state.listener)
+            self._subscriptions.add(state.subscriber)
             if link.session.origin.carrier not in SELF_WATCHING:
                 link.keep_alive()
 
     def _silent(self, link: Link) -> None:
-        if link.session.peer is None and not link.session.modern and link.channel is not None:
+        if link.session.peer is None and not link.session.met_stateless and link.channel is not None:
             logger.error("a peer did not initialize within %s s: closed", self._settings.init_timeout)
             link.session.enter(Phase.ERROR)
             link.channel.close("initialize timed out")
@@ -143,7 +143,7 @@ class Links:
 
     def _session(self, call: Call) -> LinkState | None:
         state = self._states.get(self.of(call))
-        return state if call.era is self._handshake and state is not None and state.listener is not SILENT else None
+        return state if call.era is self._handshake and state is not None and state.subscriber is not SILENT else None
 
     def _principal(self, call: Call, what: str) -> str:
         if call.origin.principal is None:
@@ -170,8 +170,8 @@ class Links:
         state = self._session(call)
         if state is None:
             self._subscriptions.changed(kind, self._principal(call, kind))
-        elif kind in state.listener.kinds and self.of(call).session.peer_ready:
-            state.listener.tell(Notice(kind, {}))
+        elif kind in state.subscriber.kinds and self.of(call).session.peer_ready:
+            state.subscriber.tell(ChangeNotice(kind, {}))
 
     def owner(self, call: Call) -> str | None:
         """Tell whose a kept result is: the principal's, else the session's; without either, whoever knows its URI."""
@@ -182,7 +182,7 @@ class Links:
             return None
         if not state.owner:
             # Nobody guesses it, and no other session has it, also when this one is over.
-            state.owner = f"session {secrets.token_hex(16)}"
+            state.owner = f"session {os.urandom(16).hex()}"
         return state.owner
 
     def wants_log(self, call: Call, rank: int) -> bool:

@@ -92,7 +92,7 @@ class Nowhere:
         """Tell nobody."""
 
     async def wait_writable(self) -> None:
-        """Nobody is slow."""
+        """Return at once: nobody reads."""
 
     def close(self, reason: str = "") -> None:
         """There is nothing to close."""

@@ -167,7 +167,7 @@ def _arguments(binding: Binding) -> list[PromptArgument]:
 
 
 def _free_form(arguments: Sequence[PromptArgument] | None) -> Mapping[str, Any] | None:
-    """A handler with declared arguments takes exactly those, as text."""
+    """Give the schema of declared arguments: exactly those, as text."""
     if arguments is None:
         return None
     return {

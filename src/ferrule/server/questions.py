@@ -27,7 +27,7 @@ class Ask(Struct, frozen=True):
     """The form, where it is not the parameter's type."""
 
 
-class Asked(Struct, frozen=True):
+class AskedParameter(Struct, frozen=True):
     """A parameter that is asked for."""
 
     name: str
@@ -80,7 +80,7 @@ def _mentions_ask(fn: Any) -> bool:
     return False
 
 
-def _asked(parameter: Parameter) -> Asked | None:
+def _asked(parameter: Parameter) -> AskedParameter | None:
     annotation = parameter.annotation
     # A default of None makes the type optional, around what is annotated.
     for part in (annotation, *get_args(annotation)):
@@ -89,11 +89,11 @@ def _asked(parameter: Parameter) -> Asked | None:
             rest = [each for each in part.__metadata__ if not isinstance(each, Ask)]
             type_ = get_args(part)[0]
             schema = ask.schema or (Annotated[(type_, *rest)] if rest else type_)
-            return Asked(parameter.name, ask.message, schema, parameter.default)
+            return AskedParameter(parameter.name, ask.message, schema, parameter.default)
     return None
 
 
-def _check(asked: Asked, given: Container[str], where: str) -> None:
+def _check(asked: AskedParameter, given: Container[str], where: str) -> None:
     try:
         named = [field for _, field, _, _ in string.Formatter().parse(asked.message) if field is not None]
     except ValueError as reason:
@@ -108,7 +108,7 @@ def _check(asked: Asked, given: Container[str], where: str) -> None:
 
 
 def _asking(
-    fn: Callable[..., Any], signature: Signature, asked: Sequence[Asked], *, inline: bool
+    fn: Callable[..., Any], signature: Signature, asked: Sequence[AskedParameter], *, inline: bool
 ) -> Callable[..., Any]:
     own = inspect.signature(fn)
     hidden = {each.name for each in asked}

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
@@ -35,10 +35,10 @@ from ferrule.server.questions import with_questions
 from ferrule.server.results import contents_of
 from ferrule.server.running import value_of
 from ferrule.server.threads import Bulkhead
-from ferrule.server.uri_template import UriTemplate
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
+    from ferrule.server.uri_template import UriTemplate
 
 MAX_KEPT = 1000
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
@@ -66,6 +66,31 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     """The metadata of what is read, where it gives none of its own."""
 
 
+class FixedUri:
+    """The URI of a resource that has no variables."""
+
+    is_template = False
+    variables: tuple[str, ...] = ()
+
+    def __init__(self, uri: str) -> None:
+        self.pattern = uri
+
+    def match(self, uri: str) -> dict[str, Any] | None:
+        """Give the values of its variables, of which there are none, or None when the URI is another."""
+        return {} if uri == self.pattern else None
+
+
+Pattern: TypeAlias = "FixedUri | UriTemplate"
+
+
+def _pattern(uri: str) -> Pattern:
+    if "{" not in uri and "}" not in uri:
+        return FixedUri(uri)
+    from ferrule.server.uri_template import UriTemplate
+
+    return UriTemplate(uri)
+
+
 class RegisteredResource(Offered):
     """A resource or a template, ready to be read."""
 
@@ -90,7 +115,7 @@ class RegisteredResource(Offered):
         super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.uri = uri
         self._threads = server.threads
-        self.template = self.own_template = UriTemplate(uri)
+        self.template = self.own_template = _pattern(uri)
         """How its URIs look here, and in the server it is from."""
         self.binding = binding
         self.bulkhead = bulkhead
@@ -118,14 +143,14 @@ class RegisteredResource(Offered):
         return result
 
     def own_uri(self, uri: str) -> str:
-        """Give a URI as the server has it that this resource is from."""
+        """Give a URI as the server that this resource comes from knows it."""
         for mount, _ in self.way:
             uri = mount.own_uri(uri)
         return uri
 
     def move_to(self, uri: str) -> None:
         """Be found under another URI."""
-        self.uri, self.template = uri, UriTemplate(uri)
+        self.uri, self.template = uri, _pattern(uri)
         named = {"uri_template": uri} if self.template.is_template else {"uri": uri}
         self.listed = structs.replace(self.listed, **named)
 
@@ -217,7 +242,7 @@ class Resources:
         """Offer a resource or template no longer."""
         (self.templates if uri in self.templates.registered else self.catalogue).remove(uri)
 
-    async def read(self, call: Call, found: Found | None = None) -> ReadResourceResult:
+    async def read(self, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
         """Answer `resources/read`, with the resource it names or with the one that is given."""
         if self._server.capabilities.resources is None:
             raise off("resources")
@@ -227,7 +252,7 @@ class Resources:
             ask_to_visit(call, refusal)
             raise
 
-    async def read_uri(self, uri: str, call: Call, found: Found | None = None) -> ReadResourceResult:
+    async def read_uri(self, uri: str, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
         """Read by URI for a call: an exact resource first, then the templates in order of registration."""
         if uri.startswith(KEPT):
             return await self._read_kept(uri, call)
@@ -284,7 +309,7 @@ class Resources:
         """Read a resource anew the next time: it changed, or it is gone."""
         self._reads.pop(uri, None)
 
-    def find(self, uri: str, sees: Callable[[str, RegisteredResource], bool] | None = None) -> Found:
+    def find(self, uri: str, sees: Callable[[str, RegisteredResource], bool] | None = None) -> FoundResource:
         """Find what answers to a URI, among all that is switched on or that somebody sees, and its variables."""
         entry = self.catalogue.get(uri) if sees is None else self.catalogue.registered.get(uri)
         if entry is not None and (sees is None or sees(self.catalogue.kind, entry)):
@@ -298,7 +323,7 @@ class Resources:
         raise ResourceNotFound(uri)
 
 
-Found = tuple[RegisteredResource, Mapping[str, Any]]
+FoundResource = tuple[RegisteredResource, Mapping[str, Any]]
 """What answers to a URI, and the values of its variables."""
 
 
@@ -313,7 +338,7 @@ def _check_parameters(entry: RegisteredResource) -> None:
         raise SetupError(f"{entry.binding.name}: the variable {unused[0]!r} of {entry.uri!r} has no parameter")
 
 
-def _listed(template: UriTemplate, uri: str, binding: Binding, options: ResourceOptions) -> Resource | ResourceTemplate:
+def _listed(template: Pattern, uri: str, binding: Binding, options: ResourceOptions) -> Resource | ResourceTemplate:
     facts: dict[str, Any] = {
         "name": options.name or binding.name,
         "title": options.title,

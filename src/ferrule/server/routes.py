@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ferrule.server.threads import Bulkhead, Threads
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.custom import Answering, CustomRoute
+    from ferrule.transports.http.custom import CustomRoute, Endpoint
     from ferrule.transports.http.web import WebRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,7 +41,7 @@ class CustomRoutes:
 
         return add
 
-    def _answering(self, fn: Callable[..., Any]) -> Answering:
+    def _answering(self, fn: Callable[..., Any]) -> Endpoint:
         if inspect.iscoroutinefunction(fn):
             return fn
         bulkhead = Bulkhead(self.threads)

@@ -31,7 +31,7 @@ from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.tasks import TASKS_EXTENSION
 from ferrule.schema.tools import Tool
-from ferrule.server.changes import Changes
+from ferrule.server.changes import ChangeNotices
 from ferrule.server.completions import Completions
 from ferrule.server.composing import Composing
 from ferrule.server.describing import ToolOptions
@@ -50,7 +50,6 @@ from ferrule.server.routes import CustomRoutes
 from ferrule.server.serving import Serving
 from ferrule.server.settings import ServerOptions, ServerSettings
 from ferrule.server.subscriptions import Subscriptions
-from ferrule.server.tasks.tasks import Tasks
 from ferrule.server.telling import Telling
 from ferrule.server.threads import Threads
 from ferrule.server.tools import Tools
@@ -96,22 +95,21 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
-        self.tasks = Tasks(self, settings.tasks)
         self.subscriptions = Subscriptions()
         self.extensions = Extensions(self, settings.extensions or {})
-        self.changes = Changes(self.subscriptions, settings.list_changed_interval, settings.update_interval)
+        self.changes = ChangeNotices(self.subscriptions, settings.list_changed_interval, settings.update_interval)
         Serving.__init__(self, lifespan)
         CustomRoutes.__init__(self)
         self.methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
         self._own_handlers: dict[str, Handler] = {}
         self._roots_handlers: list[Callable[[], Any]] = []
         self.handshake = Handshake(
-            settings.versions, seed_codes=settings.error_profile == "erlmcp", strict=settings.strict_version
+            settings.versions, erlmcp_codes=settings.error_profile == "erlmcp", strict=settings.strict_version
         )
         self.stateless = Stateless(
             self._sealing(),
             implementation=self.implementation,
-            legacy=self.handshake.versions,
+            beside=self.handshake.versions,
             hints=CacheHints(int(settings.cache_ttl * 1000), settings.cache_scope),
         )
         self.eras = Eras(self.handshake, self.stateless)

@@ -12,19 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
-from ferrule.server.changes import Changes
+from ferrule.server.changes import ChangeNotices
 from ferrule.server.elsewhere import refuse_foreign
 from ferrule.server.extensions import Extension, Extensions
 from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
-from ferrule.server.tasks.tasks import Tasks
 from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
+    from ferrule.server.tasks.tasks import Tasks
     from ferrule.transports.http.asgi import AsgiApp
 
 logger = logging.getLogger("ferrule.server")
@@ -48,9 +48,9 @@ class Serving:
 
     name: str
     settings: ServerSettings
-    changes: Changes
+    changes: ChangeNotices
     links: Links
-    tasks: Tasks
+    _tasks: Tasks | None
     mounts: list[Mount]
     extensions: Extensions
 
@@ -92,8 +92,12 @@ class Serving:
                 await mount.child.enter()
                 stack.push_async_callback(mount.child.leave)
             # Tasks use what was entered above, so they end before it does.
-            stack.push_async_callback(self.tasks.close)
+            stack.push_async_callback(self._close_tasks)
             self._lifespan_exit = stack.pop_all()
+
+    async def _close_tasks(self) -> None:
+        if self._tasks is not None:
+            await self._tasks.close()
 
     def check_startable(self, other: Server) -> None:
         """Raise SetupError if a server to be mounted has yet to begin something, and we are beyond beginning."""
@@ -152,7 +156,8 @@ class Serving:
 
     async def drain(self, grace: float) -> None:
         """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
-        await asyncio.gather(self.tasks.drain(grace), *(link.drain(grace) for link in self.links))
+        kept = [] if self._tasks is None else [self._tasks]
+        await asyncio.gather(*(each.drain(grace) for each in (*kept, *self.links)))
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import Icon
-from ferrule.server.tasks.settings import TaskSettings
+
+if TYPE_CHECKING:
+    from ferrule.server.tasks.settings import TaskSettings
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -66,7 +68,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How much of all kept results together."""
     bad_arguments: str = "auto"
     """How bad arguments of a tool are told: as the revision says, always in a `result`, or always as an `error`."""
-    tasks: TaskSettings = field(default_factory=TaskSettings)
+    tasks: TaskSettings | None = None
+    """How tasks are kept; None for the defaults."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -76,8 +79,11 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise SetupError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        if not isinstance(self.tasks, TaskSettings):
-            raise SetupError(f"tasks must be a TaskSettings, not {self.tasks!r}")
+        if self.tasks is not None:
+            from ferrule.server.tasks.settings import TaskSettings
+
+            if not isinstance(self.tasks, TaskSettings):
+                raise SetupError(f"tasks must be a TaskSettings, not {self.tasks!r}")
         for name in ("include_tags", "exclude_tags"):
             if isinstance(getattr(self, name), str):
                 raise SetupError(f"{name} must be a set of texts, not the text {getattr(self, name)!r}")

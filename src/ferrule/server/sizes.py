@@ -26,7 +26,7 @@ def _data_size(value: Any) -> int:
 
 
 def block_size(block: ContentBlock) -> int:
-    """Tell how many bytes of a result a block is."""
+    """Tell how many bytes a block adds to a result."""
     if isinstance(block, TextContent):
         return _bytes_in(block.text)
     if isinstance(block, ImageContent | AudioContent):

@@ -166,7 +166,7 @@ class Skills(Extension):
             await self.refresh()
             raise ResourceNotFound(uri) from None
         if hashlib.sha256(content).hexdigest() != file.digest.removeprefix("sha256:"):
-            # Who reads it now asks for its digest next.
+            # Whoever reads it now asks for its digest next.
             await self.refresh()
         return _contents(uri, file.path.name, content)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
-from ferrule.server.changes import Changes
+from ferrule.server.changes import ChangeNotices
 from ferrule.server.mounting import Mount
 from ferrule.server.resources import Resources
-from ferrule.server.subscriptions import Callback, Listener, Subscriptions
+from ferrule.server.subscriptions import CallbackSubscriber, Subscriber, Subscriptions
 
 logger = logging.getLogger("ferrule.server")
 
@@ -20,7 +20,7 @@ class Telling:
     """The telling half of a server."""
 
     resources: Resources
-    changes: Changes
+    changes: ChangeNotices
     subscriptions: Subscriptions
     mounted_in: list[Mount]
     _capabilities: ServerCapabilities | None
@@ -49,7 +49,7 @@ class Telling:
         self._capabilities = None
         self.changes.list_changed(kind)
 
-    def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Listener:
+    def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscriber:
         """Let a function of this process hear of a resource; gives what `unsubscribe` takes."""
 
         def tell(changed: str) -> None:
@@ -58,13 +58,13 @@ class Telling:
             except Exception:
                 logger.exception("a subscriber of %s failed", uri)
 
-        listener = Callback(tell, (uri,))
-        self.subscriptions.add(listener)
-        return listener
+        subscriber = CallbackSubscriber(tell, (uri,))
+        self.subscriptions.add(subscriber)
+        return subscriber
 
-    def unsubscribe(self, listener: Listener) -> None:
+    def unsubscribe(self, subscriber: Subscriber) -> None:
         """Let a function of this process hear no more."""
-        self.subscriptions.remove(listener)
+        self.subscriptions.remove(subscriber)
 
     def on_roots_changed(self, handler: Callable[[], Any]) -> Callable[[], Any]:
         """Call a function when a client says that its roots changed."""

@@ -69,7 +69,7 @@ class Job:
 
 
 class ThreadFigures(Struct, frozen=True, kw_only=True):
-    """How the worker threads of a server do at one moment."""
+    """How busy the worker threads of a server are at one moment."""
 
     limit: int
     """How many threads there may be."""
@@ -117,7 +117,7 @@ class Threads:
         return max(0, -self._spare)
 
     def figures(self) -> ThreadFigures:
-        """Tell how the threads do now, for a dashboard or a metric."""
+        """Tell how busy the threads are now, for a dashboard or a metric."""
         with self._lock:
             running, count, waiting = list(self._running), self._count, max(0, -self._spare)
         now = self._clock()
@@ -145,7 +145,7 @@ class Threads:
         return await self.start(work, _nothing)
 
     def _grow(self) -> None:
-        """Add a thread; when the system gives us none, those there are must do, and without any the call fails."""
+        """Add a thread; when the system gives us none, the existing ones must do, and without any the call fails."""
         thread = threading.Thread(target=self._serve, name=f"ferrule-worker-{self._count + 1}", daemon=True)
         try:
             thread.start()
@@ -170,7 +170,7 @@ class Threads:
 
 
 def _nothing() -> None:
-    """Nobody counts work of our own."""
+    """Do nothing when work of our own ends: nobody counts it."""
 
 
 class Bulkhead:

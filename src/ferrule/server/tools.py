@@ -26,6 +26,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import Handler, internal, need_within
+from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool
 from ferrule.server.asking import ask_to_visit
 from ferrule.server.binding import Binding, InvalidArguments, InvalidOutput, bind, names
@@ -35,7 +36,7 @@ from ferrule.server.describing import ToolOptions, described, mirrored_of
 from ferrule.server.detours import Reshaping, run, settle, settle_adopted
 from ferrule.server.finishing import RESULT_TYPES, TO_BE_MADE, Finishing
 from ferrule.server.layers import checked
-from ferrule.server.media import File
+from ferrule.server.media import Linkable
 from ferrule.server.offering import Offered
 from ferrule.server.oversize import WHOLE_MESSAGE, policy_of
 from ferrule.server.questions import with_questions
@@ -43,7 +44,6 @@ from ferrule.server.refusals import Refused
 from ferrule.server.results import Oversized, UnwritableResult, failed, whole, wrapper_for, writer_for
 from ferrule.server.running import Crowding, run_for
 from ferrule.server.threads import Bulkhead
-from ferrule.transports.http import mirror
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -106,7 +106,7 @@ class RegisteredTool(Offered):
         self.plain = binding.is_async and self.places is None and policy is None
         self.direct = False
         """Whether all there is to do is to await the function and wrap its value: settled when it is offered."""
-        self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (File,))
+        self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (Linkable,))
         """Whether a result may be a link that is read as a resource."""
         self.mirrored = mirrored_of(tool)
 
@@ -117,7 +117,7 @@ class RegisteredTool(Offered):
         self.finish, self.wrapped = finishing.finish, finishing.wrapped
 
     def show_as(self, tool: Tool) -> None:
-        """Be listed so."""
+        """Be listed like this from now on."""
         self.name, self.tool, self.mirrored = tool.name, tool, mirrored_of(tool)
 
     def made_of(self) -> list[RegisteredTool]:
@@ -201,10 +201,10 @@ class Tools:
             self._to_be_composed = False
             self._server.recompose()
 
-    def mirrored(self, name: str) -> mirror.Annotated:
+    def mirrored(self, name: str) -> Annotated:
         """Tell which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
         entry = self._get(name)
-        return mirror.NOT_ANNOTATED if entry is None else entry.mirrored
+        return NOT_ANNOTATED if entry is None else entry.mirrored
 
     async def call_whole(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult:
         """Answer `tools/call` with a result that can be looked into."""

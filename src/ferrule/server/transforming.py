@@ -22,7 +22,8 @@ from ferrule.server.detours import settle
 from ferrule.server.offering import Recipe, Visible
 from ferrule.server.tools import RegisteredTool
 from ferrule.server.types.known import encode_hook
-from ferrule.validation.checking import Violation, given_schema, missing, unknown
+from ferrule.validation.checking import given_schema
+from ferrule.validation.violations import Violation, missing, unknown
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server

@@ -1,6 +1,6 @@
 """Who sees what: tags and names switched on or off, and rules that look at who asks.
 
-Rule: what a caller does not see is to him as if it did not exist; he is refused with the same words.
+Rule: what a caller does not see does not exist for it: it is refused in the same words.
 A server without rules, and without sessions that see something of their own, has none of this in the way of a call.
 """
 
@@ -21,7 +21,7 @@ from ferrule.server.mounting import MountedContext
 from ferrule.server.offering import Offered
 
 if TYPE_CHECKING:
-    from ferrule.server.resources import Found
+    from ferrule.server.resources import FoundResource
     from ferrule.server.server import Server
 
 Rule = Callable[[Context[Any], "Component"], bool]
@@ -205,7 +205,7 @@ class Visibility:
         entry = catalogue.registered.get(key)
         return entry if entry is not None and self.sees(call, catalogue, key, entry) else None
 
-    def find_resource(self, call: Call, uri: str) -> Found:
+    def find_resource(self, call: Call, uri: str) -> FoundResource:
         """Give what answers to a URI among what the caller sees."""
         kinds = {catalogue.kind: catalogue for catalogue in self._server.resources.catalogues}
         return self._server.resources.find(uri, lambda kind, entry: self.find(call, kinds[kind], entry.uri) is not None)
@@ -214,7 +214,7 @@ class Visibility:
         return Context(call, server) if server is self._server else MountedContext(self._server, call, server)
 
     def page(self, catalogue: Catalogue[Any], call: Call) -> Raw:
-        """Give a page of what a caller sees; the common one where he sees what everybody sees."""
+        """Give a page of what a caller sees; the common one where it sees what everybody sees."""
         if not self.judges and self._server.links.own_switches(call) is None:
             return catalogue.page(call)
         seen = [entry for key, entry in catalogue.registered.items() if self.sees(call, catalogue, key, entry)]

@@ -34,7 +34,7 @@ _current_tasks: dict[asyncio.AbstractEventLoop, asyncio.Task[Any]] = getattr(tas
 NATIVE = sys.version_info >= (3, 12)
 
 
-class Carrier(Coroutine[Any, Any, None]):
+class SpareTask(Coroutine[Any, Any, None]):
     """What a spare task runs: nothing, until it is given work that waits for something."""
 
     __slots__ = ("__weakref__", "_loop", "_parked", "_waiting", "_work", "base", "context", "task")
@@ -100,21 +100,21 @@ class Starter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._spare: Carrier | None = None
+        self._spare: SpareTask | None = None
 
     def start(self, work: Work, name: str, context: Context | None = None) -> asyncio.Task[None] | None:
         """Run work until it first waits."""
-        loop, carrier, self._spare = self._loop, self._spare, None
+        loop, spare, self._spare = self._loop, self._spare, None
         if context is None:
             context = copy_context()
-        if carrier is None or (carrier.base is not context and carrier.base != context):
-            carrier = Carrier(loop, context)
-        task = carrier.task
+        if spare is None or (spare.base is not context and spare.base != context):
+            spare = SpareTask(loop, context)
+        task = spare.task
         held = getrefcount(task)
         outer = _current_tasks.get(loop)
         _current_tasks[loop] = task
         try:
-            waiting = carrier.context.run(work.send, None)
+            waiting = spare.context.run(work.send, None)
         except StopIteration:
             waiting = DONE
         finally:
@@ -123,9 +123,9 @@ class Starter:
             else:
                 _current_tasks[loop] = outer
         if waiting is not DONE:
-            return carrier.adopt(work, waiting, name)
-        if getrefcount(task) == held and carrier.context == context and not task.cancelling():
-            self._spare = carrier
+            return spare.adopt(work, waiting, name)
+        if getrefcount(task) == held and spare.context == context and not task.cancelling():
+            self._spare = spare
         return None
 
 

@@ -69,7 +69,7 @@ class Accepting:
             self._take(accepted)
 
     def _run_short(self, error: OSError) -> None:
-        """Turn away who waits, with the reserve, and rest."""
+        """Turn away whoever waits, using the reserved descriptor, and rest a while."""
         now = self._loop.time()
         if now - self._warned_at >= WARN_EVERY:
             self._warned_at = now

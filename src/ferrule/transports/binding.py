@@ -10,7 +10,7 @@ from typing import Protocol
 from ferrule.errors import CarrierError
 
 
-class Place(Protocol):
+class ListeningPlace(Protocol):
     """Where to listen, and how; the settings of a listener are one."""
 
     @property
@@ -30,7 +30,7 @@ class Place(Protocol):
         """Whether several processes may listen on this port."""
 
 
-async def listen(place: Place) -> list[socket.socket]:
+async def listen(place: ListeningPlace) -> list[socket.socket]:
     """Open a listening socket for every address of the host, all on one port; raises CarrierError."""
     host, port = place.host, place.port
     loop = asyncio.get_running_loop()
@@ -54,7 +54,7 @@ async def listen(place: Place) -> list[socket.socket]:
     return sockets
 
 
-def _bind(family: int, address: tuple[object, ...], place: Place) -> socket.socket:
+def _bind(family: int, address: tuple[object, ...], place: ListeningPlace) -> socket.socket:
     # asyncio sends small parts at once only where the protocol is named.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

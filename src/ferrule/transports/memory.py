@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw
 
 from ferrule.errors import CarrierError
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.ending import tell_lost
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Message, Request, Success
@@ -30,7 +31,7 @@ FAIR_CALLS = 512
 
 logger = logging.getLogger("ferrule.transports")
 
-Given = bytes | Request | Success
+Carried = bytes | Request | Success
 """What one end hands the other: a frame, or a message whose payload is raw JSON as if it had been read from one."""
 
 
@@ -42,9 +43,9 @@ def framed(message: Message | Sequence[Message], max_size: int) -> bytes:
     return frame
 
 
-def handed(message: Message | Sequence[Message], max_size: int) -> Given:
+def handed(message: Message | Sequence[Message], max_size: int) -> Carried:
     """Write what a request or a result carries, and anything else as one frame."""
-    given: Given
+    given: Carried
     if type(message) is Success:
         payload = write(message.result)
         given = message if type(message.result) is Raw else Success(message.id, Raw(payload))
@@ -90,7 +91,7 @@ class MemoryChannel:
         self.request_received: Callable[[Request, MemoryChannel], None] | None = getattr(
             receiver, "request_received", self.message_received
         )
-        self.give: Callable[[Message | Sequence[Message], int], Given] = (
+        self.give: Callable[[Message | Sequence[Message], int], Carried] = (
             framed if self.message_received is None else handed
         )
         """How to write for this end."""
@@ -98,7 +99,7 @@ class MemoryChannel:
         self._max_size = max_size
         self._loop = asyncio.get_running_loop()
         self.context = contextvars.copy_context()
-        self.inbox: deque[Given] = deque()
+        self.inbox: deque[Carried] = deque()
         self.receiving = False
         self._sent = 0
         self._told = False
@@ -192,10 +193,7 @@ class MemoryChannel:
             return
         self.closing = True
         self._lost.set_result(None)
-        try:
-            self.receiver.channel_lost(self, error)
-        except Exception:
-            logger.exception("the receiver failed when it was told that its channel is lost")
+        tell_lost(self.receiver, self, error)
 
 
 def memory_pair(

@@ -130,11 +130,11 @@ class PipeTransport(asyncio.Transport):
             while self._held:
                 self._drop_written(os.writev(self._write_fd, list(islice(self._held, BUFFERS_A_WRITE))))
         except BlockingIOError:
-            self._await_room(True)
+            self._await_room(wanted=True)
         except OSError as error:
             self._write_failed(error)
         else:
-            self._await_room(False)
+            self._await_room(wanted=False)
             if self._closing:
                 self._all_written()
         if self._congested and self._held_size <= self._low:
@@ -150,7 +150,7 @@ class PipeTransport(asyncio.Transport):
                 return
             size -= len(first)
 
-    def _await_room(self, wanted: bool) -> None:
+    def _await_room(self, *, wanted: bool) -> None:
         if wanted and not self._awaiting_room:
             self._loop.add_writer(self._write_fd, self._write_held)
         elif self._awaiting_room and not wanted:
@@ -172,7 +172,7 @@ class PipeTransport(asyncio.Transport):
     def _drop_held(self) -> None:
         self._held.clear()
         self._held_size = 0
-        self._await_room(False)
+        self._await_room(wanted=False)
 
     def _lose(self, error: Exception | None) -> None:
         if not self._lost:

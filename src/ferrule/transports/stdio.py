@@ -60,7 +60,7 @@ class QuietStderr(io.RawIOBase):
         return self._fd
 
     def isatty(self) -> bool:
-        """Tell whether someone watches."""
+        """Tell whether this is a terminal."""
         return os.isatty(self._fd)
 
     def write(self, data: ReadableBuffer) -> int:

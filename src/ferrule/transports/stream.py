@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Literal, cast
 
 from ferrule.errors import CarrierError
+from ferrule.transports.ending import tell_lost
+from ferrule.transports.waiting import Waiters
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.framing import AutoFramer, Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize
@@ -52,7 +54,7 @@ class StreamChannel(asyncio.Protocol):
         self._flush_due = self._congested = self._closing = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[None] = self._loop.create_future()
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
         self.error: Exception | None = None
         self._json_only = json_only
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.dropped = 0
@@ -83,9 +85,7 @@ class StreamChannel(asyncio.Protocol):
     async def wait_writable(self) -> None:
         """Return at once unless more than the high-water mark waits to be written."""
         while self._congested:
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await self._waiters.wait()
 
     def close(self, reason: str = "") -> None:
         """Write what was sent, then end the stream."""
@@ -146,10 +146,7 @@ class StreamChannel(asyncio.Protocol):
         if not self._ended.done():
             self._ended.set_result(None)
         self.resume_writing()
-        try:
-            self._receiver.channel_lost(self, self.error)
-        except Exception:
-            logger.exception("the receiver failed when it was told that its channel is lost")
+        tell_lost(self._receiver, self, self.error)
 
     def pause_writing(self) -> None:
         """Stop reading: the peer must take our answers before it may ask for more."""
@@ -160,10 +157,7 @@ class StreamChannel(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Read again, and wake who waits to write."""
         self._congested = False
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiters.wake()
         if not (self._closing or self._ended.done()):
             self._transport.resume_reading()
 

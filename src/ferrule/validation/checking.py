@@ -8,23 +8,21 @@ from __future__ import annotations
 import copy
 import datetime
 import decimal
-import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import structs
 
-from ferrule.errors import FerruleError, SetupError
-from ferrule.validation.graph import SchemaGraph, descend, refuse_unbounded
+from ferrule.errors import SetupError
+from ferrule.validation.violations import Violation, excerpt, pointer, short, unknown
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-MAX_LISTED = 256
+    from ferrule.validation.graph import SchemaGraph
+
 LISTING_BUDGET = 1 << 16
-SHOWN_LENGTH = 200
 
 _DIALECTS = {
     "json-schema.org/draft/2020-12/schema": "Draft202012Validator",
@@ -42,71 +40,6 @@ _FORMATS: dict[str, Any] = {
     "uuid": uuid.UUID,
     "decimal": decimal.Decimal,
 }
-_MSGSPEC_RULES = {
-    r"Expected `\w+` >= ": "minimum",
-    r"Expected `\w+` > ": "exclusiveMinimum",
-    r"Expected `\w+` <= ": "maximum",
-    r"Expected `\w+` < ": "exclusiveMaximum",
-    r"Expected `\w+` that's a multiple": "multipleOf",
-    r"Expected `\w+` matching": "pattern",
-    r"Expected `str` of length >=": "minLength",
-    r"Expected `str` of length <=": "maxLength",
-    r"Expected `\w+` that fits": "value",
-    r"Expected `": "type",
-    r"Object missing": "required",
-    r"Object contains": "additionalProperties",
-}
-"""How msgspec says that a rule is broken, in the words of JSON Schema."""
-
-
-class Violation(msgspec.Struct, frozen=True):
-    """One thing that is wrong: where (a JSON pointer), with which value, by which rule, and in words."""
-
-    path: str
-    value: Any
-    rule: str
-    message: str
-
-    @property
-    def parameter(self) -> str | None:
-        """The first step of the path."""
-        return self.path[1:].partition("/")[0].replace("~1", "/").replace("~0", "~") if self.path else None
-
-
-class _Invalid(FerruleError):
-    """A value breaks its schema."""
-
-    def __init__(self, heading: str, violations: Sequence[Violation]) -> None:
-        self.violations = tuple(violations[:MAX_LISTED])
-        self.omitted = len(violations) - len(self.violations)
-        lines = [f"{found.path or '(root)'}: {found.message} [{found.rule}]" for found in self.violations]
-        if self.omitted:
-            lines.append(f"and {self.omitted} more")
-        super().__init__("\n".join(filter(None, [heading, *lines])))
-
-
-class InvalidArguments(_Invalid):
-    """The arguments of a call do not fit its handler."""
-
-    def __init__(self, violations: Sequence[Violation]) -> None:
-        super().__init__("", violations)
-
-
-class InvalidOutput(_Invalid):
-    """A handler returned what its output schema does not allow."""
-
-    def __init__(self, name: str, violations: Sequence[Violation]) -> None:
-        super().__init__(f"{name} returned a value that does not fit its output schema:", violations)
-        self.name = name
-
-
-class Unfit(ValueError):
-    """A value that its type refuses, with what is wrong with it; paths begin at the value."""
-
-    def __init__(self, violations: Sequence[Violation], *, is_complete: bool = False) -> None:
-        self.violations = tuple(violations)
-        self.is_complete = is_complete
-        super().__init__("; ".join(f"{found.path}: {found.message}".removeprefix(": ") for found in violations))
 
 
 class Checker:
@@ -174,6 +107,8 @@ def given_schema(schema: Mapping[str, Any], place: str, *, of_object: bool = Tru
         return schema, LateChecker(schema, place, of_object)
     import jsonschema_rs
 
+    from ferrule.validation.graph import SchemaGraph, refuse_unbounded
+
     if not isinstance(schema, Mapping):
         raise SetupError(f"{place}: a schema is an object, not {type(schema).__name__}")
     refuse_unbounded(schema, place)
@@ -200,6 +135,8 @@ def own_schema(schema: dict[str, Any]) -> Checker | None:
     """Compile a schema made from types, to explain failures; None when its patterns are Python's alone."""
     import jsonschema_rs
 
+    from ferrule.validation.graph import SchemaGraph
+
     formats = {name: _reads_as(type_) for name, type_ in _FORMATS.items()}
     for engine in (jsonschema_rs.RegexOptions(), jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)):
         try:
@@ -223,20 +160,6 @@ def _reads_as(type_: Any) -> Callable[[str], bool]:
     return reads
 
 
-def pointer(steps: Iterable[str | int]) -> str:
-    """Write a place in a JSON value as a JSON pointer."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
-
-
-def excerpt(value: Any) -> Any:
-    """Give a JSON value as it is, or the beginning of its text when it is long."""
-    try:
-        text = msgspec.json.encode(value)
-    except RecursionError:
-        return "…"
-    return value if len(text) <= SHOWN_LENGTH else text[:SHOWN_LENGTH].decode(errors="ignore") + "…"
-
-
 def depth_of(value: Any) -> int:
     """Count the levels of a JSON value."""
     depth, level = 0, [value]
@@ -244,40 +167,6 @@ def depth_of(value: Any) -> int:
         depth += 1
         level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
     return depth
-
-
-def missing(name: str, value: Any) -> Violation:
-    """Say that an object lacks a member."""
-    return Violation("", excerpt(value), "required", f'"{name}" is a required property')
-
-
-def unknown(name: str, value: Any, above: Sequence[str | int] = ()) -> Violation:
-    """Say that a member has no place in its object."""
-    return Violation(pointer([*above, name]), excerpt(value), "additionalProperties", f'"{name}" is not expected here')
-
-
-def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> Violation:
-    """Turn msgspec's refusal of the `value` at `start` into a violation, as deep as its message tells."""
-    found = re.fullmatch(r"(.*) - at (?:`key` in )?`\$(.*)`", str(error), re.DOTALL)
-    message, places = found.groups() if found else (str(error), "")
-    steps = list(start)
-    for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.{3})\]", places):
-        inner = descend(value, [name or index])
-        if inner is None:
-            break
-        value = inner
-        steps.append(name or int(index))
-    rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if re.match(beginning, message)), "value")
-    return Violation(pointer(steps), excerpt(value), rule, _short(message))
-
-
-def refusals(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> list[Violation]:
-    """List all that a type has against the `value` at `start`."""
-    place = refused_by_type(error, value, start)
-    # Under the keys of an object msgspec does not tell which one, so nothing below it can be placed.
-    if not isinstance(error.__cause__, Unfit) or "[...]" in str(error):
-        return [place]
-    return [structs.replace(found, path=place.path + found.path) for found in error.__cause__.violations]
 
 
 def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:
@@ -290,9 +179,9 @@ def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:
         meant = [branch for branch in branches if _fits_the_kind(branch, len(error.instance_path))]
         if len(meant) == 1:
             return [violation for inner in meant[0] for violation in _violations(inner)]
-        reasons = dict.fromkeys(_short(branch[0].message) for branch in branches if branch)
+        reasons = dict.fromkeys(short(branch[0].message) for branch in branches if branch)
         message = f"fits none of the alternatives: {'; '.join(reasons)}"
-    return [Violation(pointer(error.instance_path), excerpt(error.instance), kind.name, _short(message))]
+    return [Violation(pointer(error.instance_path), excerpt(error.instance), kind.name, short(message))]
 
 
 def _fits_the_kind(branch: list[jsonschema_rs.ValidationError], level: int) -> bool:
@@ -303,7 +192,3 @@ def _fits_the_kind(branch: list[jsonschema_rs.ValidationError], level: int) -> b
         if (below == 0 and error.kind.name == "type") or (below == 1 and len(options) == 1):
             return False
     return True
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 2 * SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]} … {text[-SHOWN_LENGTH // 2 :]}"

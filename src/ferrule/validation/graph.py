@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from ferrule.errors import SetupError
+from ferrule.validation.violations import descend
 
 MAX_DEPTH = 128
 MAX_SUBSCHEMAS = 10_000
@@ -177,19 +178,6 @@ class SchemaGraph:
         self._heights[key] = 1 + max((self._heights[id(inner)] for inner in self._same[key]), default=0)
         if self._heights[key] > MAX_DEPTH:
             raise SetupError(f"{self._place}: a chain of more than {MAX_DEPTH} references")
-
-
-def descend(value: Any, steps: Iterable[str]) -> Any:
-    """Follow the steps of a JSON pointer; None where they lead nowhere."""
-    for step in steps:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, dict):
-            value = value.get(key)
-        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
-            value = value[int(key)]
-        else:
-            return None
-    return value
 
 
 def _children(node: Any, keywords: Iterable[str]) -> list[Any]:

@@ -44,7 +44,7 @@ class LooseEnvelope(Struct, gc=False):
 
 
 class LooseError(Struct, gc=False):
-    """A peer's error object, read with mercy: only the code must be a number."""
+    """A peer's error object, read leniently: only the code must be a number."""
 
     code: int
     message: str = ""

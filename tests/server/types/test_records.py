@@ -15,7 +15,7 @@ from ferrule.server.schemas import schema_of
 from ferrule.server.types.known import convert
 from ferrule.server.types.readable import readable
 from ferrule.server.types.records import record_fields
-from ferrule.validation.checking import refusals
+from ferrule.validation.violations import refusals
 
 Positive = Annotated[int, annotated_types.Gt(0)]
 

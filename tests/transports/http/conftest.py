@@ -17,7 +17,7 @@ import pytest
 from ferrule import Context, Server
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.stateless import NEWEST as STATELESS
-from ferrule.testing import ERAS, run_in_virtual_time
+from ferrule.testing import run_in_virtual_time
 from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.mirror import mirrored_headers
@@ -42,17 +42,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     else:
         asyncio.run(asyncio.wait_for(pyfuncitem.obj(**given), PATIENCE))
     return True
-
-
-@pytest.fixture
-def virtual_time() -> None:
-    """Let time pass only when nobody has anything left to do."""
-
-
-@pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> Any:
-    """Each protocol generation in turn."""
-    return request.param
 
 
 class Answer:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ferrule.transports.http.asgi_answer import HIGH_WATER, LOW_WATER, AsgiAnswer, Patience, header_pairs
+from ferrule.transports.http.asgi_answer import HIGH_WATER, LOW_WATER, AsgiAnswer, QuietCalls, header_pairs
 
 HEAD = b"content-type: text/plain\r\nx-a: b: c\r\n"
 PAIRS = [(b"content-type", b"text/plain"), (b"x-a", b"b: c")]
@@ -27,7 +27,7 @@ class Server:
         self.taking.set()
         self.left = asyncio.Event()
         self.broken = False
-        self.patience = Patience(asyncio.get_running_loop())
+        self.patience = QuietCalls(asyncio.get_running_loop())
         self.answer = AsgiAnswer(method, self.receive, self.send, self.patience)
         self.losses = 0
 
@@ -137,7 +137,7 @@ async def test_nobody_listens_for_a_long_call_that_does_not_want_to_know() -> No
 
 async def test_all_calls_share_one_timer_that_rests_when_nothing_runs() -> None:
     loop = asyncio.get_running_loop()
-    patience, set_at = Patience(loop), []
+    patience, set_at = QuietCalls(loop), []
     patience.loop = Watched(loop, set_at)  # type: ignore[assignment]
     servers = [Server() for _ in range(50)]
     for server in servers:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.message import NAME_CHARACTERS, Headers, HttpRequest, header_lines
+from ferrule.schema.mirrored import NAME_CHARACTERS
+from ferrule.transports.http.message import Headers, HttpRequest, header_lines
 
 
 def test_headers_are_written_as_they_go_over_the_wire() -> None:

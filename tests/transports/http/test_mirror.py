@@ -12,9 +12,9 @@ from msgspec import Raw
 
 from ferrule.errors import HeaderMismatch
 from ferrule.protocol.stateless import NEWEST
+from ferrule.schema.mirrored import mirrored_arguments
 from ferrule.schema.model import VERSION_KEY
 from ferrule.transports.http.mirror import (
-    annotations,
     check,
     decode_value,
     encode_value,
@@ -152,7 +152,12 @@ def test_annotations_are_found_along_properties() -> None:
         maybe={"anyOf": [{"type": "string"}, {"type": "null"}], "x-mcp-header": "Q"},
         plain={"type": "string", "default": {"x-mcp-header": "data, not a schema"}},
     )
-    assert annotations(schema) == {"Region": ("region",), "Method": ("deep", "n"), "P": ("perhaps",), "Q": ("maybe",)}
+    assert mirrored_arguments(schema) == {
+        "Region": ("region",),
+        "Method": ("deep", "n"),
+        "P": ("perhaps",),
+        "Q": ("maybe",),
+    }
 
 
 ANNOTATED = {"type": "string", "x-mcp-header": "A"}
@@ -183,7 +188,7 @@ ANNOTATED = {"type": "string", "x-mcp-header": "A"}
 def test_an_annotation_that_cannot_be_mirrored_makes_the_tool_invalid(schema: dict[str, Any], why: str) -> None:
     """HDR-8."""
     with pytest.raises(ValueError, match=why):
-        annotations(schema)
+        mirrored_arguments(schema)
 
 
 # -- what a server checks

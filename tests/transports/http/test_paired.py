@@ -44,12 +44,12 @@ def test_no_header_can_name_a_session_of_the_pair() -> None:
 
 @given(st.integers(min_value=0, max_value=10**12 - 1))
 def test_the_id_of_an_event_gives_its_number(number: int) -> None:
-    assert PairStream(shared(), "a-b", seed=False).position(f"a-b-{number}") == number
+    assert PairStream(shared(), "a-b", created=False).position(f"a-b-{number}") == number
 
 
 @given(st.text())
 def test_any_other_id_gives_none(event_id: str) -> None:
-    stream = PairStream(shared(), "\ud800", seed=False)
+    stream = PairStream(shared(), "\ud800", created=False)
     assert stream.position(event_id) is None if event_id else stream.position(event_id) == 0
 
 

@@ -6,11 +6,8 @@ import asyncio
 import inspect
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from ferrule.testing import ERAS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -30,14 +27,3 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     else:
         asyncio.run(asyncio.wait_for(pyfuncitem.obj(**given), PATIENCE))
     return True
-
-
-@pytest.fixture
-def virtual_time() -> None:
-    """Let time pass only when nobody has anything left to do."""
-
-
-@pytest.fixture(params=ERAS)
-def era(request: pytest.FixtureRequest) -> Any:
-    """Each protocol generation in turn."""
-    return request.param

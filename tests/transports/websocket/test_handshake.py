@@ -10,7 +10,7 @@ from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.websocket.deflate import AGREED, Deflate
 from ferrule.transports.websocket.handshake import (
     Agreed,
-    Refused,
+    UpgradeRefused,
     accept_value,
     judge_answer,
     judge_request,
@@ -26,7 +26,9 @@ HEADERS = {
 }
 
 
-def judged(method: str = "GET", body: bytes = b"", compression: bool = False, **changes: bytes) -> Agreed | Refused:
+def judged(
+    method: str = "GET", body: bytes = b"", compression: bool = False, **changes: bytes
+) -> Agreed | UpgradeRefused:
     headers = HEADERS | {name.replace("_", "-").encode(): value for name, value in changes.items()}
     present = {name: value for name, value in headers.items() if value}
     return judge_request(HttpRequest(method, "/mcp/ws", "", present, body), compression=compression)
@@ -65,22 +67,22 @@ def test_a_right_request_is_agreed_to() -> None:
 def test_a_wrong_header_is_refused(changes: dict[str, bytes], status: int) -> None:
     """WEBS-03."""
     refused = judged(**changes)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, UpgradeRefused)
     assert refused.status == status
 
 
 def test_a_refusal_says_what_would_do() -> None:
     """WEBS-03: RFC 6455 4.4 and RFC 9110 15.5.22."""
     old, plain = judged(sec_websocket_version=b"8"), judged(upgrade=b"")
-    assert isinstance(old, Refused)
-    assert isinstance(plain, Refused)
+    assert isinstance(old, UpgradeRefused)
+    assert isinstance(plain, UpgradeRefused)
     assert b"sec-websocket-version: 13\r\n" in old.head
     assert b"upgrade: websocket\r\n" in plain.head
 
 
 def test_only_a_get_without_body_is_an_opening() -> None:
     for refused in (judged(method="POST"), judged(body=b"x")):
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, UpgradeRefused)
         assert refused.status == 400
 
 

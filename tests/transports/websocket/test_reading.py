@@ -32,7 +32,7 @@ from ferrule.transports.websocket.reading import (
     Event,
     FrameReader,
     ReadingRules,
-    Violation,
+    RuleBreach,
     split_messages,
 )
 
@@ -48,7 +48,7 @@ def read(*data: bytes, masked: bool = True, deflate: bool = False, **rules: obje
 
 def outcome(*data: bytes, **rules: object) -> list[object]:
     """The events, with a violation by its code alone."""
-    return [event.code if isinstance(event, Violation) else event for event in read(*data, **rules)]  # type: ignore[arg-type]
+    return [event.code if isinstance(event, RuleBreach) else event for event in read(*data, **rules)]  # type: ignore[arg-type]
 
 
 VECTORS: dict[str, tuple[bytes, list[object]]] = {
@@ -245,14 +245,14 @@ def test_after_a_violation_nothing_is_read_and_nothing_is_held() -> None:
 def test_a_length_is_refused_before_anything_of_it_is_held() -> None:
     """SIZE-08."""
     reader = FrameReader(ReadingRules(masked=True, max_size=LIMIT))
-    assert isinstance(reader.feed(frame_head(FIN | TEXT, LIMIT + 1, MASKED) + b"x" * 500)[0], Violation)
+    assert isinstance(reader.feed(frame_head(FIN | TEXT, LIMIT + 1, MASKED) + b"x" * 500)[0], RuleBreach)
     assert reader.pending == 0
 
 
 def test_endless_tiny_fragments_are_too_big() -> None:
     reader = FrameReader(ReadingRules(masked=True))
     assert reader.feed(frame(TEXT) + frame(CONTINUATION) * (MAX_FRAGMENTS - 1)) == []
-    assert [event.code for event in reader.feed(frame(CONTINUATION)) if isinstance(event, Violation)] == [1009]
+    assert [event.code for event in reader.feed(frame(CONTINUATION)) if isinstance(event, RuleBreach)] == [1009]
 
 
 def test_binary_is_read_where_it_is_accepted() -> None:

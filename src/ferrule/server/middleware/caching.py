@@ -159,7 +159,7 @@ class Caching(Middleware):
 
 
 def _may_be_kept(result: CallToolResult | ReadResourceResult) -> bool:
-    """Neither an error nor a link that is read by this caller alone, and for a while."""
+    """Tell whether a result may be kept: an error may not, nor a link that only this caller can read, for a while."""
     if isinstance(result, ReadResourceResult):
         return True
     links = (block.uri for block in result.content if isinstance(block, ResourceLink))

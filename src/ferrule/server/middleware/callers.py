@@ -33,7 +33,7 @@ def caller(call: Call) -> tuple[str, Hashable]:
 
 
 def _number(call: Call) -> int:
-    """Give the number of a session; what is over never lends its own to another, as an address in memory would."""
+    """Give the number of a session; unlike its address in memory, no later session ever gets it."""
     number = _sessions.get(call.link)
     if number is None:
         number = _sessions[call.link] = next(_numbers)

@@ -50,7 +50,7 @@ class RateLimit(Middleware):
 
     def _take(self, call: Call) -> None:
         key, now = self._key(call), self._clock()
-        # Put in again, the bucket is the newest: the one to be forgotten is whose owner was quiet the longest.
+        # Put back in, the bucket is the newest; the first to be forgotten is that of the caller who was quiet longest.
         bucket = self._buckets.pop(key, None) or TokenBucket(self._rate, self._burst)
         self._buckets[key] = bucket
         if len(self._buckets) > self._max_keys:

@@ -72,7 +72,7 @@ def result_of(operation: Operation, response: Response) -> CallToolResult:
 
 
 def refuse_failure(operation: Operation, response: Response) -> None:
-    """Tell the model of an answer that is none."""
+    """Raise ToolError for an answer that is a failure, in words for the model."""
     status = response.status_code
     if status < 400:
         return
@@ -91,7 +91,7 @@ def media_type(response: Response) -> str:
 
 
 def as_text(content: bytes, kind: str) -> str | None:
-    """Give a body as text, None when it is none."""
+    """Give a body as text, None when it is not text."""
     readable = not kind or kind.startswith("text/") or kind in ("application/xml", "application/yaml")
     if not readable and not _is_json(kind) and not kind.endswith("+xml"):
         return None

@@ -55,7 +55,7 @@ class Document:
         return cls(found)
 
     def follow(self, part: Any, place: str) -> dict[str, Any]:
-        """Give what a part says itself, or what it refers to says."""
+        """Give a part of the document, or what it refers to."""
         for _ in range(MAX_HOPS):
             if not isinstance(part, Mapping):
                 raise SetupError(f"{place} is not an object in the OpenAPI document")

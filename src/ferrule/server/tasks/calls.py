@@ -92,7 +92,7 @@ def _created(run: TaskRun) -> Task:
 
 
 def _of_a_task(outcome: Any) -> Any:
-    """What ends a call so that it can be made again cannot end a task."""
+    """Give the outcome of a task; a Need, which asks the client to call again, cannot be one."""
     if isinstance(outcome, Need):
         return InvalidRequest("A task asks with ctx.elicit, ctx.ask or ctx.sample, not by ending")
     return outcome

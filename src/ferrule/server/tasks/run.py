@@ -45,7 +45,7 @@ ENVELOPE = 16 * 1024
 _write = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
 
 
-class Asked:
+class OpenQuestion:
     """A question of a task that waits for its answer."""
 
     __slots__ = ("answer", "by", "question")
@@ -67,7 +67,7 @@ class TaskRun:
         self.outcome: Any = None
         """What the work came to, where it ended before it became a task."""
         self.timer: asyncio.TimerHandle | None = None
-        self.questions: dict[str, Asked] = {}
+        self.questions: dict[str, OpenQuestion] = {}
         self._kept: StoredTask | None = None
         self._lock = asyncio.Lock()
         self._told_at = 0.0
@@ -173,7 +173,7 @@ class TaskRun:
                 if len(written) <= self._most:
                     await self._complete(outcome, written)
                     return
-                # Kept, it could never be sent: who asks for it would be told of an error again and again.
+                # Kept, it could never be sent: whoever asks for it would be answered with an error again and again.
                 outcome = Internal(
                     f"The result has {len(written):,} bytes, more than the {self._most:,} that can be sent"
                 )
@@ -258,7 +258,7 @@ class TaskRun:
         for _, question in missing:
             self.call.era.require(self.call, question)
         loop = asyncio.get_running_loop()
-        asked = {place: Asked(question, loop.create_future()) for place, question in missing}
+        asked = {place: OpenQuestion(question, loop.create_future()) for place, question in missing}
         self.questions.update(asked)
         try:
             if not await self._show_questions():
@@ -309,7 +309,7 @@ class TaskRun:
                 asked.by = None
         self._wake()
 
-    async def _put(self, call: Call, place: str, asked: Asked) -> None:
+    async def _put(self, call: Call, place: str, asked: OpenQuestion) -> None:
         """Ask one question on the way back of whoever waits; one that cannot be asked there waits for the next."""
         try:
             raw = await call.era.ask(call, [(place, related(asked.question, self.id))])[0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
-import secrets
+import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ferrule.tasks")
 
 ID_BYTES = 24
-"""How many random bytes an id has: nobody guesses one, since where nobody is authenticated it opens the task."""
+"""How many random bytes an id has: nobody guesses one, since where nobody is authenticated it opens the task.
+
+A multiple of three, so that base64 pads nothing.
+"""
 
 LEAST_SWEEP = 1.0
 """Seconds between two looks for tasks that have expired, at least."""
@@ -37,9 +41,9 @@ EXPIRED = "The task took longer than it is kept"
 class Tasks:
     """The tasks of one server."""
 
-    def __init__(self, server: Server, settings: TaskSettings) -> None:
+    def __init__(self, server: Server, settings: TaskSettings | None) -> None:
         self._server = server
-        self.settings = settings
+        self.settings = settings or TaskSettings()
         self.live: dict[str, TaskRun] = {}
         """Tasks that run here and have not ended."""
         self._working: dict[TaskRun, str] = {}
@@ -82,7 +86,7 @@ class Tasks:
         asked = wanted(call.params.task).ttl if by_request else None
         self._make_sure_of_room(run, owner)
         task = StoredTask(
-            id=secrets.token_urlsafe(ID_BYTES),
+            id=base64.urlsafe_b64encode(os.urandom(ID_BYTES)).decode(),
             owner=owner,
             tool=call.params.name,
             status_message=message,

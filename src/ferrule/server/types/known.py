@@ -6,8 +6,8 @@ import collections
 import dataclasses
 import functools
 import re
+import sys
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -41,7 +41,7 @@ def decode_hook(type_: Any, value: Any) -> Any:
 
 def encode_hook(value: Any) -> Any:
     """Write a value of a type msgspec does not know."""
-    if isinstance(value, PurePath):
+    if is_path(type(value)):
         return str(value)
     if isinstance(value, collections.deque):
         return list(value)
@@ -57,8 +57,14 @@ def encode_hook(value: Any) -> Any:
     raise NotImplementedError(f"values of type {type(value).__name__} cannot be written as JSON")
 
 
+def is_path(class_: type) -> bool:
+    """Tell whether a class is one of paths; only a program that has imported them can have one."""
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and issubclass(class_, pathlib.PurePath)
+
+
 def plain(value: Any) -> Any:
-    """Write by itself what msgspec would write otherwise than it is read: see `written_otherwise`."""
+    """Write what msgspec would write by other names than it is read by: see `written_otherwise`."""
     class_ = type(value)
     if pydantic_types.is_pydantic_dataclass(class_):
         return pydantic_types.dump(value)
@@ -90,7 +96,7 @@ def known_class(type_: Any) -> Known | None:
     if pydantic_types.is_model(class_):
         describe = functools.partial(pydantic_types.describe_model, type_)
         return Known(pydantic_types.model_reader(type_), describe)
-    if issubclass(class_, PurePath):
+    if is_path(class_):
         return _text(class_, "a path", "path")
     if class_ is re.Pattern:
         return _text(_compiled, "a regular expression", "regex")
@@ -117,7 +123,7 @@ def _compiled(text: str) -> re.Pattern[str]:
 
 
 def _subclass(class_: Any, plain: type) -> Known:
-    """A class of the user's that is a kind of text or number."""
+    """Find how a user's subclass of a text or a number is read."""
     return Known(lambda value: class_(convert(value, plain)), lambda writer: writer.describe(plain))
 
 

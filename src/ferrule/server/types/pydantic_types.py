@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ferrule.server.types.form import Form, Schema, Writer, form, shown
-from ferrule.validation.checking import Unfit, Violation, excerpt, pointer
+from ferrule.validation.violations import Unfit, Violation, excerpt, pointer
 
 _RULES = {
     "missing": "required",
@@ -137,6 +137,15 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
     return type(value)(_renamed(part, names) for part in value) if isinstance(value, list | tuple) else value
 
 
+def _rule(said: str) -> str:
+    """Name the rule of JSON Schema that a kind of pydantic's errors comes closest to."""
+    if said in _RULES:
+        return _RULES[said]
+    if said.endswith("_type"):
+        return "type"
+    return "format" if said.endswith("_parsing") else "value"
+
+
 def _violation(problem: dict[str, Any], value: Any) -> Violation:
     """Place one of pydantic's errors; its location also names alternatives, which are no part of the JSON."""
     steps: list[str | int] = []
@@ -145,8 +154,7 @@ def _violation(problem: dict[str, Any], value: Any) -> Violation:
         if inside:
             steps.append(step)
             value = value[step]
-    said = str(problem["type"])
-    rule = _RULES.get(said, "type" if said.endswith("_type") else "format" if said.endswith("_parsing") else "value")
+    rule = _rule(str(problem["type"]))
     if rule == "required":
         return Violation(pointer(steps), excerpt(value), rule, f'"{problem["loc"][-1]}" is a required property')
     return Violation(pointer(steps), excerpt(value), rule, problem["msg"])

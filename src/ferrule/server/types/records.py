@@ -14,7 +14,7 @@ from msgspec import inspect as mi
 
 from ferrule.server.types.form import Form, Schema, Writer, form, shown
 from ferrule.server.types.known import convert
-from ferrule.validation.checking import Unfit, Violation, missing, refusals, unknown
+from ferrule.validation.violations import Unfit, Violation, missing, refusals, unknown
 
 _QUALIFIERS = {"Required", "NotRequired", "ReadOnly"}
 
@@ -66,10 +66,10 @@ def _of_attrs(type_: Any, class_: Any) -> list[RecordField]:
 def _attribute(field: Any, hint: Any) -> RecordField:
     default = field.default
     if type(default).__name__ == "Factory":
-        return RecordField(field.alias, field.alias, hint, False, factory=default.factory)
+        return RecordField(field.alias, field.alias, hint, required=False, factory=default.factory)
     if type(default).__name__ == "_Nothing":
-        return RecordField(field.alias, field.alias, hint, True)
-    return RecordField(field.alias, field.alias, hint, False, default)
+        return RecordField(field.alias, field.alias, hint, required=True)
+    return RecordField(field.alias, field.alias, hint, required=False, default=default)
 
 
 def _of_dataclass(type_: Any, class_: Any) -> list[RecordField]:
@@ -86,10 +86,10 @@ def _of_dataclass(type_: Any, class_: Any) -> list[RecordField]:
 
 def _dataclass_field(field: dataclasses.Field[Any], hint: Any) -> RecordField:
     if field.default is not dataclasses.MISSING:
-        return RecordField(field.name, field.name, hint, False, field.default)
+        return RecordField(field.name, field.name, hint, required=False, default=field.default)
     if field.default_factory is not dataclasses.MISSING:
-        return RecordField(field.name, field.name, hint, False, factory=field.default_factory)
-    return RecordField(field.name, field.name, hint, True)
+        return RecordField(field.name, field.name, hint, required=False, factory=field.default_factory)
+    return RecordField(field.name, field.name, hint, required=True)
 
 
 def _of_typed_dict(type_: Any, class_: Any) -> list[RecordField]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ferrule.errors import EncodeError
 from ferrule.testing.carrier_kit.carrier import Carrier
-from ferrule.testing.carrier_kit.findings import NotApplicable, demand, given, settled, soon
+from ferrule.testing.carrier_kit.findings import Broken, NotApplicable, demand, given, settled, soon
 from ferrule.testing.carrier_kit.near_side import NearSide, returned
 from ferrule.testing.carrier_kit.rule import Scene, rule, scene
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
@@ -45,7 +45,7 @@ async def _keeps_limit(carrier: Carrier, most: int) -> None:
         except EncodeError:
             pass
         else:
-            demand(False, "a message of ours that is over the limit was sent")
+            raise Broken("a message of ours that is over the limit was sent")
         refused = await near.call("large", size=most)
         demand(refused == {"refused": True}, "a message of the far side's that is over the limit was sent")
         demand(await near.call("echo", value=1) == {"value": 1}, "after a message over the limit the link is lost")
@@ -86,7 +86,7 @@ async def back_pressure_out(carrier: Carrier) -> None:
                 if await _must_wait(met.near):
                     break
             else:
-                demand(False, f"{MOST_TAKEN} bytes were taken for a peer that does not read, and nobody had to wait")
+                raise Broken(f"{MOST_TAKEN} bytes were taken for a peer that does not read, and nobody had to wait")
         finally:
             release()
         await settled(asked, carrier.patience, "what was held back did not arrive")

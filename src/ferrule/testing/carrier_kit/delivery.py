@@ -7,7 +7,7 @@ from typing import Any
 
 from ferrule.testing.carrier_kit.carrier import Carrier
 from ferrule.testing.carrier_kit.far_side import PUSHED, TOLD
-from ferrule.testing.carrier_kit.findings import demand, settled, soon
+from ferrule.testing.carrier_kit.findings import Broken, demand, settled, soon
 from ferrule.testing.carrier_kit.near_side import returned
 from ferrule.testing.carrier_kit.rule import rule, scene
 
@@ -119,4 +119,4 @@ def _in_order(numbers: list[int], count: int) -> None:
     demand(len(set(numbers)) == len(numbers), f"{len(numbers) - len(set(numbers))} messages arrived twice")
     demand(len(numbers) == count, f"{count} messages were sent and {len(numbers)} arrived")
     first = next(at for at, number in enumerate(numbers) if at != number)
-    demand(False, f"the messages arrived in another order, from number {first} on")
+    raise Broken(f"the messages arrived in another order, from number {first} on")

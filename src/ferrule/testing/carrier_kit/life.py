@@ -9,7 +9,7 @@ from ferrule.client.client import Client
 from ferrule.errors import CallFailed, CarrierError
 from ferrule.testing.carrier_kit.carrier import READY_WITHIN, Carrier
 from ferrule.testing.carrier_kit.far_side import FarSide
-from ferrule.testing.carrier_kit.findings import demand, given, settled, soon
+from ferrule.testing.carrier_kit.findings import Broken, demand, given, settled, soon
 from ferrule.testing.carrier_kit.holdings import holdings, left_over
 from ferrule.testing.carrier_kit.near_side import NearSide, returned
 from ferrule.testing.carrier_kit.rule import Scene, rule, scene
@@ -174,7 +174,7 @@ async def _goes_on(near: NearSide) -> None:
         except CallFailed:
             continue
         return
-    demand(False, "after a cut the conversation does not go on")
+    raise Broken("after a cut the conversation does not go on")
 
 
 async def _again(met: Scene, when: str) -> None:
@@ -206,7 +206,7 @@ async def draining(carrier: Carrier) -> None:
             demand(str(refusal), "who comes too late is not told why")
         else:
             await late.close()
-            demand(False, "a listener that has closed serves a peer")
+            raise Broken("a listener that has closed serves a peer")
         await listener.close(0.1)
 
 

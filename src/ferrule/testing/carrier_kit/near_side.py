@@ -65,7 +65,7 @@ class NearSide(Witness):
             future.set_exception(LinkLost("the channel was lost before"))
         else:
             self._waiting[identity] = future
-        stamped = self._introduction.stamp(params, None, None)
+        stamped = self._introduction.stamp(params)
         try:
             self.way.send(Request(identity, method, {} if stamped is UNSET else stamped))
         except BaseException:

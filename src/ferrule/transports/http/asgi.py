@@ -15,20 +15,21 @@ from urllib.parse import quote
 from ferrule.errors import SetupError
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.ending import left_of_grace
 from ferrule.transports.http.answers import refuse
-from ferrule.transports.http.asgi_answer import AsgiAnswer, Event, Patience, Receive, Send
+from ferrule.transports.http.asgi_answer import AsgiAnswer, Event, QuietCalls, Receive, Send
 from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.transports.websocket.asgi_door import AsgiDoor
 from ferrule.transports.websocket.asgi_door import refuse as refuse_websocket
+from ferrule.transports.websocket.handshake import UpgradeRefused
 from ferrule.transports.websocket.settings import WebSocketSettings, beside_http
 
 logger = logging.getLogger("ferrule.http")
 
+NO_WEBSOCKETS = UpgradeRefused(403, "Forbidden: MCP is served over HTTP here, without WebSockets")
 PATH_CHARACTERS = "/:@!$&'()*+,;=-._~"
-LAST_GRACE = 0.25
-"""What is left, at least, for the peers of WebSockets to say goodbye."""
 
 
 class AsgiApp:
@@ -126,7 +127,7 @@ class Stay:
         self._left = False
         self._started = self.loop.create_future()
         self._leaving = asyncio.Event()
-        self._patience = Patience(self.loop)
+        self._patience = QuietCalls(self.loop)
         self._keeper = Scope(self.loop).spawn(self._keep())
 
     async def _keep(self) -> None:
@@ -161,7 +162,7 @@ class Stay:
                 self._websocket.draining = True
             await self.doors.drain(grace)
             if self._websocket is not None:
-                await self._websocket.close(max(LAST_GRACE, until - self.loop.time()))
+                await self._websocket.close(left_of_grace(until))
         finally:
             self._leaving.set()
             await asyncio.wait([self._keeper])
@@ -196,7 +197,7 @@ class Stay:
         """Open a WebSocket and stay with it until its end."""
         if self._websocket is None:
             await receive()
-            await refuse_websocket(scope, send, 403, "Forbidden: MCP is served over HTTP here, without WebSockets")
+            await refuse_websocket(scope, send, NO_WEBSOCKETS)
         else:
             request = _request({**scope, "method": "GET"}, self.doors)
             request.path = _socket_path(scope, self.doors, self._websocket.settings.path)

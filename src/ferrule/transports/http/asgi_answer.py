@@ -30,7 +30,7 @@ WITHOUT_LENGTH = frozenset({204, 304})
 """Answers that end with their head."""
 
 
-class Patience:
+class QuietCalls:
     """One timer for all calls under way: it tells those that have run for long."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -67,7 +67,7 @@ class AsgiAnswer(Struct, eq=False):
     method: str
     receive: Receive
     send: Send
-    patience: Patience
+    patience: QuietCalls
     start: tuple[int, bytes] | None = None
     """Status and head, once they are known."""
     outbox: list[bytes] = []

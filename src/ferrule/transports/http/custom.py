@@ -19,7 +19,7 @@ from ferrule.transports.http.web import WebRequest, WebResponse, respond
 
 logger = logging.getLogger("ferrule.http")
 
-Answering = Callable[[WebRequest], Awaitable[Any]]
+Endpoint = Callable[[WebRequest], Awaitable[Any]]
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 VARIABLE = re.compile(r"\{([a-zA-Z_]\w*)(:path)?\}")
@@ -28,7 +28,7 @@ VARIABLE = re.compile(r"\{([a-zA-Z_]\w*)(:path)?\}")
 class CustomRoute:
     """One path beside MCP, the methods it takes, and who answers."""
 
-    def __init__(self, path: str, methods: Sequence[str], answer: Answering) -> None:
+    def __init__(self, path: str, methods: Sequence[str], answer: Endpoint) -> None:
         if not path.startswith("/"):
             raise SetupError(f"custom_route: the path {path!r} must begin with a slash")
         self.methods = frozenset(method.upper() for method in methods)

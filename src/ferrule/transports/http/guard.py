@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from ferrule.transports.http.message import NAME_CHARACTERS, HttpRequest, header_lines
+from ferrule.schema.mirrored import NAME_CHARACTERS
+from ferrule.transports.http.message import HttpRequest, header_lines
 from ferrule.transports.http.settings import DoorSettings
 
 V = TypeVar("V")

@@ -14,7 +14,7 @@ from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, refuse
 from ferrule.transports.http.exchange import Everyone, SessionlessExchange
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.message import Headers, HttpRequest, Responder
-from ferrule.transports.http.session import NO_SESSION, Opening, SessionExchange
+from ferrule.transports.http.session import NO_SESSION, SessionExchange, SessionOpening
 from ferrule.transports.http.sessions import Open, Sessions
 from ferrule.transports.http.streams import Streaming
 from ferrule.wire.channel import Origin, Receiver
@@ -105,11 +105,11 @@ class HandshakeDoor:
             responder.reply(202, EMPTY_HEAD + head)
 
     def initialize(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        """Open a session; an id the client brings along is not heard."""
+        """Open a session; an id the client brings along is ignored."""
         origin = Origin("http", request.address, Headers(request.headers))
         lasting = not self._shared.settings.stateless
         session = self.sessions.prepare(origin, lasting=lasting)
-        opening = Opening(session, responder, head)
+        opening = SessionOpening(session, responder, head)
         if not session.link.frame_received(request.body, opening, origin):
             responder.reply(202, EMPTY_HEAD + head)
         if opening.opened and lasting:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ferrule.errors import SetupError
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.ending import left_of_grace
 from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
@@ -16,9 +17,6 @@ from ferrule.transports.websocket.door import WebSocketDoor
 from ferrule.transports.websocket.settings import beside_http
 
 logger = logging.getLogger("ferrule.http")
-
-LAST_GRACE = 0.25
-"""What is left, at least, for answers written in the last moment to be taken."""
 
 
 class Http:
@@ -82,10 +80,10 @@ class Http:
         engine.stop()
         await doors.drain(grace)
         if websocket is not None:
-            await websocket.close(max(LAST_GRACE, until - loop.time()))
+            await websocket.close(left_of_grace(until))
         # Streams for what belongs to no call would stay open for ever: the doors end them.
         await doors.close()
-        await engine.drain(max(LAST_GRACE, until - loop.time()))
+        await engine.drain(left_of_grace(until))
         self._closed.set()
 
     @property

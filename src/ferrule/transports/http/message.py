@@ -8,10 +8,11 @@ from typing import Protocol
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.schema.mirrored import NAME_CHARACTERS
 
 
 class Known(Struct, eq=False):
-    """What was decided of a head, for the next request on the connection that has the same but for its length."""
+    """What was decided about a head, for the next request on the connection whose head differs only in its length."""
 
     decided: Callable[[HttpRequest, Responder], None] | None = None
 
@@ -76,8 +77,6 @@ class Responder(Protocol):
 
 Handle = Callable[[HttpRequest, Responder], None]
 """What a front end drives: takes a request read whole, answers now or later, and never waits."""
-
-NAME_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def header_lines(headers: Mapping[str, str]) -> bytes:

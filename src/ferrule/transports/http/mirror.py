@@ -1,25 +1,25 @@
 """Headers that mirror the body of a request: write them, check them.
 
 Rule: a header is compared with the reading that is served; what this module cannot read, the server refuses anyway.
-(There is no `from __future__ import annotations` here: `annotations` is a function of this module.)
 """
+
+from __future__ import annotations
 
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from ferrule.errors import HeaderMismatch
+from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated, Path
 from ferrule.schema.model import VERSION_KEY
-from ferrule.transports.http.message import NAME_CHARACTERS
 
 VERSION_HEADER, METHOD_HEADER, NAME_HEADER = "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name"
 PARAM_PREFIX = "Mcp-Param-"
-ANNOTATION = "x-mcp-header"
 
 VERSION_FIELD, METHOD_FIELD, NAME_FIELD = (h.lower().encode() for h in (VERSION_HEADER, METHOD_HEADER, NAME_HEADER))
 
@@ -35,23 +35,9 @@ NAMED_BY = {
 
 NOTHING = Raw(b"")
 
-Path = tuple[str, ...]
-Annotated = Mapping[str, Path]
-"""Where the mirrored arguments of a tool are, by the last part of their header's name."""
-
-NOT_ANNOTATED: Annotated = {}
-
 PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?|")
 SENTINEL = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 DECIMAL = re.compile(r"(-?[0-9]{1,400})(\.0+)?")
-
-MIRRORED_TYPES = {"string", "integer", "boolean"}
-SCHEMA_VALUED = {
-    *("items", "contains", "unevaluatedItems", "additionalProperties", "propertyNames", "unevaluatedProperties"),
-    *("not", "if", "then", "else", "contentSchema"),
-}
-SCHEMA_LISTS = {"allOf", "anyOf", "oneOf", "prefixItems"}
-SCHEMA_MAPS = {"patternProperties", "dependentSchemas", "$defs", "definitions"}
 
 MAX_QUOTE = 60
 
@@ -100,57 +86,6 @@ def _argument(arguments: Any, path: Path) -> Any:
             return None
         arguments = arguments.get(key)
     return arguments
-
-
-# -- annotations of tools
-
-
-def annotations(input_schema: Mapping[str, Any]) -> Annotated:
-    """Find the arguments a tool wants mirrored; raises ValueError with the reason the tool cannot be used."""
-    found: dict[str, Path] = {}
-    for path, schema in _positions(input_schema):
-        if ANNOTATION not in schema:
-            continue
-        name = schema[ANNOTATION]
-        if not path:
-            raise ValueError(f"{ANNOTATION} stands where no path of properties leads")
-        place = ".".join(path)
-        if not isinstance(name, str) or not name or not NAME_CHARACTERS.issuperset(name):
-            raise ValueError(f"{ANNOTATION} of {place!r} is not a header name: {str(name)[:MAX_QUOTE]!r}")
-        if _type(schema) not in MIRRORED_TYPES:
-            raise ValueError(f"{ANNOTATION} of {place!r}: only a string, an integer or a boolean can be mirrored")
-        if any(name.lower() == other.lower() for other in found):
-            raise ValueError(f"{ANNOTATION} {name!r} is used twice")
-        found[name] = path
-    return found
-
-
-def _positions(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
-    """Give every place of a schema that is a schema, with the properties that lead there (None: something else)."""
-    stack: list[tuple[Path | None, Any]] = [((), root)]
-    while stack:
-        path, schema = stack.pop()
-        if not isinstance(schema, Mapping):
-            continue
-        yield path, schema
-        for key, value in schema.items():
-            if key == "properties" and isinstance(value, Mapping):
-                stack.extend((None if path is None else (*path, name), each) for name, each in value.items())
-            elif key in SCHEMA_VALUED:
-                stack.append((None, value))
-            elif key in SCHEMA_LISTS and isinstance(value, list):
-                stack.extend((None, each) for each in value)
-            elif key in SCHEMA_MAPS and isinstance(value, Mapping):
-                stack.extend((None, each) for each in value.values())
-
-
-def _type(schema: Mapping[str, Any]) -> str | None:
-    """Give the one type a property has beside null."""
-    given = schema.get("type")
-    if given is None and isinstance(schema.get("anyOf"), list):
-        given = [each.get("type") if isinstance(each, Mapping) else None for each in schema["anyOf"]]
-    types = [each for each in given if each != "null"] if isinstance(given, list) else [given]
-    return types[0] if len(types) == 1 and isinstance(types[0], str) else None
 
 
 # -- the client writes

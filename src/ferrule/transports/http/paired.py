@@ -31,11 +31,11 @@ def key(identity: str) -> str:
 class PairStream(Stream):
     """The one stream of a session: first it says where to post, last that it ends."""
 
-    __slots__ = ("_heard", "_kind", "_news", "_seed", "lost")
+    __slots__ = ("_created", "_heard", "_kind", "_news", "lost")
 
-    def __init__(self, shared: Streaming, identity: str, *, seed: bool) -> None:
+    def __init__(self, shared: Streaming, identity: str, *, created: bool) -> None:
         super().__init__(shared, identity, identity, primed=False)
-        self._seed = seed
+        self._created = created
         self._kind = "message"
         self._heard = 0
         self._news: asyncio.Future[None] | None = None
@@ -71,7 +71,7 @@ class PairStream(Stream):
 
     def beat(self) -> None:
         """Show a silent stream's reader, and whatever stands between, that we live."""
-        if not self._seed:
+        if not self._created:
             super().beat()
         elif self._responder is not None and self._responder.backlog == 0:
             self._responder.write(f"event: keepalive\nid: {self._id(self._number)}\n\n".encode())
@@ -120,7 +120,7 @@ class PairStream(Stream):
         await asyncio.wait([news], timeout=timeout)
 
     def wake(self) -> None:
-        """Let go on whoever waits for news."""
+        """Wake whoever waits for news."""
         news, self._news = self._news, None
         if news is not None and not news.done():
             news.set_result(None)
@@ -154,7 +154,7 @@ class Outlet(Standing):
 
 
 class PairSession(Open):
-    """A session of the pair, opened with its stream or, in the seed's manner, created before it."""
+    """A session of the pair, opened with its stream or, for `poll_routes`, created before it."""
 
     __slots__ = ("created", "leave", "stream", "why")
 
@@ -165,7 +165,7 @@ class PairSession(Open):
         self.leave = leave
         self.created = created
         self.why = ENDED
-        self.stream = PairStream(shared, identity, seed=created)
+        self.stream = PairStream(shared, identity, created=created)
         self.standing = Outlet(self)
 
     @property

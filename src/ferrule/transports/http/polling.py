@@ -1,4 +1,4 @@
-"""The seed's routes: a session that is created first, then read as a stream, by polling or by long polling."""
+"""Sessions that are created before their stream, which is then read as one, by polling or by long polling."""
 
 from __future__ import annotations
 

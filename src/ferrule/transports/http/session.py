@@ -269,7 +269,7 @@ class SessionExchange:
                 refuse(self._responder, 404, reason or NO_SESSION, self._head)
 
 
-class Opening:
+class SessionOpening:
     """The way back of `initialize`: its answer says which session was opened."""
 
     __slots__ = ("_head", "_opened", "_responder", "_session")

@@ -17,7 +17,7 @@ NO_HEADERS: Mapping[str, str] = {}
 LEAST_SHARE = 64
 """How many of the idlest sessions are looked at, at least, in search of one that is not in use."""
 
-Busy = Callable[[Receiver], bool]
+IsBusy = Callable[[Receiver], bool]
 
 
 class Open(HttpSession):
@@ -33,7 +33,7 @@ class Open(HttpSession):
 class Sessions:
     """The sessions of one endpoint."""
 
-    def __init__(self, link: Callable[[Origin], Receiver], busy: Busy, shared: Streaming) -> None:
+    def __init__(self, link: Callable[[Origin], Receiver], busy: IsBusy, shared: Streaming) -> None:
         self._link = link
         self._busy = busy
         self._shared = shared

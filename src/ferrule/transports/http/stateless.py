@@ -55,7 +55,7 @@ class StatelessDoor:
 
     def take(self, request: HttpRequest, responder: Responder, head: bytes, method: str, version: str) -> None:
         """Answer one request whose headers fit it, or one that cannot be read, which the link explains best."""
-        origin = Origin("http", request.address, Headers(request.headers), None, version)
+        origin = Origin("http", request.address, Headers(request.headers), version=version)
         settings = self._standing_settings if method in STANDING else self._settings
         exchange = Exchange(self.crowd, responder, head, settings, self._pulse)
         if not self.crowd.frame_received(request.body, exchange, origin) and exchange.open:

@@ -97,7 +97,7 @@ class Stream:
                 self.detach()
 
     def finish(self, body: bytes | None = None) -> None:
-        """Say the last word, if there is one, and end the stream."""
+        """Send a last event, if there is one, and end the stream."""
         if body is not None:
             self.send(body)
         self.ended = True

@@ -17,6 +17,7 @@ from ferrule.transports.accepting import Accepting
 from ferrule.transports.admission import Admission, Occupancy, process_admission
 from ferrule.transports.binding import listen
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.ending import left_of_grace
 from ferrule.transports.tcp.address import Address
 from ferrule.transports.tcp.reception import Reception
 from ferrule.transports.tcp.settings import ServedSettings, TcpSettings, UnixSettings, settings_from
@@ -25,8 +26,6 @@ from ferrule.transports.tls import server_context
 
 logger = logging.getLogger("ferrule.transports")
 
-LAST_GRACE = 0.25
-"""What is left, at least, for answers written in the last moment to be taken."""
 OWN_DESCRIPTORS = 64
 """What the rest of a process needs, at least."""
 
@@ -76,7 +75,7 @@ class SocketListener(ABC):
             until = loop.time() + grace
             self._stop_accepting()
             await acceptor.drain(grace)
-            await reception.close(max(LAST_GRACE, until - loop.time()))
+            await reception.close(left_of_grace(until))
         self._closed.set()
         await self._ended.wait()
 

@@ -179,7 +179,7 @@ class Reception:
         return self._acceptor.busy(served.link)
 
     def finish(self, served: Served) -> None:
-        """Close a channel whose peer asks nothing more, once all is answered."""
+        """Close a channel whose peer asks nothing more, once everything is answered."""
         self._scope.spawn(self._finish(served))
 
     async def _finish(self, served: Served) -> None:

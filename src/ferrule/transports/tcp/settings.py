@@ -57,7 +57,7 @@ class ServedSettings(SocketSettings, frozen=True, kw_only=True):
     backlog: int = 1024
     max_connections: int = 1024
     idle_timeout: float | None = 300.0
-    """How long a peer may send nothing while nothing of its runs; None: for ever."""
+    """How long a peer may send nothing while none of its calls run; None: for ever."""
     on_oversize: Literal["close", "skip"] = "close"
     """What follows a message over the limit, once it is answered."""
 

@@ -38,7 +38,7 @@ def hung_up(sock: socket.socket) -> bool:
 
 
 def _watch(sock: socket.socket) -> None:
-    """Find a dead peer within a minute: by probes while it is silent, by what it leaves unacknowledged else."""
+    """Find a dead peer within a minute: by probes while it is silent, otherwise by what it leaves unacknowledged."""
     times = {
         "TCP_KEEPIDLE": KEEPALIVE_IDLE,
         "TCP_KEEPINTVL": KEEPALIVE_INTERVAL,

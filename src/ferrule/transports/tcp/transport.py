@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from ferrule.errors import CarrierError, ConnectFailed, SetupError
+from ferrule.transports.ending import end_within
+from ferrule.transports.reaching import reaching
 from ferrule.transports.stream import StreamChannel
 from ferrule.transports.tcp.address import Address, read_address
 from ferrule.transports.tcp.settings import TcpOptions, settings_from
@@ -68,20 +70,12 @@ class TcpTransport:
         """Open the way to the server; raises ConnectFailed with one clear sentence."""
         if self.connected:
             raise SetupError(f"this transport is connected to {self.address} already")
-        within = self._options.connect_timeout
         if self.address.carrier == "tls" and self._context is None:
             options = self._options
             self._context = options.context or TlsSettings(options.verify, options.ca, options.cert).context()
         channel = Dialed(receiver, self._options)
-        try:
-            async with asyncio.timeout(within):
-                await self._open(channel)
-        except TimeoutError:
-            raise ConnectFailed(
-                f"cannot reach {self.address}: no connection within {within:g} s; is the address right?"
-            ) from None
-        except OSError as error:
-            raise ConnectFailed(f"cannot reach {self.address}: {_explain(error, self.address)}") from error
+        async with reaching(self.address, self._options.connect_timeout, reason=self._explain):
+            await self._open(channel)
         self._channel = channel
         return channel
 
@@ -96,24 +90,16 @@ class TcpTransport:
             )
         prepare(transport.get_extra_info("socket"), self._options)
 
+    def _explain(self, error: OSError) -> str:
+        if self.address.carrier == "unix" and isinstance(error, FileNotFoundError):
+            return "there is no such socket; does the server run, and at this path?"
+        return explain(error)
+
     async def close(self, grace: float = 2.0) -> None:
         """Write what was sent, end the way to the server; harmless when called again, or never connected."""
         channel, self._channel = self._channel, None
-        if channel is None:
-            return
-        channel.close()
-        try:
-            async with asyncio.timeout(grace):
-                await channel.wait_lost()
-        except TimeoutError:
-            channel.abort()
-            await channel.wait_lost()
-
-
-def _explain(error: OSError, address: Address) -> str:
-    if address.carrier == "unix" and isinstance(error, FileNotFoundError):
-        return "there is no such socket; does the server run, and at this path?"
-    return explain(error)
+        if channel is not None:
+            await end_within(channel, grace)
 
 
 def _refused(frame: bytes) -> ConnectFailed | None:

@@ -5,61 +5,43 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.asgi_answer import Event, Receive, Send
-from ferrule.transports.http.guard import Guard
-from ferrule.transports.http.message import Headers, HttpRequest
+from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.websocket.asgi_channel import AsgiWebSocket
-from ferrule.transports.websocket.door import CARRIER
+from ferrule.transports.websocket.entrance import Entrance
 from ferrule.transports.websocket.frames import NORMAL
-from ferrule.transports.websocket.handshake import SUBPROTOCOL
-from ferrule.transports.websocket.settings import WebSocketSettings
-from ferrule.wire.channel import Origin
+from ferrule.transports.websocket.handshake import JOINS_NO_OTHER, SUBPROTOCOL, UpgradeRefused
 
 HTTP_ANSWER = "websocket.http.response"
 """What an ASGI server can do that lets an application refuse with a status of its own."""
 
 
-class AsgiDoor:
+class AsgiDoor(Entrance[AsgiWebSocket]):
     """Lets WebSockets in that an ASGI server offers, and looks after these."""
-
-    def __init__(self, acceptor: Acceptor, settings: WebSocketSettings, guard: Guard) -> None:
-        self._acceptor, self.settings, self._guard = acceptor, settings, guard
-        self.channels: set[AsgiWebSocket] = set()
-        self.draining = False
 
     async def serve(self, scope: Event, request: HttpRequest, receive: Receive, send: Send) -> None:
         """Accept a WebSocket and stay with it until its end, or say why not."""
         await receive()
-        status, why = self._judge(request)
-        if status:
-            await refuse(scope, send, status, why)
+        refused = self.judge_sender(request) or self._judge(request) or self.judge_room()
+        if refused is not None:
+            await refuse(scope, send, refused)
             return
         offered = SUBPROTOCOL in scope.get("subprotocols", ())
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
-        link = self._acceptor.link(Origin(CARRIER, request.address, Headers(request.headers)))
-        channel = AsgiWebSocket(link, self.settings, receive, send)
+        channel = AsgiWebSocket(self.link(request), self.settings, receive, send)
         self.channels.add(channel)
         try:
             await channel.run()
         finally:
             self.channels.discard(channel)
 
-    def _judge(self, request: HttpRequest) -> tuple[int, str]:
-        verdict = self._guard.judge(request)
-        if verdict.status:
-            return verdict.status, verdict.why
-        if b"," in request.headers.get(b"origin", b""):
-            return 403, "Forbidden: more than one Origin"
+    def _judge(self, request: HttpRequest) -> UpgradeRefused | None:
+        """Judge the path and the session; the ASGI server has judged the opening itself."""
         if request.path != self.settings.path:
-            return 404, f"Not found; WebSockets are served at {self.settings.path}"
+            return UpgradeRefused(404, f"Not found; WebSockets are served at {self.settings.path}")
         if b"mcp-session-id" in request.headers:
-            return 409, "Conflict: a WebSocket is a session of its own and joins no other"
-        if self.draining:
-            return 503, "Unavailable: the server is stopping"
-        if len(self.channels) >= self.settings.max_connections:
-            return 503, f"Unavailable: {self.settings.max_connections} WebSockets are open"
-        return 0, ""
+            return JOINS_NO_OTHER
+        return None
 
     async def close(self, grace: float) -> None:
         """Tell every peer that we go away, and wait a while until they are gone."""
@@ -73,11 +55,13 @@ class AsgiDoor:
                     await channel.ended.wait()
 
 
-async def refuse(scope: Event, send: Send, status: int, why: str) -> None:
+async def refuse(scope: Event, send: Send, refused: UpgradeRefused) -> None:
     """Refuse a WebSocket that was not accepted yet; a server that cannot say the status says 403."""
     if HTTP_ANSWER not in scope.get("extensions", ()):
-        await send({"type": "websocket.close", "code": NORMAL, "reason": why})
+        await send({"type": "websocket.close", "code": NORMAL, "reason": refused.why})
         return
-    headers = [(b"content-type", b"text/plain; charset=utf-8")] + ([(b"retry-after", b"1")] if status == 503 else [])
-    await send({"type": f"{HTTP_ANSWER}.start", "status": status, "headers": headers})
-    await send({"type": f"{HTTP_ANSWER}.body", "body": f"{why}\n".encode()})
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    if refused.status == 503:
+        headers.append((b"retry-after", b"1"))
+    await send({"type": f"{HTTP_ANSWER}.start", "status": refused.status, "headers": headers})
+    await send({"type": f"{HTTP_ANSWER}.body", "body": f"{refused.why}\n".encode()})

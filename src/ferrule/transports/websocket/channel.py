@@ -16,6 +16,8 @@ from contextlib import suppress
 from typing import cast
 
 from ferrule.errors import CarrierError
+from ferrule.transports.ending import tell_lost
+from ferrule.transports.waiting import Waiters
 from ferrule.transports.websocket.deflate import WORTH_IT, Deflate
 from ferrule.transports.websocket.frames import (
     ABNORMAL,
@@ -40,7 +42,7 @@ from ferrule.transports.websocket.reading import (
     Event,
     FrameReader,
     ReadingRules,
-    Violation,
+    RuleBreach,
     split_messages,
 )
 from ferrule.transports.websocket.settings import ChannelSettings
@@ -93,7 +95,7 @@ class WebSocketChannel(asyncio.Protocol):
         self._owed: bytes | None = None
         self._flush_due = self._congested = self._closing = self._paused = False
         self._lost: asyncio.Future[None] = self._loop.create_future()
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters = Waiters()
         self.closing: Closing | None = None
         """With what the WebSocket was closed, by whichever side was first."""
         self.error: Exception | None = None
@@ -122,9 +124,7 @@ class WebSocketChannel(asyncio.Protocol):
     async def wait_writable(self) -> None:
         """Return at once unless the peer reads slower than we write."""
         while self._congested:
-            waiter = self._loop.create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await self._waiters.wait()
 
     def close(self, reason: str = "") -> None:
         """Write what was sent, then close with 1000; the connection ends when the peer has answered."""
@@ -137,7 +137,7 @@ class WebSocketChannel(asyncio.Protocol):
         self._begin_close(Closing(GOING_AWAY))
 
     def drain(self) -> None:
-        """Go on: calls that run are still answered, and whoever let us in says goodbye afterwards."""
+        """Do nothing: running calls are still answered, and whoever let us in closes afterwards."""
 
     def abort(self) -> None:
         """End the connection at once; what is not written yet is lost."""
@@ -210,10 +210,7 @@ class WebSocketChannel(asyncio.Protocol):
         self._lost.set_result(None)
         self._wake()
         self._left()
-        try:
-            self._receiver.channel_lost(self, self._verdict(error))
-        except Exception:
-            logger.exception("the receiver failed when it was told that its channel is lost")
+        tell_lost(self._receiver, self, self._verdict(error))
 
     def pause_writing(self) -> None:
         """More waits for the peer than should: whoever writes must wait, and a server reads no further."""
@@ -247,7 +244,7 @@ class WebSocketChannel(asyncio.Protocol):
                 self._receiver.frame_received(message, self)
 
     def _hear(self, event: Event) -> None:
-        """Take what is no message."""
+        """Handle an event that is not a message."""
         if type(event) is Control:
             if event.opcode == PING:
                 self._answer(event.payload)
@@ -255,7 +252,7 @@ class WebSocketChannel(asyncio.Protocol):
                 self._vigil.pong(self._loop.time())
         elif type(event) is Closing:
             self._closed_by_peer(event)
-        elif type(event) is Violation:
+        elif type(event) is RuleBreach:
             self._fail(Closing(event.code, event.reason))
         elif type(event) is Binary and not self._closing:
             self._receive(event)
@@ -308,10 +305,7 @@ class WebSocketChannel(asyncio.Protocol):
 
     def _wake(self) -> None:
         self._congested = False
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiters.wake()
 
     def _signal(self, what: str) -> None:
         if self._settings.on_backpressure is not None:

@@ -9,8 +9,10 @@ from base64 import b64encode
 from typing import Any, cast
 
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
+from ferrule.transports.ending import end_within
 from ferrule.transports.http.client.places import Place, place
-from ferrule.transports.tls import TlsSettings, explain
+from ferrule.transports.reaching import reaching
+from ferrule.transports.tls import TlsSettings
 from ferrule.transports.websocket.channel import WebSocketChannel
 from ferrule.transports.websocket.handshake import MAX_ANSWER_HEAD, Agreed, judge_answer, write_request
 from ferrule.transports.websocket.settings import WebSocketOptions, read_options
@@ -59,36 +61,22 @@ class WebSocketTransport:
             raise CarrierError(f"this transport is connected to {self} already: close it first")
         if self._place.secure and self._context is None:
             self._context = TlsSettings(self._options.verify, self._options.ca, self._options.cert).context()
-        within = self._options.connect_timeout
-        try:
-            async with asyncio.timeout(within):
+        async with reaching(self, self._options.connect_timeout, wanted="WebSocket"):
+            try:
                 opening = await self._ask()
-        except TimeoutError:
-            raise ConnectFailed(
-                f"cannot reach {self}: no WebSocket within {within:g} s; is the address right?"
-            ) from None
-        except HttpFailed as refusal:
-            raise HttpFailed(f"cannot reach {self}: {refusal}", refusal.status, refusal.headers) from None
-        except ConnectFailed as reason:
-            raise ConnectFailed(f"cannot reach {self}: {reason}") from None
-        except OSError as error:
-            raise ConnectFailed(f"cannot reach {self}: {explain(error)}") from error
+            except HttpFailed as refusal:
+                raise HttpFailed(f"cannot reach {self}: {refusal}", refusal.status, refusal.headers) from None
+            except ConnectFailed as reason:
+                raise ConnectFailed(f"cannot reach {self}: {reason}") from None
         return self._begin(receiver, opening)
 
     async def close(self, grace: float = 2.0) -> None:
         """Write what was sent, say goodbye, end the way to the server; harmless when called again."""
         channel, self._channel = self._channel, None
-        if channel is None:
-            return
-        channel.close()
-        try:
-            async with asyncio.timeout(grace):
-                await channel.wait_lost()
-        except TimeoutError:
-            channel.abort()
-            await channel.wait_lost()
+        if channel is not None:
+            await end_within(channel, grace)
 
-    async def _ask(self) -> Opening:
+    async def _ask(self) -> Upgrading:
         """Connect, and ask for a WebSocket."""
         options, place = self._options, self._place
         loop = asyncio.get_running_loop()
@@ -97,7 +85,7 @@ class WebSocketTransport:
         request = write_request(place.target, place.authority, key, headers, compression=options.compression)
         name = place.host if self._context is not None else None
         transport, opening = await loop.create_connection(
-            lambda: Opening(key, options.compression), place.host, place.port, ssl=self._context, server_hostname=name
+            lambda: Upgrading(key, options.compression), place.host, place.port, ssl=self._context, server_hostname=name
         )
         try:
             transport.write(request)
@@ -107,7 +95,7 @@ class WebSocketTransport:
             raise
         return opening
 
-    def _begin(self, receiver: Receiver, opening: Opening) -> WebSocketChannel:
+    def _begin(self, receiver: Receiver, opening: Upgrading) -> WebSocketChannel:
         agreed = opening.answered.result()
         channel = WebSocketChannel(receiver, self._options, server=False, deflate=agreed.deflate, left=self._ended)
         self._channel = channel
@@ -126,7 +114,7 @@ class WebSocketTransport:
             self._sweeping = None
 
 
-class Opening(asyncio.Protocol):
+class Upgrading(asyncio.Protocol):
     """Waits for a server's answer to the opening request; after it the connection is the channel's."""
 
     _transport: asyncio.Transport

@@ -6,60 +6,45 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from ferrule.transports.contract import Acceptor
-from ferrule.transports.http.answers import RETRY_AFTER, refuse
+from ferrule.transports.http.answers import refuse
 from ferrule.transports.http.engine.answering import Answer
-from ferrule.transports.http.guard import Guard
-from ferrule.transports.http.message import Headers, HttpRequest, Responder
+from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.websocket.channel import WebSocketChannel
-from ferrule.transports.websocket.handshake import Agreed, Refused, judge_request
-from ferrule.transports.websocket.settings import WebSocketSettings
-from ferrule.wire.channel import Origin
-
-CARRIER = "websocket"
+from ferrule.transports.websocket.entrance import Entrance
+from ferrule.transports.websocket.handshake import Agreed, UpgradeRefused, judge_request
 
 
-class WebSocketDoor:
+class WebSocketDoor(Entrance[WebSocketChannel]):
     """Turns requests of our own engine into WebSockets, and looks after these."""
-
-    def __init__(self, acceptor: Acceptor, settings: WebSocketSettings, guard: Guard) -> None:
-        self._acceptor, self.settings, self._guard = acceptor, settings, guard
-        self.channels: set[WebSocketChannel] = set()
-        self.draining = False
 
     def handle(self, request: HttpRequest, responder: Responder) -> None:
         """Open a WebSocket, or say why not."""
-        verdict = self._guard.judge(request)
-        if verdict.status:
-            refuse(responder, verdict.status, verdict.why)
-        elif b"," in request.headers.get(b"origin", b""):
-            refuse(responder, 403, "Forbidden: more than one Origin")
+        refused = self.judge_sender(request)
+        if refused is not None:
+            refuse(responder, refused.status, refused.why)
         elif not isinstance(responder, Answer) or responder.head.old:
             refuse(responder, 400, "Bad request: a WebSocket begins with HTTP/1.1")
         else:
             self._open(request, responder)
 
     def _open(self, request: HttpRequest, responder: Answer) -> None:
-        agreed = judge_request(request, compression=self.settings.compression)
-        if isinstance(agreed, Refused):
-            refuse(responder, agreed.status, agreed.why, agreed.head)
-        elif self.draining:
-            refuse(responder, 503, "Unavailable: the server is stopping", RETRY_AFTER)
-        elif len(self.channels) >= self.settings.max_connections:
-            refuse(responder, 503, f"Unavailable: {self.settings.max_connections} WebSockets are open", RETRY_AFTER)
+        verdict = judge_request(request, compression=self.settings.compression)
+        if isinstance(verdict, Agreed):
+            verdict = self.judge_room() or verdict
+        if isinstance(verdict, UpgradeRefused):
+            refuse(responder, verdict.status, verdict.why, verdict.head)
         elif responder.connection is not None:
             connection = responder.connection
-            channel = self._channel(request, agreed, connection.ledger)
+            channel = self._channel(request, verdict, connection.ledger)
             responder.connection = None
-            connection.hand_over(agreed.head, channel)
+            connection.hand_over(verdict.head, channel)
 
     def _channel(self, request: HttpRequest, agreed: Agreed, ledger: Any) -> WebSocketChannel:
         def leave() -> None:
             self.channels.discard(channel)
             ledger.forget(channel)
 
-        link = self._acceptor.link(Origin(CARRIER, request.address, Headers(request.headers)))
-        channel = WebSocketChannel(link, self.settings, server=True, deflate=agreed.deflate, left=leave)
+        channel = WebSocketChannel(self.link(request), self.settings, server=True, deflate=agreed.deflate, left=leave)
         self.channels.add(channel)
         return channel
 

@@ -27,12 +27,15 @@ _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})(?: [^\r\n]*)?")
 _HEADER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*?)[ \t]*")
 
 
-class Refused(Struct, frozen=True):
+class UpgradeRefused(Struct, frozen=True):
     """Why a request does not become a WebSocket."""
 
     status: int
     why: str
     head: bytes = b""
+
+
+JOINS_NO_OTHER = UpgradeRefused(409, "Conflict: a WebSocket is a session of its own and joins no other")
 
 
 class Agreed(Struct, frozen=True):
@@ -48,23 +51,23 @@ def accept_value(key: bytes) -> bytes:
     return b64encode(sha1(key + _GUID).digest())  # noqa: S324 - RFC 6455 wants this one
 
 
-def judge_request(request: HttpRequest, *, compression: bool) -> Agreed | Refused:
+def judge_request(request: HttpRequest, *, compression: bool) -> Agreed | UpgradeRefused:
     """Judge a request that may want to become a WebSocket."""
     headers = request.headers
     upgrades = _tokens(headers.get(b"upgrade", b""))
     if b"websocket" not in upgrades or b"upgrade" not in _tokens(headers.get(b"connection", b"")):
-        return Refused(426, "Upgrade required: this is a WebSocket", UPGRADE)
+        return UpgradeRefused(426, "Upgrade required: this is a WebSocket", UPGRADE)
     if request.method != "GET" or upgrades.count(b"websocket") > 1:
-        return Refused(400, "Bad request: a WebSocket is opened with GET and one Upgrade")
+        return UpgradeRefused(400, "Bad request: a WebSocket is opened with GET and one Upgrade")
     if request.body or b"content-length" in headers or b"transfer-encoding" in headers:
-        return Refused(400, "Bad request: an upgrade has no body")
+        return UpgradeRefused(400, "Bad request: an upgrade has no body")
     if headers.get(b"sec-websocket-version") != VERSION:
-        return Refused(400, "Bad request: Sec-WebSocket-Version must be 13", SUPPORTED)
+        return UpgradeRefused(400, "Bad request: Sec-WebSocket-Version must be 13", SUPPORTED)
     key = headers.get(b"sec-websocket-key", b"")
     if not _is_key(key):
-        return Refused(400, "Bad request: Sec-WebSocket-Key must be 16 bytes in base64")
+        return UpgradeRefused(400, "Bad request: Sec-WebSocket-Key must be 16 bytes in base64")
     if b"mcp-session-id" in headers:
-        return Refused(409, "Conflict: a WebSocket is a session of its own and joins no other")
+        return JOINS_NO_OTHER
     return _agree(headers, key, compression)
 
 

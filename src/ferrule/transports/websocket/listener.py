@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.ending import LAST_GRACE, left_of_grace
 from ferrule.transports.http.answers import TEXT_HEAD
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.guard import Guard
@@ -21,7 +22,6 @@ from ferrule.transports.websocket.settings import WebSocketSettings
 
 logger = logging.getLogger("ferrule.http")
 
-LAST_GRACE = 0.25
 SPARE_CONNECTIONS = 64
 """Room beside the WebSockets for requests that are refused with an answer."""
 
@@ -91,7 +91,7 @@ class WebSocket:
             self._door.draining = True
             self._engine.stop()
             await self._acceptor.drain(grace)
-            await self._door.close(max(LAST_GRACE, until - asyncio.get_running_loop().time()))
+            await self._door.close(left_of_grace(until))
             await self._engine.drain(LAST_GRACE)
         self._closed.set()
 

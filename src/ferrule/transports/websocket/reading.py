@@ -54,14 +54,14 @@ class Control(Struct, frozen=True):
     payload: bytes
 
 
-class Violation(Struct, frozen=True):
+class RuleBreach(Struct, frozen=True):
     """The peer broke the rules: with what to close, and in which words."""
 
     code: int
     reason: str
 
 
-Event = bytes | Binary | Control | Closing | Violation
+Event = bytes | Binary | Control | Closing | RuleBreach
 """What was read: a text message, a binary one, a ping or pong, the peer's close, or what ends the conversation."""
 
 
@@ -70,7 +70,7 @@ class Broken(Exception):
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
-        self.violation = Violation(code, reason)
+        self.violation = RuleBreach(code, reason)
 
 
 class ReadingRules(Struct, frozen=True, kw_only=True):

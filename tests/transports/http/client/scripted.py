@@ -6,9 +6,10 @@ import asyncio
 import inspect
 import json
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.stateless import NEWEST as STATELESS
@@ -102,21 +103,15 @@ class Seen:
 Script = Callable[[Seen], Any]
 
 
-class Site:
-    """The server: `async with Site("stateless") as site`; what it says to each method is told with `on`."""
+class Hosted(ABC):
+    """Something that takes connections on a port of this machine, inside `async with`, and leaves no task behind."""
 
-    def __init__(self, era: str = "stateless", *, tls: ssl.SSLContext | None = None, **capabilities: Any) -> None:
-        self.era, self._tls = era, tls
-        self.capabilities = {"tools": {}, **capabilities}
-        self.seen: list[Seen] = []
-        self.connections = 0
-        self._scripts: dict[str, list[Script]] = {}
-        self._news = asyncio.Event()
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self._tasks: set[asyncio.Task[None]] = set()
-        self.sessions = 0
 
-    async def __aenter__(self) -> Site:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls, limit=1 << 26)
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0, ssl=self._tls, limit=1 << 26)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -125,6 +120,31 @@ class Site:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await self._serve(reader, writer)
+
+    @abstractmethod
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Speak on one connection until its end."""
+
+
+class Site(Hosted):
+    """The server: `async with Site("stateless") as site`; what it says to each method is told with `on`."""
+
+    def __init__(self, era: str = "stateless", *, tls: ssl.SSLContext | None = None, **capabilities: Any) -> None:
+        super().__init__(tls)
+        self.era = era
+        self.capabilities = {"tools": {}, **capabilities}
+        self.seen: list[Seen] = []
+        self.connections = 0
+        self._scripts: dict[str, list[Script]] = {}
+        self._news = asyncio.Event()
+        self.sessions = 0
 
     async def stop_listening(self) -> None:
         """Refuse new connections."""
@@ -156,10 +176,6 @@ class Site:
     # -- serving
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         self.connections += 1
         try:
             while await self._one(reader, writer):

@@ -22,7 +22,7 @@ from ferrule.errors import ConnectFailed, SetupError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from scripted import Site
+from scripted import Hosted, Site
 
 
 def certificate(folder: Path, name: str) -> Path:
@@ -114,27 +114,19 @@ async def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
 # -- proxies
 
 
-class Proxy:
+class Proxy(Hosted):
     """A forward proxy that takes CONNECT and absolute targets, and notes both."""
 
     def __init__(self, refuse: bytes = b"") -> None:
+        super().__init__()
         self.refuse = refuse
         self.heads: list[str] = []
 
-    async def __aenter__(self) -> Proxy:
-        self._tasks: set[Any] = set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://me:secret@127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    @property
+    def url(self) -> str:
+        return f"http://me:secret@127.0.0.1:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.add(asyncio.current_task())
         head = await reader.readuntil(b"\r\n\r\n")
         self.heads.append(head.decode())
         verb, target, _ = head.split(b" ", 2)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,10 @@ import uvloop
 from ferrule import Client, Context, Server, ToolError
 from ferrule.errors import PeerError
 from ferrule.transports.http.listener import Http
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from scripted import Hosted
 
 
 def shop() -> Server:
@@ -140,27 +146,19 @@ async def test_a_restarted_server_gets_a_new_session() -> None:
         await client.close()
 
 
-class Saboteur:
+class Saboteur(Hosted):
     """Stands between a client and a server, and cuts what the server says after so many bytes."""
 
     def __init__(self, port: int, seed: int) -> None:
+        super().__init__()
         self._far_port, self._chance = port, random.Random(seed)
         self.cuts = 0
 
-    async def __aenter__(self) -> Saboteur:
-        self._tasks: set[Any] = set()
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/mcp"
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.add(asyncio.current_task())
         far_reader, far = await asyncio.open_connection("127.0.0.1", self._far_port)
         try:
             await asyncio.gather(self._forward(reader, far), self._sabotage(far_reader, writer))

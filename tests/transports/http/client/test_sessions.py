@@ -248,16 +248,18 @@ async def test_res_09_the_pause_a_server_wishes_is_clamped(wished: str, least: f
         assert least <= waits[0] <= most
 
 
+async def cut(seen: Seen) -> None:
+    """Begin a stream that can be resumed, and lose it."""
+    seen.stream()
+    seen.event(b"", mark="1", retry=100)
+    await seen.flushed()
+    seen.cut()
+
+
 async def test_res_05_a_stream_is_given_up_after_a_documented_number_of_attempts() -> None:
     """The pauses grow, so nothing spins; the error says that the outcome is unknown."""
     async with Site("handshake") as site, client(site) as one:
         await site.heard("GET")
-
-        async def cut(seen: Seen) -> None:
-            seen.stream()
-            seen.event(b"", mark="1", retry=100)
-            await seen.flushed()
-            seen.cut()
 
         site.on("tools/call", cut)
         site.on("GET", lambda seen: seen.status(503))
@@ -271,12 +273,6 @@ async def test_res_05_a_stream_is_given_up_after_a_documented_number_of_attempts
 async def test_a_server_that_cannot_resume_leaves_the_outcome_unknown() -> None:
     async with Site("handshake") as site, client(site) as one:
         await site.heard("GET")
-
-        async def cut(seen: Seen) -> None:
-            seen.stream()
-            seen.event(b"", mark="1", retry=100)
-            await seen.flushed()
-            seen.cut()
 
         site.on("tools/call", cut)
         site.on("GET", lambda seen: seen.status(400))

@@ -8,7 +8,8 @@ import ssl
 from ferrule.errors import ConnectFailed
 from ferrule.transports.http.client.outbound import Outbound, Owner
 from ferrule.transports.http.client.places import Place
-from ferrule.transports.tls import TlsSettings, explain
+from ferrule.transports.reaching import reaching
+from ferrule.transports.tls import TlsSettings
 
 MAX_TUNNEL_ANSWER = 16 * 1024
 
@@ -26,22 +27,15 @@ class Dialer:
         loop = asyncio.get_running_loop()
         if self.place.secure and self._context is None:
             self._context = self._tls.context()
-        try:
-            async with asyncio.timeout(self._timeout):
-                if self.proxy is not None and self.place.secure:
-                    return await self._tunnel(loop, owner)
-                near = self.proxy or self.place
-                name = self.place.host if self._context is not None else None
-                _, connection = await loop.create_connection(
-                    lambda: Outbound(owner), near.host, near.port, ssl=self._context, server_hostname=name
-                )
-                return connection
-        except TimeoutError:
-            raise ConnectFailed(
-                f"cannot reach {self._named}: no connection within {self._timeout:g} s; is the address right?"
-            ) from None
-        except OSError as error:
-            raise ConnectFailed(f"cannot reach {self._named}: {explain(error)}") from error
+        async with reaching(self._named, self._timeout):
+            if self.proxy is not None and self.place.secure:
+                return await self._tunnel(loop, owner)
+            near = self.proxy or self.place
+            name = self.place.host if self._context is not None else None
+            _, connection = await loop.create_connection(
+                lambda: Outbound(owner), near.host, near.port, ssl=self._context, server_hostname=name
+            )
+            return connection
 
     @property
     def _named(self) -> str:

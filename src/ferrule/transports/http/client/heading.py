@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated
 from ferrule.schema.tools import ToolCall
 from ferrule.transports.http.client.places import Place
 from ferrule.transports.http.message import header_lines
@@ -15,9 +16,7 @@ from ferrule.transports.http.mirror import (
     METHOD_HEADER,
     NAME_HEADER,
     NAMED_BY,
-    NOT_ANNOTATED,
     VERSION_HEADER,
-    Annotated,
     encode_value,
     param_headers,
     version_of,
@@ -33,11 +32,11 @@ BOTH_KINDS = "application/json, text/event-stream"
 
 
 class About(Struct):
-    """What of a request its headers are about."""
+    """The parts of a request that its headers may mirror."""
 
-    name: str
-    arguments: Any
-    meta: Any
+    name: str = ""
+    arguments: Any = None
+    meta: Any = None
 
 
 def about(request: Request) -> About:
@@ -46,7 +45,7 @@ def about(request: Request) -> About:
     if type(params) is ToolCall:
         return About(params.name, params.arguments, params.meta)
     if not isinstance(params, dict):
-        return About("", None, None)
+        return About()
     name = params.get(NAMED_BY.get(request.method, ""))
     return About(name if isinstance(name, str) else "", params.get("arguments"), params.get("_meta"))
 

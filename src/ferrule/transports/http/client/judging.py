@@ -37,7 +37,7 @@ ADVICE = {
 
 
 def judge(post: Post) -> None:
-    """Decide what becomes of a message whose answer is not one."""
+    """Decide what becomes of a message that got no MCP answer."""
     status = post.status
     if 200 <= status < 300:
         if post.unanswered:

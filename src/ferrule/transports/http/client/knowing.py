@@ -7,8 +7,7 @@ import logging
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
-from ferrule.transports.http import mirror
-from ferrule.transports.http.mirror import ANNOTATION, NOT_ANNOTATED, Annotated
+from ferrule.schema.mirrored import ANNOTATION, NOT_ANNOTATED, Annotated, mirrored_arguments
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -86,7 +85,7 @@ class KnownTools:
         if MARK not in bytes(tool.input_schema):
             return True
         try:
-            found = mirror.annotations(_read_schema(tool.input_schema))
+            found = mirrored_arguments(_read_schema(tool.input_schema))
         except ValueError as reason:
             logger.warning("the tool %r cannot be called over HTTP and is left out: %s", tool.name, reason)
             return False

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
+from ferrule.transports.ending import tell_lost
 from ferrule.transports.http.client.asked import Asked, Once
-from ferrule.transports.http.client.dialing import Dialer
+from ferrule.transports.http.client.destination import Destination
 from ferrule.transports.http.client.heading import Heading
 from ferrule.transports.http.client.judging import ADVICE
-from ferrule.transports.http.client.options import HttpOptions, http_options
-from ferrule.transports.http.client.places import Place, place
+from ferrule.transports.http.client.options import HttpOptions
+from ferrule.transports.http.client.places import Place
 from ferrule.transports.http.client.pool import Overflow, Pool
-from ferrule.transports.http.client.proxies import proxy_for
 from ferrule.wire.channel import Channel, Receiver
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Id, Message, Request
@@ -47,7 +46,7 @@ class SseStream(Asked):
             self._channel.deliver(event.data)
 
     def answered(self) -> None:
-        """The stream ended, or the answer was none."""
+        """Learn that the stream ended, or that there was none."""
         if not self.streams:
             kind = self.kind.decode("latin-1") or "no content type"
             self.failed(HttpFailed(f"it answered with HTTP {self.status} and {kind}, not an event stream", self.status))
@@ -180,29 +179,23 @@ class SseChannel:
         if self._lost:
             return
         self.cut()
-        try:
-            self._receiver.channel_lost(self._face, error)
-        except Exception:
-            logger.exception("the receiver failed when it was told that its channel is lost")
+        tell_lost(self._receiver, self._face, error)
 
 
 class SseTransport:
     """Reaches a server at the URL of its stream."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        self._place = place(url)
-        self._options = http_options(options)
-        self._proxy = proxy_for(self._place, self._options.proxy, os.environ)
+        self.destination = Destination(url, options)
         self._channel: SseChannel | None = None
 
     async def connect(self, receiver: Receiver) -> SseChannel:
         """Open the stream; raises ConnectFailed when there is none."""
         if self._channel is not None and not self._channel.closing:
-            raise CarrierError(f"{self._place} is connected already: close it first")
-        options = self._options
-        dialer = Dialer(self._place, self._proxy, options.tls, options.connect_timeout)
-        pool = Pool(dialer.open, size=options.pool_size, max_extra=options.max_streams, max_waiting=options.max_waiting)
-        channel = SseChannel(receiver, pool, Heading(self._place, self._proxy, options.headers), options)
+            raise CarrierError(f"{self.destination} is connected already: close it first")
+        there = self.destination
+        pool = there.pool()
+        channel = SseChannel(receiver, pool, there.heading(), there.options)
         try:
             await channel.open()
         except BaseException:

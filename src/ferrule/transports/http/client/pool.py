@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 from ferrule.errors import FerruleError
 from ferrule.transports.http.client.outbound import Outbound, Reader
+from ferrule.transports.waiting import Waiters
 
 Lane = Literal["usual", "urgent"]
 
@@ -37,13 +38,13 @@ class Job(Reader, Protocol):
     connection: Outbound | None
 
 
-Open = Callable[["Pool"], Awaitable[Outbound]]
+OpenConnection = Callable[["Pool"], Awaitable[Outbound]]
 
 
 class Pool:
     """The connections to one server."""
 
-    def __init__(self, open: Open, *, size: int, max_extra: int, max_waiting: int | None) -> None:  # noqa: A002
+    def __init__(self, open: OpenConnection, *, size: int, max_extra: int, max_waiting: int | None) -> None:  # noqa: A002
         self._open = open
         self._size, self._max_extra, self._max_waiting = size, max_extra, max_waiting
         self._loop = asyncio.get_running_loop()
@@ -57,15 +58,13 @@ class Pool:
         self._waiting: deque[Job] = deque()
         self._urgent: deque[Job] = deque()
         self._relief: asyncio.TimerHandle | None = None
-        self._patient: list[asyncio.Future[None]] = []
+        self._patient = Waiters()
         self._closed = False
 
     async def wait_for_room(self) -> None:
         """Return at once unless many requests wait for a connection; then, when few do."""
         if len(self._waiting) > ROOM and not self._closed:
-            room: asyncio.Future[None] = self._loop.create_future()
-            self._patient.append(room)
-            await room
+            await self._patient.wait()
 
     @property
     def connections(self) -> int:
@@ -202,10 +201,7 @@ class Pool:
 
     def _tell_room(self) -> None:
         if self._patient and len(self._waiting) <= ROOM:
-            patient, self._patient = self._patient, []
-            for room in patient:
-                if not room.done():
-                    room.set_result(None)
+            self._patient.wake()
 
     def gone(self, connection: Outbound) -> None:
         """Forget a connection, and see who can have its place."""

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ferrule.errors import CallFailed, ConnectFailed, InvalidAnswer, LinkLost, OutcomeUnknown
+from ferrule.schema.mirrored import NOT_ANNOTATED
 from ferrule.transports.http.client.asked import JSON, answers
 from ferrule.transports.http.client.heading import About, about
 from ferrule.transports.http.client.judging import judge
 from ferrule.transports.http.client.outbound import Cut
 from ferrule.transports.http.client.resuming import Resumable
 from ferrule.transports.http.client.retrying import REPEATABLE, RETRYABLE
-from ferrule.transports.http.mirror import NOT_ANNOTATED
 from ferrule.wire.codec import Unreadable, decode, write
 from ferrule.wire.messages import Failure, Id, Message, Notification, Request, Success
 
@@ -28,7 +28,7 @@ LINGER = 0.5
 
 OPENING = frozenset({"server/discover", "initialize"})
 
-NOTHING_SAID = About("", None, None)
+NOTHING_SAID = About()
 
 
 class Post(Resumable):

@@ -35,7 +35,7 @@ async def _list(post: Post) -> None:
     for page in range(MAX_PAGES):
         params: dict[str, Any] = {"_meta": meta} if cursor is None else {"_meta": meta, "cursor": cursor}
         identity = f"tools-{post.unanswered[0] if post.unanswered else 0}-{page}"
-        lines = channel.heading.mirrored("tools/list", About("", None, meta))
+        lines = channel.heading.mirrored("tools/list", About(meta=meta))
         assert lines is not None
         request = channel.heading.post(lines, encode(Request(identity, "tools/list", params)))
         asked = Once(request, "urgent", channel.options.max_message_size, identity)

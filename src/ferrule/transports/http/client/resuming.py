@@ -97,7 +97,7 @@ class Resumable(Asked):
         raise NotImplementedError
 
 
-class Standing(Resumable):
+class StandingStream(Resumable):
     """The stream for what belongs to no request: notifications and questions of the server."""
 
     __slots__ = ()

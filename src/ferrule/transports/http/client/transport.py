@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
@@ -19,19 +18,19 @@ from typing import Any
 from ferrule.errors import CallFailed, CarrierError, FerruleError
 from ferrule.schema.notices import CANCELLED, INITIALIZED
 from ferrule.supervision.scope import Scope
+from ferrule.transports.ending import tell_lost
 from ferrule.transports.http.client.asked import Asked, Once
-from ferrule.transports.http.client.dialing import Dialer
+from ferrule.transports.http.client.destination import Destination
 from ferrule.transports.http.client.heading import Heading
 from ferrule.transports.http.client.knowing import KnownTools
-from ferrule.transports.http.client.options import HttpOptions, http_options
+from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.pair import SseChannel
-from ferrule.transports.http.client.places import place
 from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
 from ferrule.transports.http.client.posting import Post
-from ferrule.transports.http.client.proxies import proxy_for
 from ferrule.transports.http.client.refreshing import refresh
 from ferrule.transports.http.client.renewing import Renewing, session_id, settled_version
-from ferrule.transports.http.client.resuming import Standing
+from ferrule.transports.http.client.resuming import StandingStream
+from ferrule.transports.waiting import Waiters
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import encode_within, write
 from ferrule.wire.messages import ErrorObject, Id, Message, Notification, Request
@@ -63,10 +62,10 @@ class HttpChannel:
         self._posts: dict[Id, Post] = {}
         self._notes: set[Post] = set()
         self._held: list[Post] | None = None
-        self._patient: list[asyncio.Future[None]] = []
+        self._patient = Waiters()
         """Senders that wait until what is held is sent."""
         self._patience: asyncio.TimerHandle | None = None
-        self._standing: Standing | None = None
+        self._standing: StandingStream | None = None
         self._renewing = Renewing(self)
         self._older: SseChannel | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -150,9 +149,7 @@ class HttpChannel:
     async def wait_writable(self) -> None:
         """Return at once unless many requests wait for a connection, or for the server to be ready."""
         while self._held is not None and len(self._held) > ROOM and not self.closing:
-            released: asyncio.Future[None] = self.loop.create_future()
-            self._patient.append(released)
-            await released
+            await self._patient.wait()
         await self.pool.wait_for_room()
 
     # -- receiving
@@ -212,7 +209,7 @@ class HttpChannel:
         return self.heading.session_lines or self.heading.told(method)
 
     def hold(self) -> None:
-        """Hold what is sent until the server is ready for it."""
+        """Hold back what is sent until the server is ready for it."""
         if self._held is None:
             self._held = []
 
@@ -222,20 +219,14 @@ class HttpChannel:
         for post in held:
             if post.wanted:
                 post.send()
-        self._wake_patient()
-
-    def _wake_patient(self) -> None:
-        patient, self._patient = self._patient, []
-        for released in patient:
-            if not released.done():
-                released.set_result(None)
+        self._patient.wake()
 
     def stand(self) -> None:
         """Open the stream for what belongs to no request."""
         if self._standing is not None:
             self._standing.stop()
         if not self.closing:
-            self._standing = Standing(self)
+            self._standing = StandingStream(self)
             self.submit(self._standing)
 
     def stood(self) -> None:
@@ -250,7 +241,7 @@ class HttpChannel:
         self._renewing.session_over(post)
 
     def fall_back(self, post: Post, failure: Exception) -> None:
-        """See whether the server has the transport before this one, when it has not this one."""
+        """See whether a server without Streamable HTTP has the HTTP+SSE pair."""
         self.spawn(self._fall_back(post, failure))
 
     async def _fall_back(self, post: Post, failure: Exception) -> None:
@@ -351,34 +342,27 @@ class HttpChannel:
             timed.stop()
         self._posts.clear()
         self._notes.clear()
-        self._wake_patient()
+        self._patient.wake()
         self.pool.close()
-        try:
-            self.receiver.channel_lost(self, error)
-        except Exception:
-            logger.exception("the receiver failed when it was told that its channel is lost")
+        tell_lost(self.receiver, self, error)
 
 
 class HttpTransport:
     """Reaches a server at a URL over Streamable HTTP; connecting again begins a new conversation."""
 
     def __init__(self, url: str, **options: Any) -> None:
-        self._place = place(url)
-        self._options = http_options(options)
-        self._proxy = proxy_for(self._place, self._options.proxy, os.environ)
+        self.destination = Destination(url, options)
         self._channel: HttpChannel | None = None
 
     async def connect(self, receiver: Receiver) -> HttpChannel:
         """Reach the server; raises ConnectFailed when nobody answers there."""
         if self._channel is not None and not self._channel.closing:
-            raise CarrierError(f"{self._place} is connected already: close it first")
+            raise CarrierError(f"{self.destination} is connected already: close it first")
         await self.close()
-        options = self._options
-        dialer = Dialer(self._place, self._proxy, options.tls, options.connect_timeout)
-        pool = Pool(dialer.open, size=options.pool_size, max_extra=options.max_streams, max_waiting=options.max_waiting)
+        there = self.destination
+        pool = there.pool()
         await pool.warm()
-        heading = Heading(self._place, self._proxy, options.headers)
-        self._channel = HttpChannel(receiver, pool, heading, options)
+        self._channel = HttpChannel(receiver, pool, there.heading(), there.options)
         receiver.channel_opened(self._channel)
         return self._channel
 

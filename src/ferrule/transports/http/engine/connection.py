@@ -2,7 +2,6 @@
 
 Rule 1: one request is in hand; what comes behind it waits in a bounded buffer, and reading stops when that is full.
 Rule 2: no timers of its own. A deadline is a number, looked at when the engine sweeps.
-Rule 3: a request whose head is byte for byte the last one's is not parsed again: clients repeat themselves.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from contextlib import suppress
 from typing import Any, cast
 
 from ferrule.transports.http.engine.answering import Answer, access_logger
-from ferrule.transports.http.engine.bodies import Body, ChunkedBody, SizedBody
+from ferrule.transports.http.engine.bodies import Body
+from ferrule.transports.http.engine.incoming import NO_HEAD, Incoming
 from ferrule.transports.http.engine.ledger import RETRY_AFTER, Ledger
-from ferrule.transports.http.engine.parsing import CHUNKED, Head, Unacceptable, check_beginning, parse_again, parse_head
+from ferrule.transports.http.engine.parsing import Head, Unacceptable
 from ferrule.transports.http.message import HttpRequest
 
 logger = logging.getLogger("ferrule.http")
@@ -30,35 +30,24 @@ MAX_WAITING = 16 * 1024
 """How much may wait behind the request in hand before reading stops."""
 BURST = 32
 """How many waiting requests are answered before other connections have their turn."""
-MAX_BLANK_LINES = 4
-MAX_KEPT_HEAD = 2048
 LINGER_BYTES = 1024 * 1024
 LINGER_TIME = 5.0
 HALF_CLOSED_GRACE = 1.0
 """How long an answer may still take after the peer has ended its side: it may be gone, or may only have said all."""
 
-NO_HEAD = Head(b"", "", "", "", {}, 0, False, False, False, False)
-"""Stands where no head is kept."""
 
-
-class Connection(asyncio.Protocol):
+class Connection(Incoming, asyncio.Protocol):
     """One connection to a client."""
 
     __slots__ = (
         "_advancing",
         "_answer",
-        "_at",
-        "_body",
         "_body_end",
-        "_buffer",
         "_deadline",
         "_ended",
         "_fresh",
         "_give_up",
-        "_head",
         "_held",
-        "_kept",
-        "_kept_size",
         "_loop",
         "_next_turn",
         "_paused",
@@ -70,14 +59,13 @@ class Connection(asyncio.Protocol):
         "_waiters",
         "address",
         "last",
-        "ledger",
         "written",
     )
 
     _transport: asyncio.Transport
 
     def __init__(self, ledger: Ledger, loop: asyncio.AbstractEventLoop) -> None:
-        self.ledger = ledger
+        super().__init__(ledger)
         self._loop = loop
         self.address = ""
         self.last = False
@@ -86,12 +74,7 @@ class Connection(asyncio.Protocol):
         self._phase = IDLE
         self._deadline = NEVER
         self._fresh = True
-        self._buffer = b""
-        self._at = 0
         self._held = self._thrown = 0
-        self._head = self._kept = NO_HEAD
-        self._kept_size = 0
-        self._body: Body | None = None
         self._body_end = NEVER
         self._answer: Answer | None = None
         self._advancing = self._next_turn = False
@@ -158,8 +141,8 @@ class Connection(asyncio.Protocol):
         """Forget everything, and tell who was about to answer."""
         answer, self._answer = self._answer, None
         self._phase = CLOSED
-        self._buffer, self._at, self._body = b"", 0, None
-        self._kept, self._kept_size = NO_HEAD, 0
+        self._discard()
+        self._forget_kept()
         self._settle()
         if self._give_up is not None:
             self._give_up.cancel()
@@ -175,7 +158,7 @@ class Connection(asyncio.Protocol):
         """Note that the peer reads slower than we write."""
         self._waiters = []
         # Without a kept head every request goes the long way, where it waits until the peer reads.
-        self._kept, self._kept_size = NO_HEAD, 0
+        self._forget_kept()
 
     def resume_writing(self) -> None:
         """Wake who waits for the peer."""
@@ -254,75 +237,31 @@ class Connection(asyncio.Protocol):
             found = self._read_head()
             if found is None:
                 return False
-            head, content = found, self._open_body(found)
+            head, content = found, self._whole_body(found)
+            if content is None:
+                self._await_body(found)
+                content = self._read_body()
         if content is None:
+            self._prolong()
             return False
         self._body, self._head, self._fresh = None, NO_HEAD, False
         self._keep(head)
         self._start(head, content)
         return self._phase == IDLE and self._at < len(self._buffer)
 
-    def _read_head(self) -> Head | None:
-        buffer, at = self._buffer, self._at
-        kept = self._kept
-        head = kept if self._kept_size and buffer.startswith(kept.raw, at) else parse_again(kept, buffer, at)
-        if head is not None:
-            self._at = at + len(head.raw)
-            return head
-        limit = at + 2 * MAX_BLANK_LINES
-        while buffer.startswith(b"\r\n", at):
-            at += 2
-            if at > limit:
-                raise Unacceptable(400, "empty lines instead of a request")
-        self._at = at
-        settings = self.ledger.settings
-        end = buffer.find(b"\r\n\r\n", at, at + settings.max_head_size) + 4
-        if end < 4:
-            if at < len(buffer):
-                check_beginning(buffer[at : at + settings.max_head_size + 1], settings.max_head_size)
-            return None
-        self._at = end
-        return parse_head(buffer[at:end], settings.max_headers)
-
-    def _open_body(self, head: Head) -> bytes | None:
-        """Give the body if it has come whole, or make ready for the rest of it."""
-        ledger, length, at = self.ledger, head.length, self._at
-        if length > ledger.max_body_size:
-            raise Unacceptable(413, f"the body is longer than {ledger.max_body_size} bytes")
-        if CHUNKED < length <= len(self._buffer) - at:
-            self._at = at + length
-            return self._buffer[at : self._at]
-        if head.expects_continue and at == len(self._buffer):
+    def _await_body(self, head: Head) -> None:
+        """Let a body come piece by piece, and say that it may where the peer waits for that."""
+        if head.expects_continue and self._at == len(self._buffer):
             self.write(CONTINUE)
-        self._head = head
-        self._body = ChunkedBody(ledger.max_body_size) if length == CHUNKED else SizedBody(length)
-        self._body_end = ledger.clock + ledger.settings.max_body_time
+        self._expect_body(head)
+        self._body_end = self.ledger.clock + self.ledger.settings.max_body_time
         self._phase = BODY
-        return self._read_body()
 
-    def _read_body(self) -> bytes | None:
-        body = cast("Body", self._body)
-        self._at = body.feed(self._buffer, self._at)
-        if body.done:
-            return bytes(body.content)
-        settings = self.ledger.settings
-        # A body may stand still for a while, and in all it has as much time as it has earned by coming.
+    def _prolong(self) -> None:
+        """Give a body that moves more time: it may stand still for a while, and in all it has what it has earned."""
+        settings, body = self.ledger.settings, cast("Body", self._body)
         earned = self._body_end - settings.max_body_time + len(body.content) / settings.min_body_rate
         self._deadline = min(min(self.ledger.clock, earned) + settings.body_timeout, self._body_end)
-        return None
-
-    def _parse_again(self, data: bytes) -> Head:
-        """Give the head of exactly one whole request that differs from the last in its length only, or NO_HEAD."""
-        head = parse_again(self._kept, data, 0)
-        if head is None or len(data) != len(head.raw) + head.length or head.length > self.ledger.max_body_size:
-            return NO_HEAD
-        self._kept, self._kept_size = head, len(data)
-        return head
-
-    def _keep(self, head: Head) -> None:
-        if head is not self._kept and head.length != CHUNKED and not head.expects_continue:
-            small = len(head.raw) <= MAX_KEPT_HEAD
-            self._kept, self._kept_size = (head, len(head.raw) + head.length) if small else (NO_HEAD, 0)
 
     def _start(self, head: Head, body: bytes) -> None:
         ledger = self.ledger
@@ -394,7 +333,7 @@ class Connection(asyncio.Protocol):
         """Throw away a bounded rest of what the peer sends, then close."""
         self._phase = LINGER
         self._deadline = self.ledger.clock + LINGER_TIME
-        self._buffer, self._at, self._body = b"", 0, None
+        self._discard()
         self._settle()
         if self._ended:
             self._close()
@@ -412,7 +351,7 @@ class Connection(asyncio.Protocol):
     def hand_over(self, head: bytes, successor: Any) -> None:
         """Answer with 101, and leave the connection to a protocol that is swept, drained and aborted as we are."""
         self.write(self.ledger.starts[101] + head + b"\r\n")
-        self._read_on(True)
+        self._read_on(on=True)
         rest, self._buffer, self._at, self._answer, self._phase = self._buffer[self._at :], b"", 0, None, CLOSED
         self.ledger.admit(successor)
         self.ledger.forget(self)

@@ -1,4 +1,4 @@
-"""What the connections of one engine have in common."""
+"""What the connections of one engine share: the settings, the clock, the count of what is held."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Ledger:
 
 
 def phrase(status: int) -> bytes:
-    """Give the words of a status, empty for one of nobody's."""
+    """Give the words of a status, empty for an unknown one."""
     try:
         return HTTPStatus(status).phrase.encode("ascii")
     except ValueError:

@@ -1,0 +1,25 @@
+"""Those who wait until there is room to write."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Waiters(list[asyncio.Future[None]]):
+    """Everyone who waits for the same thing, woken together."""
+
+    __slots__ = ()
+
+    async def wait(self) -> None:
+        """Wait to be woken."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.append(waiter)
+        await waiter
+
+    def wake(self) -> None:
+        """Wake everyone; whoever comes after this waits for the next time."""
+        waiters = self[:]
+        self.clear()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,88 @@
+"""What a plain server on stdio has loaded when it answers: nothing that only other servers use."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from source_tree import PACKAGE
+
+from ferrule.protocol.handshake import REVISIONS
+
+SERVER = """
+import sys
+
+before = set(sys.modules)  # a virtual environment may load things of its own
+
+from ferrule import Server
+
+app = Server("cold")
+
+@app.tool
+async def loaded() -> list[str]:
+    return [name for name in sys.modules if name not in before]
+
+@app.resource("notes://today")
+def today() -> str:
+    return "nothing"
+
+app.run()
+"""
+
+ROOMS = {
+    "": "errors",
+    "protocol": "call capabilities crowd era erlmcp handshake needs sealing session stateless tasks trims",
+    "runtime": "asking batch crowd dispatch limits link",
+    "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
+    " roots rounds sampling tasks tools",
+    "server": "arguments asking binding builtins catalogue changes completions composing consulting context"
+    " dependencies depends describing detours docstrings elsewhere extending extensions finishing guards"
+    " inlining kept_results layers lifespans links local media mounting offering oversize places prompts"
+    " questions refusals resources results routes running schemas server serving settings signatures sizes"
+    " streaming subscriptions sync_context telling threads tools visibility",
+    "server.middleware": "hooks",
+    "server.types": "constraints form known pydantic_types readable records unions",
+    "supervision": "scope shutdown starting",
+    "transports": "contract ending options pipe stdio stream waiting",
+    "validation": "checking violations",
+    "wire": "channel codec framing messages",
+}
+"""What of ours is loaded; a module that only some servers need does not belong here, but where they come to need it."""
+
+STRANGERS = (
+    *("cryptography", "httptools", "jsonschema_rs", "pydantic", "yaml"),
+    *("difflib", "email", "hashlib", "http", "ipaddress", "json", "mimetypes", "pathlib", "random", "secrets"),
+    *("tempfile", "urllib.parse"),
+)
+"""What of others' a server can do without until somebody asks for more; some of it takes half a megabyte."""
+
+
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    """Start a plain server, shake hands, and ask it what it has loaded."""
+    version = next(iter(REVISIONS))
+    client = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    said = [
+        {"id": 1, "method": "initialize", "params": client},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "loaded", "arguments": {}}},
+    ]
+    lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in said)
+    out = subprocess.run([sys.executable, "-c", SERVER], input=lines, capture_output=True, text=True, check=True).stdout
+    answers = {answer["id"]: answer for answer in map(json.loads, out.splitlines())}
+    return set(answers[2]["result"]["structuredContent"]["result"])
+
+
+def test_a_plain_server_loads_of_ours_only_what_every_server_needs(loaded: set[str]) -> None:
+    rooms = {f"{PACKAGE}.{room}".rstrip(".") for room in ROOMS}
+    known = rooms | {
+        f"{PACKAGE}.{room}.{each}".replace("..", ".") for room, all_ in ROOMS.items() for each in all_.split()
+    }
+    assert sorted(name for name in loaded if name.partition(".")[0] == PACKAGE and name not in known) == []
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_a_plain_server_does_without(loaded: set[str], stranger: str) -> None:
+    assert stranger not in loaded
