@@ -338,7 +338,7 @@ TABLE: dict[str, dict[str, Cell]] = {
         ("memory", Cell("nothing to watch", by("goodbye"))),
         (("stdio", "Unix socket"), AT_ONCE),
         (("TCP", "TLS"), SYSTEM),
-        ("WebSocket", Cell("a ping after 30 s of silence, a close when no pong comes", pings)),
+        ("WebSocket", Cell("a ping every 30 s, a close when no pong comes", pings)),
         (("HTTP with sessions", "HTTP+SSE"), COMMENTS),
         ("stateless HTTP", Cell("a connection that was lost is opened again", by("recovery"))),
     ),

@@ -21,6 +21,7 @@ from certificates import write_certificate
 
 from ferrule import CarrierError, Http, Tcp, Unix, WebSocket
 from ferrule.testing.carrier_kit import Carrier, FarSide, Stand, Wire, relayed, serving
+from ferrule.testing.carrier_kit.bounds import LONG, LONG_ONES
 from ferrule.transports.child import ChildProcess
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.asgi import AsgiApp
@@ -298,7 +299,9 @@ class OverSse(OverHttp):
     lacks: ClassVar = {"order": ONE_BY_ONE, "half-close": "the stream is the link: without it there is no conversation"}
 
     def listener(self, max_message_size: int, **options: Any) -> Any:
-        return Sse(**ANY_PORT, max_body_size=max_message_size, sse_grace=0.2, **options)
+        # All answers share one stream, whose reader may lag by what the rules ask for at once.
+        lag = 2 * LONG * LONG_ONES
+        return Sse(**ANY_PORT, max_body_size=max_message_size, sse_grace=0.2, max_stream_backlog=lag, **options)
 
     def transport(self, place: str, limit: int) -> Any:
         return SseTransport(f"http://{place}/sse", max_message_size=limit)

@@ -14,12 +14,15 @@ import pytest
 from every_way import every_way
 
 from ferrule import Client, Context, Server
-from ferrule.errors import EncodeError
+from ferrule.errors import EncodeError, TimedOut
 from ferrule.testing import ERAS
+from ferrule.testing.carrier_kit import relayed
 from patience import PATIENT
 
 PATIENCE = 120.0
 SMALL = 4096
+CROWDED, CALLS = 256 * 1024, 40
+"""How long a message may be, and how many are sent at once: ten times what may wait."""
 PROGRAM = """
 import os
 from ferrule import Context, Server
@@ -40,6 +43,10 @@ def new_app() -> Server:
     @app.tool
     def who(ctx: Context, text: str = "") -> str:
         return ctx.client.name if ctx.client else ""
+
+    @app.tool
+    async def echo(text: str) -> str:
+        return text
 
     return app
 
@@ -99,5 +106,45 @@ def test_a_client_of_an_object_needs_no_transport(era: Any) -> None:
     async def test() -> None:
         async with Client(new_app(), mode=era, name="tester") as client:
             assert (await client.call_tool("who")).text == "tester"
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE))
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("name", ["tcp", "tls", "unix", "websocket", "http"])
+def test_a_client_may_ask_more_at_once_than_may_wait_for_a_server(name: str, era: Any) -> None:
+    """GUAR-06: calls wait for their turn to be written, and the answers are read meanwhile."""
+    text = "x" * (CROWDED // 2 - SMALL)  # an answer holds it twice
+
+    async def test() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            way = every_way(folder)[name]
+            options = {way.options_of: {"max_message_size": CROWDED, **way.options}}
+            async with served(way.listener), Client(way.target, mode=era, **options) as client:
+                answers = await asyncio.gather(*(client.call_tool("echo", {"text": text}) for _ in range(CALLS)))
+                assert {answer.text for answer in answers} == {text}
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE))
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_a_call_that_cannot_be_written_in_time_says_so(era: Any) -> None:
+    """GUAR-06: a server that reads nothing costs its callers their time-out, no more."""
+
+    async def test() -> None:
+        listener = every_way("")["tcp"].listener
+        async with served(listener), relayed(listener.address) as relay:
+            target = "tcp://{}:{}".format(*relay.address)
+            async with Client(target, mode=era, probe_on_timeout=False, reconnect=False) as client:
+                relay.hold()
+                text = "x" * 1024 * 1024
+                first = [asyncio.ensure_future(client.call_tool("echo", {"text": text})) for _ in range(4)]
+                await asyncio.sleep(0)
+                with pytest.raises(TimedOut, match=r"tools/call was not sent: within 0\.2 s"):
+                    await client.call_tool("echo", {"text": text}, timeout=0.2)
+                with pytest.raises(TimedOut, match="tools/list was not sent"):
+                    await client.list_tools(timeout=0.2)
+                relay.release()
+                assert {answer.text for answer in await asyncio.gather(*first)} == {text}
 
     asyncio.run(asyncio.wait_for(test(), PATIENCE))

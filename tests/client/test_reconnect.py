@@ -30,6 +30,7 @@ def test_chance_takes_up_to_half_of_a_wait():
         ({"factor": 0.5}, "delays"),
         ({"jitter": 2}, "jitter is from 0 to 1"),
         ({"max_attempts": 0}, "use reconnect=False"),
+        ({"first_delay": "1"}, "first_delay must be a number, not '1'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, says):

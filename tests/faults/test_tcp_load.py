@@ -48,10 +48,10 @@ def visit(address: Any, said: bytes, *, rude: bool) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
 
 
-async def cycle(number: int, address: Any, target: str) -> None:
+async def cycle(number: int, address: Any, target: str, **options: Any) -> None:
     """Come and go in one of several ways."""
     if number % 4 == 0:
-        async with Client(target, mode="handshake") as client:
+        async with Client(target, mode="handshake" if number % 8 else "stateless", **options) as client:
             assert (await client.call_tool("add", {"a": number, "b": 1})).data == number + 1
     else:
         words = (b"", line(INITIALIZE), b'{"jsonrpc":"2.0","i')[number % 3]
@@ -59,22 +59,30 @@ async def cycle(number: int, address: Any, target: str) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("carrier", ["tcp", "unix"])
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize(
+    ("run", "carrier"),
+    [(asyncio.run, "tcp"), (uvloop.run, "tcp"), (asyncio.run, "unix"), (uvloop.run, "unix"), (asyncio.run, "tls")],
+)
 def test_a_thousand_connects_and_disconnects_leave_no_task_socket_or_place(
-    run: Callable[[Coroutine[Any, Any, None]], None], carrier: str, tmp_path: Path
+    run: Callable[[Coroutine[Any, Any, None]], None], carrier: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TCPT-17, LIMT-02: by FIN, by RST, before, in the middle of and after the handshake."""
+    """TCPT-17, LIMT-02: by FIN, by RST, before, in the middle of and after the handshake; of TLS too."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "transports"))
+    from certificates import write_certificate
+
+    certificate, key = write_certificate(tmp_path)
+    secured = {"certificate": certificate, "private_key": key} if carrier == "tls" else {}
+    trusting: dict[str, Any] = {"tcp": {"ca": certificate}} if secured else {}
 
     async def main() -> None:
         app = make_app()
-        listener: Tcp | Unix = Tcp(port=0) if carrier == "tcp" else Unix(path=str(tmp_path / "s"))
+        listener: Tcp | Unix = Unix(path=str(tmp_path / "s")) if carrier == "unix" else Tcp(port=0, **secured)
         ready = asyncio.Event()
         await app.enter()
         serve = asyncio.ensure_future(listener.serve(app, ready.set))
         await ready.wait()
         address: Any = str(tmp_path / "s") if isinstance(listener, Unix) else listener.address
-        target = f"unix:{address}" if isinstance(listener, Unix) else f"tcp://127.0.0.1:{address[1]}"
+        target = f"unix:{address}" if isinstance(listener, Unix) else f"{carrier}://localhost:{address[1]}"
 
         async def settle(most: tuple[int, ...] = ()) -> tuple[int, ...]:
             """Count what there is once everybody is gone, and no more of it than there was before."""
@@ -89,10 +97,10 @@ def test_a_thousand_connects_and_disconnects_leave_no_task_socket_or_place(
                     return found
 
         for number in range(20):
-            await cycle(number, address, target)
+            await cycle(number, address, target, **trusting)
         before = await settle()
         for number in range(1000):
-            await cycle(number, address, target)
+            await cycle(number, address, target, **trusting)
         after = await settle(before)
         assert all(map(operator.le, after, before)), (before, after)
         assert (listener.occupancy.current, listener.occupancy.refused, len(app.links)) == (0, 0, 0)

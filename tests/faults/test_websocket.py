@@ -361,7 +361,7 @@ def test_wsk_10_a_slow_reader_holds_its_producer_and_is_cut() -> None:
             (channel,) = listener._door.channels
             before = rss()
             peer.send(text(message(1, "tools/call", {"name": "flood", "arguments": {"count": 100_000, "size": 1024}})))
-            while not channel._congested:
+            while not channel.congested:
                 await asyncio.sleep(0.01)
             began, held = loop.time(), server.said
             await asyncio.sleep(0.5)

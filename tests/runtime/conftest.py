@@ -129,7 +129,7 @@ async def settle(turns: int = 10) -> None:
 
 def new_eras(**options: Any) -> Eras:
     sealing = Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12))
-    return Eras(Handshake(**options), Stateless(sealing, legacy=tuple(REVISIONS)))
+    return Eras(Handshake(**options), Stateless(sealing, beside=tuple(REVISIONS)))
 
 
 @pytest.fixture

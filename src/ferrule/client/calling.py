@@ -162,6 +162,9 @@ class Calling(Fetching):
             if not conversation.stateless:
                 ttl = {} if isinstance(choice, bool | str) else {"ttl": int(choice * 1000)}
                 params = {**params, "task": ttl}
+        link = conversation.live()
+        if link.congested:
+            how = structs.replace(how, timeout=await link.make_room("tools/call", how.timeout))
         awaited = conversation.start("tools/call", params, how)
         try:
             raw: Raw = await awaited.waiter

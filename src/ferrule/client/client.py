@@ -24,14 +24,13 @@ from ferrule.client.phases import Phases
 from ferrule.client.progress import ProgressHandler
 from ferrule.client.reconnecting import Reconnecting
 from ferrule.client.replaying import LOST
-from ferrule.client.settings import ClientOptions, ClientSettings, require_level
+from ferrule.client.settings import ClientOptions, read_settings, require_level
 from ferrule.client.skills import Skilled
 from ferrule.client.subscription import Changes, Listening, covers
 from ferrule.client.tasks import ProgressRelay
 from ferrule.errors import (
     Cancelled,
     PeerError,
-    SetupError,
 )
 from ferrule.schema.completion import Completion, CompletionContext, PromptReference, Reference, ResourceReference
 from ferrule.schema.methods import METHODS
@@ -66,10 +65,7 @@ class Client(Calling, Connecting, Skilled):
         roots: Iterable[Any] | Callable[[], Any] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        try:
-            settings = self.settings = ClientSettings(**options)
-        except TypeError as reason:
-            raise SetupError(f"Client: {reason}") from None
+        settings = self.settings = read_settings(options)
         self.target = target
         self.answering = Answering(
             sampling,
@@ -121,6 +117,9 @@ class Client(Calling, Connecting, Skilled):
                 name, arguments or {}, how, choice=task, timeout=timeout, raise_on_error=raise_on_error
             )
         conversation = self._conversation or self._talk()
+        link = conversation.link
+        if link is not None and link.congested:
+            how = structs.replace(how, timeout=await link.make_room("tools/call", how.timeout))
         try:
             awaited = conversation.call_tool(name, arguments or {}, how)
             raw: Raw = await awaited.waiter

@@ -232,6 +232,8 @@ class Conversation(Lifecycle):
         raise TooManyRounds(f"{method}: the server asked for input more than {self.max_rounds} times")
 
     async def _once(self, method: str, params: dict[str, Any], how: RequestOptions) -> Raw:
+        if self.link is not None and self.link.congested:
+            how = structs.replace(how, timeout=await self.link.make_room(method, how.timeout))
         awaited = self.start(method, params, how)
         try:
             return await awaited.waiter  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.supervision.backoff import Backoff
+from ferrule.transports.options import require_types
 
 Replay = Literal["safe", "none"]
 Meanwhile = Literal["wait", "fail"]
@@ -37,6 +38,7 @@ class Reconnect(Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep
 
     def __post_init__(self) -> None:
+        require_types(self)
         for name, words in (("replay", get_args(Replay)), ("meanwhile", get_args(Meanwhile))):
             if getattr(self, name) not in words:
                 raise SetupError(f"reconnect: {name} is one of {', '.join(words)}, not {getattr(self, name)!r}")

@@ -89,6 +89,15 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
         }
 
 
+def read_settings(options: ClientOptions) -> ClientSettings:
+    """Make settings of keyword options; raises SetupError for one that does not exist."""
+    known = ClientSettings.__struct_fields__
+    for name in options:
+        if name not in known:
+            raise SetupError(f"Client: unknown option {name!r}; the options are {', '.join(sorted(known))}")
+    return ClientSettings(**options)
+
+
 def _with_headers(options: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> dict[str, Any]:
     given = dict(options or {})
     if headers:

@@ -170,6 +170,23 @@ class Asking:
             raise
         return awaited
 
+    @property
+    def congested(self) -> bool:
+        """Whether the peer reads slower than we write, where the channel can tell."""
+        return getattr(self.channel, "congested", False)
+
+    async def make_room(self, method: str, timeout: float | None) -> float | None:
+        """Wait until the peer takes more; gives what is left of the time-out, raises TimedOut when nothing is."""
+        channel, began = self.channel, self.loop.time()
+        if channel is None:
+            return timeout
+        try:
+            async with asyncio.timeout(timeout):
+                await channel.wait_writable()
+        except TimeoutError:
+            raise TimedOut(f"{method} was not sent: within {timeout:.3g} s the peer did not read enough") from None
+        return None if timeout is None else max(timeout - (self.loop.time() - began), 0.0)
+
     async def _result(self, awaited: Awaited) -> Raw:
         try:
             return await awaited.waiter  # type: ignore[no-any-return]

@@ -356,7 +356,7 @@ class ChildProcess:
         await self.close()
         write_stderr = stderr_writer(self._stderr)
         process = self._start()
-        channel = StreamChannel(receiver, LineFramer(self._max_message_size), on_oversize="skip")
+        channel = StreamChannel(receiver, LineFramer(self._max_message_size), on_oversize="skip", serving=False)
         self._child = RunningChild(process, channel, self._command[0], self._grace)
         self._child.start(write_stderr)
         return channel

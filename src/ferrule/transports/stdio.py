@@ -313,6 +313,13 @@ class Stdio:
         if self._channel is not None:
             raise SetupError("this Stdio serves already")
         self.claim()
+        await acceptor.enter()
+        try:
+            await self._serve(acceptor, ready)
+        finally:
+            await acceptor.leave()
+
+    async def _serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
         receiver = acceptor.link(Origin(carrier="stdio"))
         framer = LineFramer(self._max_message_size)
         channel = StreamChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)

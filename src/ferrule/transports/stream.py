@@ -2,7 +2,8 @@
 
 Rule 1: a frame goes from the read to the receiver in the same turn: no queue, no task.
 Rule 2: what is sent in one turn of the loop leaves in one write.
-Rule 3: reading pauses only while our own outgoing side is over its high-water mark.
+Rule 3: reading pauses only while our own outgoing side is over its high-water mark, and only where we serve: were both
+sides to do so, each could wait for the other to read first.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ class StreamChannel(asyncio.Protocol):
         *,
         on_oversize: Literal["skip", "close"] = "close",
         json_only: bool = False,
+        serving: bool = True,
     ) -> None:
         self._receiver = receiver
+        self._serving = serving
         self._framer = framer or LineFramer()
         self._feed = self._feed_opening if isinstance(framer, AutoFramer) else self._framer.feed
         self._max_size = self._framer.max_size
@@ -51,7 +54,9 @@ class StreamChannel(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._outgoing: list[bytes] = []
         self._outgoing_size = 0
-        self._flush_due = self._congested = self._closing = False
+        self._flush_due = self._closing = False
+        self.congested = False
+        """Whether the peer reads slower than we write."""
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self._waiters = Waiters()
@@ -84,7 +89,7 @@ class StreamChannel(asyncio.Protocol):
 
     async def wait_writable(self) -> None:
         """Return at once unless more than the high-water mark waits to be written."""
-        while self._congested:
+        while self.congested:
             await self._waiters.wait()
 
     def close(self, reason: str = "") -> None:
@@ -149,16 +154,16 @@ class StreamChannel(asyncio.Protocol):
         tell_lost(self._receiver, self, self.error)
 
     def pause_writing(self) -> None:
-        """Stop reading: the peer must take our answers before it may ask for more."""
-        self._congested = True
-        if not (self._closing or self._ended.done()):
+        """Stop reading where we serve: the peer must take our answers before it may ask for more."""
+        self.congested = True
+        if self._serving and not (self._closing or self._ended.done()):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Read again, and wake who waits to write."""
-        self._congested = False
+        self.congested = False
         self._waiters.wake()
-        if not (self._closing or self._ended.done()):
+        if self._serving and not (self._closing or self._ended.done()):
             self._transport.resume_reading()
 
     def _feed_opening(self, data: bytes) -> Frames:
@@ -200,8 +205,12 @@ class StreamChannel(asyncio.Protocol):
             self.close()
 
     def _give_up(self, error: Exception) -> None:
+        """End for a reason; one that asks does not wait for a peer that may never take its last questions."""
         self.error = self.error or error
-        self.close()
+        if self._serving:
+            self.close()
+        else:
+            self.abort()
 
     def _flush(self) -> None:
         self._flush_due = False
@@ -220,7 +229,7 @@ class StreamChannel(asyncio.Protocol):
             # The inherited writelines would join the buffers, which copies the large ones again.
             for buffer in buffers:
                 self._transport.write(buffer)
-        if self._congested and self._transport.get_write_buffer_size() > self._max_backlog:
+        if self.congested and self._transport.get_write_buffer_size() > self._max_backlog:
             self._give_up(CarrierError(f"the peer does not read: more than {self._max_backlog} bytes wait for it"))
             self.abort()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import socket
 import ssl
 from pathlib import Path
@@ -25,13 +27,18 @@ class TlsSettings(Struct, frozen=True):
         """Make the context; raises SetupError when a file cannot be used."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
-            if isinstance(self.cert, str):
-                context.load_cert_chain(self.cert)
-            elif self.cert is not None:
-                context.load_cert_chain(*self.cert)
-        except (OSError, ssl.SSLError) as reason:
-            file = self.ca if self.cert is None else self.cert
-            raise SetupError(f"cannot use the certificates of {file}: {reason}") from None
+        except OSError as reason:
+            raise SetupError(f"cannot use the authorities of ca={self.ca!r}: {reason}") from None
+        if self.cert is not None:
+            try:
+                certificate, key = (self.cert, None) if isinstance(self.cert, str) else self.cert
+                # Without a password here OpenSSL would ask the terminal for one.
+                context.load_cert_chain(certificate, key, "")
+            except (OSError, ValueError) as reason:
+                raise SetupError(
+                    f"cannot use cert={self.cert!r}: {reason}; it is one PEM file with our certificate and its key, "
+                    "or two, and the key has no password"
+                ) from None
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -87,8 +94,14 @@ def explain(error: OSError) -> str:
         return f"TLS failed ({error.reason or error}); does the server speak TLS at this port?"
     if isinstance(error, socket.gaierror):
         return "there is no such host; is its name spelled right?"
-    if isinstance(error, ConnectionRefusedError):
+    if isinstance(error, ConnectionRefusedError) or _refused_everywhere(error):
         return "the connection was refused; does the server run, and at this port?"
     if isinstance(error, ConnectionResetError):
-        return "the connection was reset; does the server speak the protocol of this URL?"
+        return "the connection was reset; is the server full, or does it speak another protocol than the URL says?"
     return f"{error.strerror or error}"
+
+
+def _refused_everywhere(error: OSError) -> bool:
+    """Tell whether a host was tried at several addresses, which fail as one error without a number, and all refused."""
+    numbers = re.findall(r"\[Errno (\d+)\]", str(error)) if error.errno is None else []
+    return bool(numbers) and set(numbers) == {str(errno.ECONNREFUSED)}

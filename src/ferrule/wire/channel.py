@@ -15,7 +15,8 @@ class Channel(Protocol):
 
     One that carries the answer to a single request may also have `withdrawn()`, called when there will be none because
     the peer cancelled it, and `release()`, which lets the reader go while the call runs on. One that hands over what
-    comes in inside somebody else's context has `context`, in which calls are run.
+    comes in inside somebody else's context has `context`, in which calls are run. One that can tell without waiting
+    whether `wait_writable` would wait has `congested`.
     """
 
     def send(self, message: Message | Sequence[Message]) -> None:

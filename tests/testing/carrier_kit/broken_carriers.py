@@ -257,6 +257,15 @@ class Boundless(Split):
     async def wait_writable(self) -> None: ...
 
 
+class Sulking(Split):
+    """Stops reading while the far side does not read, as the far side does."""
+
+    async def connect(self, receiver: Receiver) -> Channel:
+        way = await super().connect(receiver)
+        self.channel._serving = True
+        return way
+
+
 class Stranding(Split):
     """Never lets go who waited."""
 

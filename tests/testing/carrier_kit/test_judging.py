@@ -53,6 +53,7 @@ BREAKS: list[tuple[str, Carrier, str]] = [
     ("sixteen mebibytes", broken.Limitless(), "over the limit was sent"),
     ("their limit", broken.Lenient(broken.passing), "no answer to echo|was lost"),
     ("back pressure out", broken.Broken(broken.Boundless), "nobody had to wait"),
+    ("crossing", broken.Broken(broken.Sulking, SOON), "both sides wait for the other"),
     ("waiting ends", broken.Broken(broken.Stranding, SOON), "waits for ever"),
     ("garbage", broken.Touchy(broken.passing), "was lost"),
 ]

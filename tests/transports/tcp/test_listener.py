@@ -8,6 +8,8 @@ import logging
 import resource
 import socket
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -399,3 +401,34 @@ def test_run_knows_the_transport_by_name(run: Run, name: str, tmp_path: Path) ->
 def test_a_certificate_context_asks_for_no_old_tls(tmp_path: Path) -> None:
     certificate, key = write_certificate(tmp_path)
     assert Tcp(certificate=certificate, private_key=key)._context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_a_listener_that_serves_by_itself_begins_and_ends_what_its_server_needs(run: Run, tmp_path: Path) -> None:
+    """As every other listener does: the lifespan is there for the first call and over when the listener has closed."""
+
+    async def test() -> None:
+        for listener in (Tcp(port=0), Unix(tmp_path / "s")):
+            told: list[str] = []
+
+            @asynccontextmanager
+            async def lifespan(app: Server, told: list[str] = told) -> AsyncIterator[str]:
+                told.append("begun")
+                yield "the database"
+                told.append("ended")
+
+            app = Server("s", lifespan=lifespan)
+
+            @app.tool
+            async def state(ctx: Context) -> str:
+                return str(ctx.lifespan)
+
+            ready = asyncio.Event()
+            serve = asyncio.ensure_future(listener.serve(app, ready.set))
+            await ready.wait()
+            async with Client(listener.url) as client:
+                assert (await client.call_tool("state")).text == "the database"
+            await listener.close(1.0)
+            assert told == ["begun", "ended"]
+            await serve
+
+    run(test())

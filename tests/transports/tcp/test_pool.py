@@ -255,3 +255,58 @@ def test_whole_clients_can_be_pooled(run: Run) -> None:
 def test_bounds_nothing_could_work_with_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(SetupError):
         PoolSettings(**options)
+
+
+class Counted:
+    """Opens numbers, slowly, and knows which are open."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.open: list[int] = []
+        self.fails_at = 0
+
+    async def begin(self) -> int:
+        self.opened += 1
+        number = self.opened
+        if number == self.fails_at:
+            raise ConnectFailed("nobody is there")
+        await asyncio.sleep(1)
+        self.open.append(number)
+        return number
+
+    async def end(self, number: int) -> None:
+        await asyncio.sleep(1)
+        self.open.remove(number)
+
+    async def healthy(self, number: int) -> bool:
+        await asyncio.sleep(1)
+        return True
+
+
+def test_limt_09_a_pool_that_is_looked_after_and_resized_at_once_lets_nobody_go_twice() -> None:
+    """LIMT-09."""
+
+    async def test() -> None:
+        counted = Counted()
+        pool = Pool(counted.begin, counted.end, counted.healthy, PoolSettings(min_size=6, max_size=20))
+        await pool.start()
+        await asyncio.gather(pool.tend(), pool.resize(1, 2), pool.tend())
+        assert (pool.state.size, pool.state.closed, len(counted.open)) == (2, 4, 2)
+        await pool.close()
+        assert counted.open == []
+
+    run_in_virtual_time(test())
+
+
+def test_a_pool_that_cannot_start_leaves_nothing_under_way() -> None:
+    async def test() -> None:
+        counted, before = Counted(), asyncio.all_tasks()
+        counted.fails_at = 2
+        pool = Pool(counted.begin, counted.end, counted.healthy, PoolSettings(min_size=3))
+        with pytest.raises(ConnectFailed, match="nobody is there"):
+            await pool.start()
+        assert (asyncio.all_tasks() - before, counted.open) == (set(), [])
+        with pytest.raises(CarrierError, match="the pool is closed: make a new one"):
+            await pool.start()
+
+    run_in_virtual_time(test())

@@ -353,3 +353,28 @@ def test_calls_of_a_unix_peer_that_is_gone_are_cancelled(run: Run, tmp_path: Pat
             await until(lambda: listener.occupancy.current == 0)
 
     run(test())
+
+
+def test_a_peer_that_reads_slowly_gets_all_of_our_last_words(run: Run) -> None:
+    """It has said its own last word, so the channel closes with the answer still to be taken."""
+    text = "x" * 2_000_000
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        listener = Tcp(port=0, idle_timeout=0.2)
+        async with serving(make_app(), listener):
+            with socket.socket() as slow:
+                slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+                slow.setblocking(False)
+                await loop.sock_connect(slow, listener.address)
+                await loop.sock_sendall(slow, line(INITIALIZE, call(1, "echo", text=text)))
+                slow.shutdown(socket.SHUT_WR)
+                await until(lambda: any(served._closing for served in listener._reception.served))
+                await asyncio.sleep(10 * look_period(0.2))
+                taken = bytearray()
+                while data := await loop.sock_recv(slow, 1 << 20):
+                    taken += data
+            answers = [json.loads(each) for each in taken.splitlines()]
+            assert answers[-1]["result"]["content"][0]["text"] == text
+
+    run(test())

@@ -36,7 +36,7 @@ def nowhere(**options: Any) -> tuple[Redialing, list[WayNotice]]:
 
 
 def test_tcpt_13_attempts_come_after_one_second_and_half_as_long_again_each_time() -> None:
-    """TCPT-13, TCPT-12: real attempts at a closed port, on a clock that jumps."""
+    """TCPT-13, TCPT-12, TCPT-19: real attempts at a closed port, refused and tried again, on a clock that jumps."""
 
     async def test() -> None:
         way, notices = nowhere(backoff=SHARP)
@@ -53,6 +53,36 @@ def test_tcpt_13_attempts_come_after_one_second_and_half_as_long_again_each_time
         assert [notice.attempts for notice in notices] == list(range(1, len(notices) + 1))
         assert [notice.retry_in for notice in notices][:3] == [1.0, 1.5, 2.25]
         assert all(isinstance(notice.error, ConnectFailed) for notice in notices)
+
+    run_in_virtual_time(test())
+
+
+def test_tcpt_13_after_a_loss_the_waits_grow_from_one_second_too() -> None:
+    """TCPT-13, TCPT-11: the wait for a lost way is the first of them, and an open way starts them anew."""
+
+    class Fleeting:
+        """Lets us in at the first and the fifth attempt, and goes at once."""
+
+        attempts = 0
+
+        async def connect(self, receiver: Any) -> Any:
+            self.attempts += 1
+            if self.attempts not in (1, 5):
+                raise ConnectFailed("nobody is there")
+            asyncio.get_running_loop().call_later(0.0, receiver.channel_lost, self, None)
+            return self
+
+        async def close(self, grace: float = 2.0) -> None: ...
+
+    async def test() -> None:
+        notices: list[WayNotice] = []
+        way = Redialing(Fleeting(), Notes, tell=notices.append, backoff=SHARP)
+        way.start()
+        await asyncio.sleep(20)
+        await way.close()
+        told = [(notice.what, notice.retry_in) for notice in notices if notice.what != "connected"]
+        down = [("lost", 1.0), ("connect_failed", 1.5), ("connect_failed", 2.25), ("connect_failed", 3.375)]
+        assert told[:8] == [*down, *down]
 
     run_in_virtual_time(test())
 
@@ -82,7 +112,7 @@ def test_tcpt_14_at_the_limit_of_attempts_the_way_is_closed() -> None:
 
 
 def test_tcpt_16_a_way_that_is_lost_is_opened_again_by_fin_and_by_rst(run: Run) -> None:
-    """TCPT-16, TCPT-24, TCPT-11, TCPT-15: the owner is told, the attempts start anew, each way has its receiver."""
+    """TCPT-16, TCPT-24, TCPT-19, TCPT-11, TCPT-15: the owner is told, attempts start anew, each has its receiver."""
 
     async def test() -> None:
         listener = Tcp(port=0)
@@ -139,7 +169,7 @@ def test_tcpt_16_a_server_that_comes_back_is_found(run: Run) -> None:
 
 
 def test_tcpt_18_sending_without_a_way_fails_at_once() -> None:
-    """TCPT-18, TCPT-22, TCPT-19: nothing is queued, so nothing is stuck behind a dead socket."""
+    """TCPT-18, TCPT-22: nothing is queued, so nothing is stuck behind a dead socket."""
 
     async def test() -> None:
         way, _ = nowhere(backoff=SHARP)
@@ -215,7 +245,7 @@ def test_what_no_attempt_can_mend_ends_the_attempts_at_once() -> None:
     async def test() -> None:
         notices: list[WayNotice] = []
         way = Redialing(TcpTransport("tls://localhost:5000", ca="/nowhere.pem"), Notes, tell=notices.append)
-        with pytest.raises(CarrierError, match=r"gave up: cannot use the certificates of /nowhere\.pem"):
+        with pytest.raises(CarrierError, match=r"gave up: cannot use the authorities of ca='/nowhere\.pem'"):
             await way.connect()
         assert [notice.what for notice in notices] == ["gave_up"]
 

@@ -62,6 +62,8 @@ def test_loopback_needs_no_proof(host: str) -> None:
     ("options", "said"),
     [
         ({"framing": "words"}, "framing must be one of line, content-length, auto, not 'words'"),
+        ({"on_oversize": "drop"}, "on_oversize must be one of close, skip, not 'drop'"),
+        ({"port": -1}, "port must be at least 0, not -1"),
         ({"max_connections": 0}, "max_connections must be more than 0"),
         ({"idle_timeout": -1.0}, "idle_timeout must be more than 0"),
         ({"client_ca": "ca.pem"}, "client_ca without a certificate"),

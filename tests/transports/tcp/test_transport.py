@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 import time
@@ -14,7 +15,7 @@ from tcp_desk import Notes, Run, at_work, make_app, serving, until
 
 from ferrule import Client
 from ferrule.client.targets import transport_for
-from ferrule.errors import CarrierError, ConnectFailed, LinkLost, SetupError
+from ferrule.errors import CarrierError, ConnectFailed, FerruleError, LinkLost, SetupError
 from ferrule.transports.tcp.listener import Tcp
 from ferrule.transports.tcp.settings import TcpOptions
 from ferrule.transports.tcp.transport import TcpTransport
@@ -212,3 +213,78 @@ def test_a_client_is_given_the_options_of_its_socket(run: Run, tmp_path: Path) -
 def test_two_ways_to_say_whom_to_trust_are_refused(other: dict[str, object]) -> None:
     with pytest.raises(SetupError, match="a context of your own says whom to trust already"):
         TcpOptions(context=ssl.create_default_context(), **other)  # type: ignore[arg-type]
+
+
+def test_an_answer_over_our_limit_ends_the_link_with_that_reason_however_little_the_server_reads(run: Run) -> None:
+    """SIZE-07: whoever waits is told at once, and that it was our limit; what was asked beside it is not waited for."""
+
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            notes = Notes()
+            transport = TcpTransport(f"tcp://127.0.0.1:{deaf.getsockname()[1]}", max_message_size=1_000_000)
+            channel = await transport.connect(notes)
+            accepted, _ = deaf.accept()
+            for _ in range(3):
+                channel.send(Notification("much", {"x": "x" * 900_000}))
+            await until(lambda: channel.congested)
+            accepted.setblocking(False)
+            await asyncio.get_running_loop().sock_sendall(accepted, b"x" * 1_000_001)
+            await until(lambda: notes.losses)
+            assert str(notes.losses[0]) == (
+                "the server sent a message over our limit of 1000000 bytes; raise max_message_size"
+            )
+            assert notes.frames == [b"refused"]
+            accepted.close()
+
+    run(test())
+
+
+def test_a_server_of_http_is_told_from_one_of_tcp(run: Run) -> None:
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as web:
+            notes = Notes()
+            await TcpTransport(f"tcp://127.0.0.1:{web.getsockname()[1]}").connect(notes)
+            accepted, _ = web.accept()
+            accepted.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            await until(lambda: notes.losses)
+            assert "the server speaks HTTP at this port" in str(notes.losses[0])
+            assert notes.frames == []
+            accepted.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("framing", ["line", "content-length"])
+@pytest.mark.parametrize("served", ["same", "auto"])
+def test_limt_03_a_client_that_is_turned_away_reads_why_however_it_frames(run: Run, framing: str, served: str) -> None:
+    """LIMT-03, TCPT-06."""
+
+    async def test() -> None:
+        listener = Tcp(port=0, max_connections=1, framing=framing if served == "same" else "auto")
+        options = {"framing": framing}
+        async with serving(make_app(), listener), Client(listener.url, tcp=options) as client:
+            with pytest.raises(FerruleError, match="the server refused the connection: Too many connections: tcp://"):
+                await Client(listener.url, tcp=options).connect()
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+
+    run(test())
+
+
+def test_a_socket_that_takes_no_options_is_not_left_open(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that has gone at once: some systems refuse to set anything on its socket."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    async def test() -> None:
+        listener = Tcp(port=0)
+        async with serving(make_app(), listener):
+            with monkeypatch.context() as patch:
+                patch.setattr("ferrule.transports.tcp.transport.prepare", refused)
+                notes = Notes()
+                with pytest.raises(ConnectFailed, match="Invalid argument"):
+                    await TcpTransport(listener.url).connect(notes)
+            await until(lambda: notes.losses)
+            await until(lambda: listener.occupancy.current == 0)
+
+    run(test())

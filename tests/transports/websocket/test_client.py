@@ -144,7 +144,10 @@ async def saying(answer: bytes, *, hang_up: bool = True) -> AsyncIterator[str]:
         (b"", "without an answer"),
         (b"HTTP/1.1 101 Sw", "without an answer"),
         (b"HTTP/1.1 200 OK\r\n\r\n", "refuses the WebSocket with 200 OK"),
-        (b"x" * 20_000, "too long"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "404 Not Found; is the path right"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"x" * 20_000, "too long"),
+        (b'{"jsonrpc":"2.0"', "the answer is not HTTP; is there a WebSocket at this URL"),
+        (b"\n", "the answer is not HTTP"),
     ],
 )
 async def test_an_answer_that_is_no_websocket_is_an_error_in_words(answer: bytes, words: str) -> None:
@@ -216,7 +219,7 @@ async def test_a_way_is_opened_again_with_the_common_backoff(virtual_time: None)
     while len(notices) < 5:
         await asyncio.sleep(1)
     assert [notice.what for notice in notices[:5]] == ["connected", "lost", *["connect_failed"] * 3]
-    assert [notice.retry_in for notice in notices[2:5]] == [1.0, 1.5, 2.25]
+    assert [notice.retry_in for notice in notices[1:5]] == [1.0, 1.5, 2.25, 3.375]
     async with serving(kind=lambda **options: WebSocket(**{**options, "port": port})):
         await way.connect()
         assert way.state == "connected"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from raw_websocket import ACCEPT, RawWebSocket, message, new_server, opening, ping_message, serving, text
 
 from ferrule import Context
+from ferrule.transports.admission import process_admission
 from ferrule.transports.http.listener import Http
 
 
@@ -82,6 +84,42 @@ async def test_the_websocket_over_the_limit_is_refused_and_a_place_that_is_left_
         fourth = await RawWebSocket.open(listener)
         for peer in (second, third, fourth):
             await peer.leave()
+
+
+async def test_limt_02_a_place_is_given_back_when_no_link_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIMT-02."""
+    server = new_server()
+
+    def broken(origin: Any) -> Any:
+        raise RuntimeError("broken on purpose")
+
+    async with serving(server, max_connections=2) as listener:
+        with monkeypatch.context() as patch:
+            patch.setattr(server, "link", broken)
+            for _ in range(3):
+                peer = await RawWebSocket.connect(listener)
+                assert await peer.ask(opening()) == 500
+                await peer.leave()
+        peers = [await RawWebSocket.open(listener) for _ in range(2)]
+        for peer in peers:
+            await peer.leave()
+
+
+async def test_limt_08_websockets_count_among_all_connections_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIMT-08, LIMT-05."""
+    async with serving() as listener, serving() as other:
+        here = process_admission.occupancy.current
+        monkeypatch.setattr(process_admission, "limit", here + 1)
+        first = await RawWebSocket.open(listener)
+        second = await RawWebSocket.connect(other)
+        assert await second.ask(opening()) == 503
+        said = await second.reader.readexactly(int(second.headers["content-length"]))
+        assert f"this process takes {here + 1} connections at once".encode() in said
+        await first.leave()
+        while process_admission.occupancy.current > here:
+            await asyncio.sleep(0.001)
+        assert await second.ask(opening()) == 101
+        await second.leave()
 
 
 async def test_http_and_websocket_share_a_port() -> None:

@@ -19,6 +19,7 @@ ENVELOPE = 1024
 PIECE = 32 * 1024
 MOST_TAKEN = 32 * 1024 * 1024
 """A sender that was let send so much to nobody is not held back at all."""
+LONG, LONG_ONES = 256 * 1024, 40
 STUCK_AFTER = 0.1
 """A wait that lasts so long is one: whoever has room returns at once."""
 
@@ -149,6 +150,16 @@ async def back_pressure_back(carrier: Carrier) -> None:
         demand(returned(call.result()) == {"count": count}, "the call was not answered")
         # The handshake's own answer is one frame more.
         demand(met.near.received >= count + 1, f"{count} messages were said and {met.near.received} arrived")
+
+
+@rule("TBEH-08", "GUAR-06")
+async def crossing(carrier: Carrier) -> None:
+    """Long questions and their long answers, more than fits into any buffer, do not wait for each other."""
+    async with scene(carrier) as met:
+        asked = [met.near.start("echo", value="x" * LONG) for _ in range(LONG_ONES)]
+        await settled(asked, carrier.patience, "both sides wait for the other to read first")
+        wrong = [each for each in asked if len(returned(each.result()).get("value", "")) != LONG]
+        demand(not wrong, f"{len(wrong)} of {LONG_ONES} long questions were not answered in full")
 
 
 def _holding(met: Scene) -> tuple[Callable[[], None], Callable[[], None]]:

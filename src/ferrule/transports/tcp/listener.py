@@ -55,6 +55,17 @@ class SocketListener(ABC):
         self._closed.clear()
         self._ended.clear()
         try:
+            await acceptor.enter()
+            try:
+                await self._serve(acceptor, ready)
+            finally:
+                await acceptor.leave()
+        finally:
+            self._reception = self._acceptor = None
+            self._ended.set()
+
+    async def _serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
+        try:
             await self._start(acceptor)
             ready()
             await self._closed.wait()
@@ -62,8 +73,6 @@ class SocketListener(ABC):
             self._stop_accepting()
             if self._reception is not None:
                 await self._reception.close(0.0)
-            self._reception = self._acceptor = None
-            self._ended.set()
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, let running calls be answered within `grace` seconds, then end."""

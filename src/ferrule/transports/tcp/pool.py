@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from ferrule.errors import CarrierError, ConnectFailed, FerruleError, SetupError
 from ferrule.supervision.scope import Scope
+from ferrule.transports.options import require_types
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -39,13 +40,14 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
     """How long a connection over the least number may be unused."""
 
     def __post_init__(self) -> None:
+        require_types(self)
         if not 0 <= self.min_size <= self.max_size or self.max_size < 1:
             raise SetupError(
                 f"min_size must be from 0 to max_size, and that at least 1: {self.min_size}, {self.max_size}"
             )
         if self.strategy not in get_args(Strategy):
             raise SetupError(f"there is no strategy {self.strategy!r}: it is one of {', '.join(get_args(Strategy))}")
-        if min(self.max_load, self.checkout_timeout, self.health_interval, self.idle_time) <= 0:
+        if not all(each > 0 for each in (self.max_load, self.checkout_timeout, self.health_interval, self.idle_time)):
             raise SetupError("max_load, checkout_timeout, health_interval and idle_time must be more than 0")
 
 
@@ -102,8 +104,11 @@ class Pool(Generic[T]):
 
     async def start(self) -> None:
         """Open the least number of connections and begin to look after them; raises CarrierError."""
+        if self._ended:
+            raise CarrierError("the pool is closed: make a new one")
         try:
-            await asyncio.gather(*(self._grow() for _ in range(self.settings.min_size)))
+            # In our scope, so that one that fails ends the others too.
+            await asyncio.gather(*[self._scope.spawn(self._grow()) for _ in range(self.settings.min_size)])
         except BaseException:
             await self.close()
             raise
@@ -207,20 +212,25 @@ class Pool(Generic[T]):
     async def tend(self) -> None:
         """Close what is sick or not needed, and open what is missing; done by itself every `health_interval`."""
         await asyncio.gather(*(self._check(member) for member in self._members if not member.load))
-        spare = len(self._members) - self.settings.min_size
-        over = len(self._members) - self.settings.max_size
-        now = self._loop.time()
-        for member in list(self._members):
-            if member.load:
-                continue
-            unused = now - member.used_at >= self.settings.idle_time
-            if member.sick or over > 0 or (unused and spare > 0):
-                self._members.remove(member)
-                spare, over = spare - 1, over - 1
-                await self._end(member)
+        for member in self._dismiss():
+            await self._end(member)
         while len(self._members) + self._opening < self.settings.min_size:
             await self._grow()
         self._wake()
+
+    def _dismiss(self) -> list[Member[T]]:
+        """Take out who is sick or not needed: all in one turn, so that nobody is lent, or taken out, twice."""
+        spare = len(self._members) - self.settings.min_size
+        over = len(self._members) - self.settings.max_size
+        since = self._loop.time() - self.settings.idle_time
+        leaving: list[Member[T]] = []
+        for member in self._members:
+            unused = member.used_at <= since
+            if not member.load and (member.sick or over > 0 or (unused and spare > 0)):
+                leaving.append(member)
+                spare, over = spare - 1, over - 1
+        self._members = [member for member in self._members if member not in leaving]
+        return leaving
 
     async def _check(self, member: Member[T]) -> None:
         """Find out whether a connection works; meanwhile, and if not, it is lent to nobody."""

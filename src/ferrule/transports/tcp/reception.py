@@ -34,6 +34,8 @@ LOOKS_PER_TIMEOUT = 10
 FIRST_LOOK, LATER_LOOK = 0.005, 0.1
 TLS_SHUTDOWN_TIME = 5.0
 LAST_GRACE = 1.0
+LAST_WORDS_TIME = 10.0
+"""How long a peer may take nothing of what was said to it before the end."""
 
 
 class Served(StreamChannel):
@@ -43,7 +45,7 @@ class Served(StreamChannel):
         super().__init__(link, framer, on_oversize=reception.settings.on_oversize)
         self.link = link
         self._reception = reception
-        self._heard = 0
+        self._heard, self._left = 0, -1
         self._quiet_since = self._loop.time()
 
     def eof_received(self) -> bool:
@@ -68,12 +70,20 @@ class Served(StreamChannel):
     def look_after(self, now: float, idle_timeout: float | None) -> None:
         """Cut a peer that does not take our last words, and let one go that says nothing and waits for nothing."""
         if self._closing:
-            self.abort()
+            self._see_out(now)
         elif self.bytes_in != self._heard:
             self._heard, self._quiet_since = self.bytes_in, now
         elif idle_timeout is not None and now - self._quiet_since >= idle_timeout and not self._reception.busy(self):
             logger.info("a peer sent nothing for %g s: closed", idle_timeout)
             self.close("idle")
+
+    def _see_out(self, now: float) -> None:
+        """Wait for as long as the peer takes some of what is left for it."""
+        left = self._transport.get_write_buffer_size()
+        if left != self._left:
+            self._left, self._quiet_since = left, now
+        elif now - self._quiet_since >= LAST_WORDS_TIME:
+            self.abort()
 
 
 class Arrival(asyncio.Protocol):

@@ -95,16 +95,16 @@ class Redialing:
         await self._transport.close(grace)
 
     async def _keep_open(self) -> None:
-        attempts = 0
+        attempts = waits = 0
         try:
             while True:
                 failed = await self._attempt()
-                attempts = attempts + 1 if failed else 0
+                attempts, waits = (attempts + 1, waits + 1) if failed else (0, 1)
                 if failed and self._max_attempts is not None and attempts >= self._max_attempts:
                     self._give_up(failed, attempts)
                     return
                 # A server that lets us in and goes at once is not asked again at once either.
-                wait = self._backoff.delay(max(attempts, 1), self._chance)
+                wait = self._backoff.delay(waits, self._chance)
                 if failed:
                     self._last_error = failed
                     notice = WayNotice("connect_failed", failed, attempts, wait)

@@ -16,6 +16,8 @@ from ferrule.wire.framing import AutoFramer, Framer, HeaderFramer, LineFramer
 Framing = Literal["line", "content-length", "auto"]
 """One message a line, one after each Content-Length header, or whichever the peer begins with."""
 
+OnOversize = Literal["close", "skip"]
+
 FRAMERS: dict[str, type[LineFramer] | type[HeaderFramer] | type[AutoFramer]] = {
     "line": LineFramer,
     "content-length": HeaderFramer,
@@ -23,6 +25,8 @@ FRAMERS: dict[str, type[LineFramer] | type[HeaderFramer] | type[AutoFramer]] = {
 }
 BUFFER_SIZE = 64 * 1024
 MAY_BE_ZERO = frozenset({"port"})
+CHOICES = {"framing": get_args(Framing), "on_oversize": get_args(OnOversize)}
+"""Options that are one of a few words."""
 
 
 class SocketSettings(Struct, frozen=True, kw_only=True):
@@ -38,13 +42,15 @@ class SocketSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require_types(self)
-        if self.framing not in get_args(Framing):
-            raise SetupError(f"framing must be one of {', '.join(get_args(Framing))}, not {self.framing!r}")
         for field in structs.fields(self):
             value = getattr(self, field.name)
+            words = CHOICES.get(field.name)
+            if words is not None and value not in words:
+                raise SetupError(f"{field.name} must be one of {', '.join(words)}, not {value!r}")
             numeric = isinstance(value, int | float) and not isinstance(value, bool)
             if numeric and not (value > 0 or (value == 0 and field.name in MAY_BE_ZERO)):
-                raise SetupError(f"{field.name} must be more than 0, not {value!r}")
+                least = "at least" if field.name in MAY_BE_ZERO else "more than"
+                raise SetupError(f"{field.name} must be {least} 0, not {value!r}")
 
     def framer(self) -> Framer:
         """Make what cuts one peer's bytes into frames."""
@@ -58,7 +64,7 @@ class ServedSettings(SocketSettings, frozen=True, kw_only=True):
     max_connections: int = 1024
     idle_timeout: float | None = 300.0
     """How long a peer may send nothing while none of its calls run; None: for ever."""
-    on_oversize: Literal["close", "skip"] = "close"
+    on_oversize: OnOversize = "close"
     """What follows a message over the limit, once it is answered."""
 
 

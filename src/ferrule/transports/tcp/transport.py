@@ -10,14 +10,14 @@ import msgspec
 
 from ferrule.errors import CarrierError, ConnectFailed, SetupError
 from ferrule.transports.ending import end_within
-from ferrule.transports.reaching import reaching
+from ferrule.transports.reaching import dial, reaching
 from ferrule.transports.stream import StreamChannel
 from ferrule.transports.tcp.address import Address, read_address
 from ferrule.transports.tcp.settings import TcpOptions, settings_from
 from ferrule.transports.tcp.sockets import prepare
 from ferrule.transports.tls import TlsSettings, explain
 from ferrule.wire.channel import Receiver
-from ferrule.wire.framing import Frames
+from ferrule.wire.framing import Frames, FramingLost, Oversize
 
 REFUSAL_START = b'{"jsonrpc":"2.0","id":null,"error":'
 
@@ -26,7 +26,7 @@ class Dialed(StreamChannel):
     """The channel to a server we reached; one that turned us away is quoted when the channel is lost."""
 
     def __init__(self, receiver: Receiver, options: TcpOptions) -> None:
-        super().__init__(receiver, options.framer())
+        super().__init__(receiver, options.framer(), on_oversize="skip", serving=False)
         self._feed_rest = self._feed
         self._feed = self._feed_first
 
@@ -37,13 +37,26 @@ class Dialed(StreamChannel):
             self.error = self.error or CarrierError("the server closed the connection")
         return False
 
+    def _refuse(self, frame: Oversize) -> None:
+        """Nobody can tell which call an answer belongs to that was never read: the channel ends."""
+        super()._refuse(frame)
+        limit = f"the server sent a message over our limit of {frame.max_size} bytes; raise max_message_size"
+        self._give_up(CarrierError(limit))
+
     def _feed_first(self, data: bytes) -> Frames:
-        frames = self._feed_rest(data)
+        try:
+            frames = self._feed_rest(data)
+        except FramingLost:
+            # A server that takes any framing has not learnt ours when it turns us away: it says so in a line.
+            self.error = _refused(data) if data.startswith(REFUSAL_START) else None
+            raise
         if frames:
             self._feed = self._feed_rest
             first = frames[0]
             if isinstance(first, bytes) and first.startswith(REFUSAL_START):
                 self.error = _refused(first)
+            elif isinstance(first, bytes) and first.startswith(b"HTTP/"):
+                self._give_up(CarrierError("the server speaks HTTP at this port: reach it at http://… or ws://…"))
         return frames
 
 
@@ -80,15 +93,17 @@ class TcpTransport:
         return channel
 
     async def _open(self, channel: Dialed) -> None:
-        loop = asyncio.get_running_loop()
+        host, port, name = self.address.host, self.address.port, self._options.server_name
         if self.address.carrier == "unix":
+            loop = asyncio.get_running_loop()
             transport, _ = await loop.create_unix_connection(lambda: channel, self.address.path)
         else:
-            name = (self._options.server_name or self.address.host) if self._context is not None else None
-            transport, _ = await loop.create_connection(
-                lambda: channel, self.address.host, self.address.port, ssl=self._context, server_hostname=name
-            )
-        prepare(transport.get_extra_info("socket"), self._options)
+            transport, _ = await dial(lambda: channel, host, port, self._context, name or host)
+        try:
+            prepare(transport.get_extra_info("socket"), self._options)
+        except OSError:
+            transport.abort()
+            raise
 
     def _explain(self, error: OSError) -> str:
         if self.address.carrier == "unix" and isinstance(error, FileNotFoundError):

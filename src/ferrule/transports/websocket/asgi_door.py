@@ -22,10 +22,16 @@ class AsgiDoor(Entrance[AsgiWebSocket]):
     async def serve(self, scope: Event, request: HttpRequest, receive: Receive, send: Send) -> None:
         """Accept a WebSocket and stay with it until its end, or say why not."""
         await receive()
-        refused = self.judge_sender(request) or self._judge(request) or self.judge_room()
+        refused = self.judge_sender(request) or self._judge(request) or self.enter()
         if refused is not None:
             await refuse(scope, send, refused)
             return
+        try:
+            await self._carry(scope, request, receive, send)
+        finally:
+            self.leave()
+
+    async def _carry(self, scope: Event, request: HttpRequest, receive: Receive, send: Send) -> None:
         offered = SUBPROTOCOL in scope.get("subprotocols", ())
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
         channel = AsgiWebSocket(self.link(request), self.settings, receive, send)

@@ -93,7 +93,9 @@ class WebSocketChannel(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._outgoing_size = self._pongs = self._pings = 0
         self._owed: bytes | None = None
-        self._flush_due = self._congested = self._closing = self._paused = False
+        self._flush_due = self._closing = self._paused = False
+        self.congested = False
+        """Whether the peer reads slower than we write."""
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self._waiters = Waiters()
         self.closing: Closing | None = None
@@ -123,7 +125,7 @@ class WebSocketChannel(asyncio.Protocol):
 
     async def wait_writable(self) -> None:
         """Return at once unless the peer reads slower than we write."""
-        while self._congested:
+        while self.congested:
             await self._waiters.wait()
 
     def close(self, reason: str = "") -> None:
@@ -153,7 +155,7 @@ class WebSocketChannel(asyncio.Protocol):
         """Do what is due."""
         reader = self._reader
         taken = self.bytes_out - self._transport.get_write_buffer_size()
-        seen = Seen(self.bytes_in, taken, self._congested, not self._paused, reader.inside_frame, reader.unfinished)
+        seen = Seen(self.bytes_in, taken, self.congested, not self._paused, reader.inside_frame, reader.unfinished)
         due = self._vigil.look(now, seen)
         if due == "ping":
             self._pings += 1
@@ -214,7 +216,7 @@ class WebSocketChannel(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """More waits for the peer than should: whoever writes must wait, and a server reads no further."""
-        self._congested = True
+        self.congested = True
         if self._server and not self._closing:
             self._paused = True
             self._transport.pause_reading()
@@ -260,7 +262,7 @@ class WebSocketChannel(asyncio.Protocol):
     def _answer(self, payload: bytes) -> None:
         if self._closing:
             return
-        self._pongs += len(payload) + 2 if self._congested else 0
+        self._pongs += len(payload) + 2 if self.congested else 0
         if self._pongs > MAX_PONGS:
             self._owed = payload
             return
@@ -285,7 +287,7 @@ class WebSocketChannel(asyncio.Protocol):
         self._outgoing, self._outgoing_size = [], 0
         self._write(self._writer.texts(payloads) if self._deflate is None else self._deflated(payloads))
         backlog = self._transport.get_write_buffer_size()
-        if self._congested and backlog > BACKLOG_MESSAGES * self._settings.max_message_size:
+        if self.congested and backlog > BACKLOG_MESSAGES * self._settings.max_message_size:
             self.error = CarrierError(f"the peer does not read: {backlog} bytes wait for it")
             self.abort()
 
@@ -304,7 +306,7 @@ class WebSocketChannel(asyncio.Protocol):
         self._transport.write(data)
 
     def _wake(self) -> None:
-        self._congested = False
+        self.congested = False
         self._waiters.wake()
 
     def _signal(self, what: str) -> None:

@@ -11,14 +11,16 @@ from typing import Any, cast
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
 from ferrule.transports.ending import end_within
 from ferrule.transports.http.client.places import Place, place
-from ferrule.transports.reaching import reaching
+from ferrule.transports.reaching import dial, reaching
 from ferrule.transports.tls import TlsSettings
 from ferrule.transports.websocket.channel import WebSocketChannel
-from ferrule.transports.websocket.handshake import MAX_ANSWER_HEAD, Agreed, judge_answer, write_request
+from ferrule.transports.websocket.handshake import MAX_ANSWER_HEAD, NOT_HTTP, Agreed, judge_answer, write_request
 from ferrule.transports.websocket.settings import WebSocketOptions, read_options
 from ferrule.wire.channel import Receiver
 
 SWEEP = 1.0
+HTTP = b"HTTP/"
+"""How every answer begins that is one; what begins otherwise need not be read to its end."""
 SCHEMES = {"ws": "http", "wss": "https"}
 
 
@@ -79,13 +81,11 @@ class WebSocketTransport:
     async def _ask(self) -> Upgrading:
         """Connect, and ask for a WebSocket."""
         options, place = self._options, self._place
-        loop = asyncio.get_running_loop()
         key = b64encode(os.urandom(16))
         headers = {"Authorization": place.credentials, **options.headers} if place.credentials else options.headers
         request = write_request(place.target, place.authority, key, headers, compression=options.compression)
-        name = place.host if self._context is not None else None
-        transport, opening = await loop.create_connection(
-            lambda: Upgrading(key, options.compression), place.host, place.port, ssl=self._context, server_hostname=name
+        transport, opening = await dial(
+            lambda: Upgrading(key, options.compression), place.host, place.port, self._context, place.host
         )
         try:
             transport.write(request)
@@ -135,7 +135,9 @@ class Upgrading(asyncio.Protocol):
         if self.answered.done():
             return
         head, ended, rest = self._read.partition(b"\r\n\r\n")
-        if len(head) > MAX_ANSWER_HEAD:
+        if head[: len(HTTP)] != HTTP[: len(head)]:
+            self.answered.set_exception(ConnectFailed(NOT_HTTP))
+        elif len(head) > MAX_ANSWER_HEAD:
             self.answered.set_exception(ConnectFailed("the head of the answer is too long"))
         elif ended:
             self._read = rest

@@ -28,23 +28,31 @@ class WebSocketDoor(Entrance[WebSocketChannel]):
             self._open(request, responder)
 
     def _open(self, request: HttpRequest, responder: Answer) -> None:
+        connection = responder.connection
+        if connection is None:
+            # The peer is gone already.
+            return
         verdict = judge_request(request, compression=self.settings.compression)
         if isinstance(verdict, Agreed):
-            verdict = self.judge_room() or verdict
+            verdict = self.enter() or verdict
         if isinstance(verdict, UpgradeRefused):
             refuse(responder, verdict.status, verdict.why, verdict.head)
-        elif responder.connection is not None:
-            connection = responder.connection
+            return
+        try:
             channel = self._channel(request, verdict, connection.ledger)
-            responder.connection = None
-            connection.hand_over(verdict.head, channel)
+        except BaseException:
+            self.leave()
+            raise
+        responder.connection = None
+        connection.hand_over(verdict.head, channel)
 
     def _channel(self, request: HttpRequest, agreed: Agreed, ledger: Any) -> WebSocketChannel:
-        def leave() -> None:
+        def left() -> None:
             self.channels.discard(channel)
+            self.leave()
             ledger.forget(channel)
 
-        channel = WebSocketChannel(self.link(request), self.settings, server=True, deflate=agreed.deflate, left=leave)
+        channel = WebSocketChannel(self.link(request), self.settings, server=True, deflate=agreed.deflate, left=left)
         self.channels.add(channel)
         return channel
 

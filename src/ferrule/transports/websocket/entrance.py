@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from ferrule.transports.admission import Admission, process_admission
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.answers import RETRY_AFTER
 from ferrule.transports.http.guard import Guard
@@ -22,6 +23,8 @@ class Entrance(Generic[ChannelT]):
 
     def __init__(self, acceptor: Acceptor, settings: WebSocketSettings, guard: Guard) -> None:
         self._acceptor, self.settings, self._guard = acceptor, settings, guard
+        name = f"the WebSocket at {settings.path}"
+        self._admission = Admission(name, settings.max_connections, within=process_admission)
         self.channels: set[ChannelT] = set()
         self.draining = False
 
@@ -34,13 +37,16 @@ class Entrance(Generic[ChannelT]):
             return UpgradeRefused(403, "Forbidden: more than one Origin")
         return None
 
-    def judge_room(self) -> UpgradeRefused | None:
-        """Say why nobody can open a WebSocket now, or nothing."""
+    def enter(self) -> UpgradeRefused | None:
+        """Take a place for one more WebSocket, or say why there is none."""
         if self.draining:
             return UpgradeRefused(503, "Unavailable: the server is stopping", RETRY_AFTER)
-        if len(self.channels) >= self.settings.max_connections:
-            return UpgradeRefused(503, f"Unavailable: {self.settings.max_connections} WebSockets are open", RETRY_AFTER)
-        return None
+        full = self._admission.enter()
+        return UpgradeRefused(503, f"Unavailable: {full}", RETRY_AFTER) if full else None
+
+    def leave(self) -> None:
+        """Give a place back: of a WebSocket that has ended, or could not begin."""
+        self._admission.leave()
 
     def link(self, request: HttpRequest) -> Receiver:
         """Give a link to whoever sent the request."""

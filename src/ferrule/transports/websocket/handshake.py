@@ -20,6 +20,14 @@ from ferrule.transports.websocket.deflate import OFFER, Deflate, accept_answer, 
 VERSION = b"13"
 SUBPROTOCOL = "mcp"
 MAX_ANSWER_HEAD = 16 * 1024
+NOT_HTTP = "the answer is not HTTP; is there a WebSocket at this URL?"
+HINTS = {
+    400: "; is there a WebSocket at this path? The usual one is /mcp/ws",
+    401: "; give an authorization as headers=…",
+    404: "; is the path right? The usual one is /mcp/ws",
+    503: "; it is full or stopping, try again later",
+}
+"""What to do about a refusal."""
 SUPPORTED = header_lines({"Sec-WebSocket-Version": VERSION.decode()})
 UPGRADE = header_lines({"Upgrade": "websocket", "Connection": "Upgrade"})
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -117,14 +125,15 @@ def judge_answer(head: bytes, key: bytes, *, compression: bool) -> Agreed:
     for line in lines:
         found = _HEADER.fullmatch(line)
         if found is None:
-            raise ConnectFailed("the answer is not HTTP; is there a WebSocket at this URL?")
+            raise ConnectFailed(NOT_HTTP)
         name = found[1].lower()
         headers[name] = headers[name] + b", " + found[2] if name in headers else found[2]
     if status is None:
-        raise ConnectFailed("the answer is not HTTP; is there a WebSocket at this URL?")
+        raise ConnectFailed(NOT_HTTP)
     if status[1] != b"101":
         named = {name.decode(): value.decode("latin-1") for name, value in headers.items()}
-        raise HttpFailed(f"the server refuses the WebSocket with {first[9:].decode('latin-1')}", int(status[1]), named)
+        number, words = int(status[1]), first[9:].decode("latin-1")
+        raise HttpFailed(f"the server refuses the WebSocket with {words}{HINTS.get(number, '')}", number, named)
     if _tokens(headers.get(b"upgrade", b"")) != [b"websocket"] or b"upgrade" not in _tokens(
         headers.get(b"connection", b"")
     ):

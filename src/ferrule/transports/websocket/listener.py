@@ -22,6 +22,7 @@ from ferrule.transports.websocket.settings import WebSocketSettings
 
 logger = logging.getLogger("ferrule.http")
 
+GUARDING = ("allowed_origins", "allowed_hosts")
 SPARE_CONNECTIONS = 64
 """Room beside the WebSockets for requests that are refused with an answer."""
 
@@ -38,11 +39,11 @@ def sort_options(options: Mapping[str, Any]) -> Options:
     """Sort keyword options; refuses unknown ones."""
     spoken = {key: value for key, value in options.items() if key in WebSocketSettings.__struct_fields__}
     engine = {key: value for key, value in options.items() if key in EngineSettings.__struct_fields__}
-    guarding = {key: value for key, value in options.items() if key in ("allowed_origins", "allowed_hosts")}
+    guarding = {key: value for key, value in options.items() if key in GUARDING}
     unknown = [key for key in options if key not in {*spoken, *engine, *guarding} or key == "websocket"]
     if unknown:
-        known = sorted({*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, "allowed_origins"})
-        raise SetupError(f"ws: unknown option {unknown[0]!r}; the options are {', '.join(known)}, allowed_hosts")
+        known = {*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, *GUARDING} - {"websocket"}
+        raise SetupError(f"ws: unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")
     settings = WebSocketSettings(**spoken)
     engine["max_connections"] = settings.max_connections + SPARE_CONNECTIONS
     return Options(settings, EngineSettings(**engine), DoorSettings(**guarding))
