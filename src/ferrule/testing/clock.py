@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-DELIVERY = 0.005
+DELIVERY = 0.002
 """How many real seconds what was sent over a socket may take to arrive."""
 
 
