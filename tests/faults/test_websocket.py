@@ -325,7 +325,7 @@ def test_wsk_09_an_opening_that_never_comes_is_cut_in_ten_seconds() -> None:
             silent = [await RawWebSocket.connect(listener) for _ in range(100)]
             for peer in silent:
                 await peer.reader.read()
-            assert 10 <= loop.time() - began <= 15
+            assert 10 - 0.01 <= loop.time() - began <= 15
 
     run_unhurried(scene())
 
@@ -387,7 +387,7 @@ def test_wsk_11_a_close_that_is_never_answered_ends_in_a_tcp_close_after_ten_sec
             assert await peer.closed_with() == 1000
             began = loop.time()
             await channel.wait_lost()
-            assert 8 <= loop.time() - began <= 14
+            assert 8 - 0.01 <= loop.time() - began <= 14
             assert await peer.ended()
 
     run_unhurried(scene())
