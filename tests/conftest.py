@@ -42,14 +42,13 @@ def sleep(delay: float, result: Any = None) -> Coroutine[Any, Any, Any]:
     On a machine that stands still for a moment a short time may pass in which the loop has not turned at all, and what
     a test waits for has had no chance to happen.
     """
-    asleep = _sleep(delay, result)
     package, _, rest = str(sys._getframe(1).f_globals.get("__name__")).partition(".")
     tested = package == "ferrule" and not rest.startswith("testing.")
-    return asleep if delay <= 0 or tested else _turns_later(asleep)
+    return _sleep(delay, result) if delay <= 0 or tested else _turns_later(delay, result)
 
 
-async def _turns_later(asleep: Coroutine[Any, Any, Any]) -> Any:
-    result = await asleep
+async def _turns_later(delay: float, result: Any) -> Any:
+    await _sleep(delay)
     for _ in range(TURNS):
         await _sleep(0)
     return result
