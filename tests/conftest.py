@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from ferrule.testing import ERAS
+from nobody_left import left_since, present
 
 # How long one example takes says more about who else uses the machine than about us.
 hypothesis.settings.register_profile("ferrule", deadline=None)
@@ -16,6 +26,49 @@ hypothesis.settings.load_profile("ferrule")
 # A shell starts background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would press it
 # in vain. A handler of our own is not inherited, so that children start with the default again.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What a slow machine takes its time for is no fault, and what is tried is the same each time; `make fuzz` tries more.
+settings.register_profile(
+    "ferrule",
+    deadline=None,
+    derandomize=not os.environ.get("FERRULE_LONG"),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ferrule")
+
+TURNS = 20
+"""More turns of the loop than anything takes that goes from one end of a link to the other within a process."""
+_sleep = asyncio.sleep
+
+
+def sleep(delay: float, result: Any = None) -> Coroutine[Any, Any, Any]:
+    """Wait as `asyncio.sleep` does, and in a test for some turns of the loop as well.
+
+    On a machine that stands still for a moment a short time may pass in which the loop has not turned at all, and what
+    a test waits for has had no chance to happen.
+    """
+    package, _, rest = str(sys._getframe(1).f_globals.get("__name__")).partition(".")
+    tested = package == "ferrule" and not rest.startswith("testing.")
+    return _sleep(delay, result) if delay <= 0 or tested else _turns_later(delay, result)
+
+
+async def _turns_later(delay: float, result: Any) -> Any:
+    await _sleep(delay)
+    for _ in range(TURNS):
+        await _sleep(0)
+    return result
+
+
+asyncio.sleep = sleep
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nobody_is_left_behind() -> Iterator[None]:
+    """What a module of tests starts it also ends: the tests of the next would count it as theirs."""
+    before = present()
+    yield
+    left = left_since(before)
+    assert not left, f"left behind by the tests of this module: {left}"
 
 
 @pytest.fixture(params=ERAS)

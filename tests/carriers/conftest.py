@@ -5,5 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
+from patient_kit import be_patient
+
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "transports")]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)

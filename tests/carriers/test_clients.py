@@ -17,8 +17,9 @@ from ferrule import Client, Context, Server
 from ferrule.errors import EncodeError, TimedOut
 from ferrule.testing import ERAS
 from ferrule.testing.carrier_kit import relayed
+from patience import PATIENT
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 SMALL = 4096
 CROWDED, CALLS = 256 * 1024, 40
 """How long a message may be, and how many are sent at once: ten times what may wait."""
@@ -90,7 +91,9 @@ def test_a_client_starts_a_child_with_its_environment_and_folder(era: Any, tmp_p
     command = [sys.executable, str(tmp_path / "program.py")]
 
     async def test() -> None:
-        async with Client(command, mode=era, name="tester", env={"COLOUR": "red"}, cwd=str(tmp_path)) as client:
+        async with Client(
+            command, mode=era, name="tester", env={"COLOUR": "red"}, cwd=str(tmp_path), **PATIENT
+        ) as client:
             assert (await client.call_tool("who")).text == f"tester red {tmp_path}"
 
     asyncio.run(asyncio.wait_for(test(), PATIENCE))

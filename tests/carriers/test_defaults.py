@@ -13,7 +13,7 @@ from ferrule.transports.http.settings import DoorSettings, EngineSettings
 from ferrule.transports.tcp.settings import TcpSettings, UnixSettings
 from ferrule.transports.websocket.settings import WebSocketSettings
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 UPGRADE = (
     "connection: upgrade\r\nupgrade: websocket\r\n"
     "sec-websocket-version: 13\r\nsec-websocket-key: MDEyMzQ1Njc4OWFiY2RlZg=="

@@ -8,7 +8,7 @@ from pathlib import Path
 import guarantees
 import pytest
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "guarantees.md"
 
 

@@ -139,7 +139,7 @@ def test_a_server_and_a_client_use_it_as_they_use_ours(era: str) -> None:
         await app.stop()
         await serving_it
 
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if not rule.lacking(OverPost())], ids=str)

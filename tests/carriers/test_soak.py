@@ -17,6 +17,7 @@ from typing import Any
 from every_way import every_way
 
 from ferrule import CallFailed, Client, Context, Server, ToolError
+from patience import PATIENT
 
 HOURS = float(os.environ.get("FERRULE_SOAK", "0")) / 3600
 ROUNDS = 10
@@ -100,7 +101,7 @@ async def soak(ways: dict[str, Any]) -> list[Sample]:
             await stack.enter_async_context(Client(way.target, **{way.options_of: way.options}))
             for way in ways.values()
         ]
-        child = await stack.enter_async_context(Client(CHILD))
+        child = await stack.enter_async_context(Client(CHILD, **PATIENT))
         while len(samples) < ROUNDS or asyncio.get_running_loop().time() < until:
             await asyncio.gather(*(use(client) for client in staying), child.call_tool("echo", {"text": "x"}))
             for way in ways.values():

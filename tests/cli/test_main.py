@@ -59,7 +59,7 @@ def server(tmp_path):
 
 def ferrule(*arguments, command=COMMANDS["python -m ferrule"], said=b"", cwd=None):
     words = [*command, *arguments]
-    return subprocess.run(words, input=said, capture_output=True, cwd=cwd, timeout=20, check=False)
+    return subprocess.run(words, input=said, capture_output=True, cwd=cwd, timeout=60, check=False)
 
 
 def lines(*messages):
@@ -107,7 +107,7 @@ def test_one_signal_ends_it_in_order_with_exit_0(number, server):
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["id"] == 1
     process.send_signal(number)
-    _, said = process.communicate(timeout=10)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 0
     assert b"Traceback" not in said
 
@@ -121,7 +121,7 @@ def test_a_person_at_a_terminal_gets_one_hint(server):
     os.close(theirs)
     hint = process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=10)
+    _, rest = process.communicate(timeout=60)
     os.close(ours)
     assert b"hello speaks MCP" in hint
     assert rest == b""
@@ -135,7 +135,7 @@ def test_ctrl_c_while_a_file_is_loaded_is_no_traceback(server):
     )
     assert process.stderr.readline() == b"loading\n"
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=10)
+    _, rest = process.communicate(timeout=60)
     assert (process.returncode, rest) == (130, b"")
 
 

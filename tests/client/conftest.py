@@ -19,7 +19,7 @@ from ferrule import Context, Server, ToolError
 from ferrule.testing import run_in_virtual_time
 from ferrule.wire.channel import Channel, Origin
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 LISTEN = "subscriptions/listen"
@@ -239,7 +239,7 @@ def nothing_is_left() -> Iterator[None]:
     """A test leaves no descriptor, no process and no thread behind."""
     before = _held()
     yield
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 20
     while (left := _held() - before) and time.monotonic() < deadline:
         gc.collect()
         time.sleep(0.01)

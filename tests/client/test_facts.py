@@ -43,7 +43,7 @@ async def test_everything_a_client_knows_can_be_looked_at(era, raw):
         await asyncio.sleep(0.01)
         (pending,) = client.pending
         assert pending.method == "tools/call"
-        assert 0.005 < asyncio.get_running_loop().time() - pending.started < 5
+        assert 0.005 < asyncio.get_running_loop().time() - pending.started < 60
         call.cancel()
         await asyncio.wait([call])
 

@@ -46,7 +46,7 @@ def using(era: Any, deed: Callable[[Client], Awaitable[T]], **options: Any) -> T
         async with pair(APP, era, **answers) as client:
             return await deed(client)
 
-    return asyncio.run(asyncio.wait_for(run(), 20))
+    return asyncio.run(asyncio.wait_for(run(), 60))
 
 
 @each_era

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-PATIENCE = 120
+PATIENCE = 400
 
 ROOT_PAGES = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
 PAGES = [*ROOT_PAGES, PROJECT / "examples" / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]

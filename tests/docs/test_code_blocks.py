@@ -18,6 +18,7 @@ from doc_pages import Block
 
 from ferrule import Client
 from ferrule.testing import ERAS
+from patience import PATIENT
 
 GROUPS = [[doc_pages.ROOT_PAGES[0]], doc_pages.START, *([guide] for guide in doc_pages.GUIDES)]
 GROUP_OF = {page: number for number, group in enumerate(GROUPS) for page in group}
@@ -78,7 +79,7 @@ def test_a_server_of_the_documents_serves(block: Block, era: str, folders: list[
     async def offered() -> int:
         command = [sys.executable, "-m", "ferrule", "run", block.title]
         folder = str(folders[GROUP_OF[block.page]])
-        async with Client(command, mode=era, cwd=folder, stderr="capture") as client:
+        async with Client(command, mode=era, cwd=folder, stderr="capture", **PATIENT) as client:
             lists = [client.list_tools, client.list_resources, client.list_resource_templates, client.list_prompts]
             capabilities = client.server_capabilities
             given = [bool(capabilities and getattr(capabilities, name)) for name in ("tools", "resources", "prompts")]

@@ -26,7 +26,6 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
 LOG_KEY = "io.modelcontextprotocol/logLevel"
 VERSIONS = {"handshake": "2025-11-25", "stateless": "2026-07-28"}
-LONG = bool(os.environ.get("FERRULE_LONG"))
 MIB = 1024 * 1024
 
 
@@ -328,16 +327,20 @@ class Bystander:
 
     async def __aenter__(self) -> Bystander:
         await self._client.__aenter__()
+        await self._ask()
         self._task = asyncio.ensure_future(self._ping())
         return self
 
     async def _ping(self) -> None:
         while True:
-            began = time.perf_counter()
-            answer = await self._client.call("echo", text="here")
-            assert answer.text == "here"
-            self.waits.append(time.perf_counter() - began)
             await asyncio.sleep(self._every)
+            await self._ask()
+
+    async def _ask(self) -> None:
+        began = time.perf_counter()
+        answer = await self._client.call("echo", text="here")
+        assert answer.text == "here"
+        self.waits.append(time.perf_counter() - began)
 
     async def __aexit__(self, *exc: object) -> None:
         self._task.cancel()

@@ -80,6 +80,7 @@ class Workshop(Server):
 
     async def hold(self) -> str:
         """Never end."""
+        self.counts["running"] += 1
         await asyncio.Event().wait()
         return "never"
 

@@ -30,7 +30,7 @@ class Response(NamedTuple):
 class Peer:
     """A raw connection."""
 
-    def __init__(self, port: int, timeout: float = 5.0) -> None:
+    def __init__(self, port: int, timeout: float = 60.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.seen = b""
@@ -122,7 +122,7 @@ class EngineProcess:
         self.peers: list[Peer] = []
         self.port = int(self.process.stdout.readline())
 
-    def peer(self, timeout: float = 5.0) -> Peer:
+    def peer(self, timeout: float = 60.0) -> Peer:
         """Connect; whoever does not close the connection has it closed at the end."""
         peer = Peer(self.port, timeout)
         self.peers.append(peer)
@@ -170,7 +170,7 @@ class EngineProcess:
             peer.socket.close()
         self.process.stdin.close()
         try:
-            return self.process.wait(5)
+            return self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -194,7 +194,7 @@ def engine(**options: Any) -> Iterator[EngineProcess]:
     assert code == 0, log
 
 
-def until(true: Any, within: float = 2.0) -> bool:
+def until(true: Any, within: float = 60.0) -> bool:
     """Wait until something holds, for a while."""
     deadline = time.monotonic() + within
     while not true():

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 MIB = 1024 * 1024
-LONG = bool(os.environ.get("FERRULE_LONG"))
 PROGRAM = Path(__file__).with_name("tcp_server.py")
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -40,7 +39,7 @@ def line(message: Any) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
-def until(condition: Callable[[], Any], within: float = 10.0) -> None:
+def until(condition: Callable[[], Any], within: float = 60.0) -> None:
     """Wait for something to become true."""
     end = time.monotonic() + within
     while not condition():
@@ -51,7 +50,7 @@ def until(condition: Callable[[], Any], within: float = 10.0) -> None:
 class Peer:
     """A client that speaks bytes."""
 
-    def __init__(self, port: int, timeout: float = 10.0) -> None:
+    def __init__(self, port: int, timeout: float = 60.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout)
         self.socket.settimeout(timeout)
         self._rest = b""
@@ -113,7 +112,7 @@ class Process:
         assert self.process.stderr is not None
         raise AssertionError(self.process.stderr.read().decode())
 
-    def peer(self, timeout: float = 10.0) -> Peer:
+    def peer(self, timeout: float = 60.0) -> Peer:
         """Connect."""
         return Peer(self.port, timeout)
 
@@ -138,7 +137,7 @@ class Process:
         """End it in order; gives what it said on stderr."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            _, said = self.process.communicate(timeout=20)
+            _, said = self.process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             _, said = self.process.communicate()
@@ -182,7 +181,7 @@ class FaultyLine:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(60)
 
     def _accept(self) -> None:
         while True:

@@ -39,7 +39,7 @@ def test_dsk_01_too_many_idle_connections_are_survived(loop: str) -> None:
         assert len(log) < 1024
         for peer in peers:
             peer.socket.close()
-        assert until(lambda: is_served(server), 2.0)
+        assert until(lambda: is_served(server))
 
 
 class Faulty(socket.socket):
@@ -85,7 +85,7 @@ def test_dsk_02_an_accept_that_fails_now_and_then_keeps_nobody_out(
         return listening.calls
 
     with caplog.at_level(logging.WARNING, "ferrule.transports"):
-        calls = asyncio.run(asyncio.wait_for(main(), 10))
+        calls = asyncio.run(asyncio.wait_for(main(), 60))
     assert set(answers) <= {b"served", REFUSAL}
     assert answers.count(b"served") >= 10
     # Each visitor costs a call or two, each readiness one more; a spin would be thousands.

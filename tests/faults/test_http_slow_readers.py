@@ -9,9 +9,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from http_mcp import LONG, Answer, Bystander, Client, Process, serving
+from http_mcp import Answer, Bystander, Client, Process, serving
+from pace import LONG, prompt
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 SMALL = 4096
 """A receive buffer that fills at once."""
 
@@ -39,17 +40,16 @@ def test_slo_01_a_stalled_reader_holds_its_producer_within_bounded_memory(era: s
             for number in range(readers):
                 client = await stack.enter_async_context(Client(server.port, era))
                 await stalled(client, f"flood {number}", 200_000, 1024)
-            await asyncio.sleep(0.5)
-            first = await watching.stats()
-            grown = server.rss() - before
-            await asyncio.sleep(0.5)
-            second = await watching.stats()
             floods = [f"flood {number}" for number in range(readers)]
-            assert [second[flood] for flood in floods] == [first[flood] for flood in floods]
+            first, second = {}, await watching.stats()
+            while [second[flood] for flood in floods] != [first.get(flood) for flood in floods]:
+                await asyncio.sleep(0.5)
+                first, second = second, await watching.stats()
+            grown = server.rss() - before
             assert max(second[flood] for flood in floods) < 20_000
             assert not [name for name in second if name.endswith("cancelled")]
             assert grown < 64
-            assert bystander.worst < 0.3
+            assert bystander.worst < prompt(0.3)
         async with Client(server.port, era) as client:
             assert (await client.call("echo", text="next")).text == "next"
 
@@ -69,7 +69,7 @@ def test_slo_02_a_reader_of_a_session_that_never_returns_is_cut_and_its_stream_c
             assert heard == list(range(3000))
             assert resumed.text == "a"
 
-    with serving({"write_timeout": 0.5, "max_events": 10_000, "max_event_bytes": 32 * 1024 * 1024}) as server:
+    with serving({"write_timeout": 2.0, "max_events": 10_000, "max_event_bytes": 32 * 1024 * 1024}) as server:
         run(vanish, server)
 
 
@@ -84,7 +84,7 @@ def test_slo_02_a_reader_without_a_session_that_never_returns_is_cut_and_its_cal
         run(vanish, server)
 
 
-async def _until_more(client: Client, name: str, count: int, within: float = 10.0) -> None:
+async def _until_more(client: Client, name: str, count: int, within: float = 60.0) -> None:
     until = time.monotonic() + within
     while (await client.stats()).get(name, 0) < count:
         assert time.monotonic() < until, await client.stats()
@@ -92,7 +92,7 @@ async def _until_more(client: Client, name: str, count: int, within: float = 10.
 
 
 def test_slo_03_a_slow_but_moving_reader_stays_alive(era: str) -> None:
-    """It takes several times the write timeout to read it all, a little at a time."""
+    """It takes twice the write timeout to read it all, a little at a time."""
 
     async def crawl(server: Process) -> None:
         async with Client(server.port, era) as client, Bystander(server.port) as bystander:
@@ -103,13 +103,13 @@ def test_slo_03_a_slow_but_moving_reader_stays_alive(era: str) -> None:
                 for _ in range(10):
                     if not answer.over:
                         await answer.part()
-                await asyncio.sleep(0.06)
-            assert time.monotonic() - began > 2
+                await asyncio.sleep(0.1)
+            assert time.monotonic() - began > 3
             assert [message["params"]["data"]["n"] for message in answer.messages[:-1]] == list(range(400))
             assert answer.text == "a"
-            assert bystander.worst < 0.3
+            assert bystander.worst < prompt(0.3)
 
-    with serving({"write_timeout": 0.5}) as server:
+    with serving({"write_timeout": 1.5}) as server:
         run(crawl, server)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import operator
 import os
 import signal
 import time
@@ -14,15 +15,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+from pace import LONG
 from proxy import Proxy
-from tcp_workshop import LONG, Process
+from tcp_workshop import Process
 
 from ferrule import CallFailed, Client, Http, OutcomeUnknown, PeerError, Reconnect, Server, Tcp, TimedOut, WebSocket
 from ferrule.protocol.session import Phase
 from ferrule.runtime.crowd import Crowd
 from ferrule.transports.http.pair_listener import Sse
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 QUICK = Reconnect(first_delay=0.02, longest_delay=0.2, jitter=0.0, resubscribe=True)
 HTTP = {"retry_delay": 0.02, "max_retry_delay": 0.2}
 URI = "notes://1"
@@ -103,7 +105,7 @@ async def scene(carrier: str, era: str, **options: Any) -> AsyncIterator[Scene]:
     await until(lambda: asyncio.all_tasks() <= tasks)
 
 
-async def until(condition: Callable[[], Any], within: float = 20.0) -> None:
+async def until(condition: Callable[[], Any], within: float = 60.0) -> None:
     end = time.monotonic() + within
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -128,7 +130,7 @@ async def in_flight(on: Scene, number: int) -> list[asyncio.Task[Any]]:
 
 async def works(on: Scene) -> None:
     """The client can call again, as it could before."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         try:
             assert (await on.client.call_tool("look")).text == "seen"
@@ -233,7 +235,7 @@ def test_a_server_out_of_reach_for_a_while_is_found_again(carrier: str, era: str
             before = on.proxy.accepted
             on.proxy.refusing = True
             on.proxy.reset()
-            call = asyncio.create_task(on.client.call_tool("look", timeout=20))
+            call = asyncio.create_task(on.client.call_tool("look", timeout=60))
             await until(lambda: on.proxy.accepted >= before + 2)
             on.proxy.refusing = False
             await asyncio.wait([call])
@@ -269,7 +271,7 @@ def test_a_half_open_line_is_noticed_by_who_waits(carrier: str, era: str, ways: 
     """SESS-31, RES-07: neither the call nor the ping behind it is answered, so there is a new link."""
 
     async def test() -> None:
-        async with scene(carrier, era, tool_timeout=0.2, ping_timeout=0.2) as on:
+        async with scene(carrier, era, tool_timeout=0.5, ping_timeout=0.5) as on:
             on.proxy.half_open(*ways)
             calls = [on.client.call_tool("pay", {"bill": str(number)}) for number in range(5)]
             results = await asyncio.gather(*calls, return_exceptions=True)
@@ -302,7 +304,7 @@ def test_a_line_that_stalls_for_too_long_is_replaced(carrier: str, era: str) -> 
     """SESS-31"""
 
     async def test() -> None:
-        async with scene(carrier, era, tool_timeout=0.2, ping_timeout=0.2) as on:
+        async with scene(carrier, era, tool_timeout=0.5, ping_timeout=0.5) as on:
             on.proxy.stall("to_client")
             with pytest.raises(TimedOut):
                 await on.client.call_tool("look")
@@ -364,6 +366,11 @@ def test_clients_on_lines_of_different_speed_do_not_mix() -> None:
 # Again and again
 
 
+def holds(app: Server) -> tuple[int, int, int]:
+    """Count tasks, descriptors and links."""
+    return len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), len(list(app.links))
+
+
 @pytest.mark.parametrize("carrier", ["tcp", "ws"])
 def test_a_client_that_comes_back_again_and_again_leaves_nothing_behind(carrier: str) -> None:
     """SOK-03, SHUT-05, SHUT-06: 100 losses, 10,000 with FERRULE_LONG; no task, descriptor or place grows."""
@@ -383,8 +390,9 @@ def test_a_client_that_comes_back_again_and_again_leaves_nothing_behind(carrier:
                 if number % 50 in (9, 49):
                     await until(lambda: len(list(on.app.links)) == 1 and len(on.proxy.connections) == 1)
                     gc.collect()
-                    held.append((len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), len(list(on.app.links))))
-            assert max(held) <= held[0], held
+                    # What is on its way out has a while to go.
+                    await until(lambda: not held or all(map(operator.le, holds(on.app), held[0])))
+                    held.append(holds(on.app))
             assert on.client.subscriptions == {URI}
 
     asyncio.run(asyncio.wait_for(test(), 1200 if LONG else PATIENCE))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import prompt
 
 SERVER = [sys.executable, str(Path(__file__).with_name("hostile_server.py"))]
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tester", "version": "1"}}
@@ -161,7 +162,7 @@ def test_std_01_hostile_lines_end_nothing_and_none_that_can_be_answered_is_met_w
         server.write(line)
         started = time.monotonic()
         assert len(server.ping(f"ping-{number}", answers)) == answers, line[:100]
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < prompt(1)
     assert server.process.poll() is None
 
 
@@ -227,7 +228,7 @@ def test_std_02_a_line_over_the_limit_is_refused_under_its_id_if_that_stands_ahe
 @pytest.mark.parametrize("how", ["EOF", "SIGTERM"])
 def test_std_08_a_handler_that_never_returns_does_not_keep_the_process_alive(server: Process, how: str) -> None:
     server.call(2, "block", ms=1e9)
-    time.sleep(0.2)
+    server.ping("begun", 0)
     started = time.monotonic()
     if how == "EOF":
         assert server.stdin is not None
@@ -237,31 +238,30 @@ def test_std_08_a_handler_that_never_returns_does_not_keep_the_process_alive(ser
     answer = server.read()
     assert answer["id"] == 2
     assert answer["error"]["code"] == -32603
-    assert server.process.wait(10) == 0
-    assert time.monotonic() - started < 10
+    assert server.process.wait(60) == 0
+    assert time.monotonic() - started < prompt(10)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_drains_and_exits_in_peace(server: Process, number: signal.Signals) -> None:
     """SHUT-01, SHUT-02, STDI-05"""
     server.call(2, "sleep", ms=300)
-    time.sleep(0.1)
+    server.ping("begun", 0)
     server.process.send_signal(number)
     assert server.read()["result"]["content"][0]["text"] == "slept"
-    assert server.process.wait(5) == 0
+    assert server.process.wait(60) == 0
     assert server.process.stderr is not None
     assert server.process.stderr.read() == b""
 
 
 def test_a_second_signal_ends_it_at_once(server: Process) -> None:
     server.call(2, "sleep", ms=1e9)
-    time.sleep(0.1)
-    server.process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
-    started = time.monotonic()
-    server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(5) == 128 + signal.SIGTERM
-    assert time.monotonic() - started < 2
+    server.ping("begun", 0)
+    # Two that come before it looks are one to it.
+    while server.process.poll() is None:
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+    assert server.process.returncode == 128 + signal.SIGTERM
 
 
 def test_slo_06_a_huge_answer_does_not_hold_a_ping_for_long(server: Process) -> None:
@@ -269,4 +269,4 @@ def test_slo_06_a_huge_answer_does_not_hold_a_ping_for_long(server: Process) -> 
     server.call(2, "big", size=7 * 1024 * 1024)
     (answer,) = server.ping("p", 1)
     assert len(answer["result"]["content"][0]["text"]) == 7 * 1024 * 1024
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < prompt(2)

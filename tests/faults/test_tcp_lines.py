@@ -15,7 +15,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from tcp_workshop import INITIALIZE, LONG, MIB, FaultyLine, Process, call, line, serving, until
+from pace import LONG, prompt
+from tcp_workshop import INITIALIZE, MIB, FaultyLine, Process, call, line, serving, until
 
 from ferrule import Client, Server, ToolError
 from ferrule.errors import FerruleError
@@ -98,8 +99,8 @@ time.sleep(60)
 
 
 def test_tcp_03_a_peer_that_was_stopped_is_cut_and_its_descriptor_freed() -> None:
-    """SIGSTOP: the system still acknowledges, so only a ping finds out. The catalogue's times, divided by 100."""
-    with serving({"keepalive_interval": 0.3, "pong_timeout": 0.1}) as server:
+    """SIGSTOP: the system still acknowledges, so only a ping finds out. The catalogue's times, divided by 60."""
+    with serving({"keepalive_interval": 0.5, "pong_timeout": 0.5}) as server:
         settled(server)
         before = server.descriptors
         command = [sys.executable, "-c", STOPPED, str(server.port), str(Path(__file__).parent)]
@@ -109,20 +110,20 @@ def test_tcp_03_a_peer_that_was_stopped_is_cut_and_its_descriptor_freed() -> Non
                 assert client.stdout.readline() == b"open\n"
                 os.kill(client.pid, signal.SIGSTOP)
                 assert server.descriptors == before + 1
-                until(lambda: server.descriptors == before, within=2)
+                until(lambda: server.descriptors == before)
             finally:
                 client.kill()
 
 
 def test_tcp_03_a_peer_behind_a_line_that_swallows_everything_is_cut() -> None:
-    with serving({"keepalive_interval": 0.3, "pong_timeout": 0.1}) as server, FaultyLine(server.port) as wire:
+    with serving({"keepalive_interval": 0.5, "pong_timeout": 0.5}) as server, FaultyLine(server.port) as wire:
         settled(server)
         before = server.descriptors
         with socket.create_connection(("127.0.0.1", wire.port)) as sock:
             sock.sendall(line(INITIALIZE) + line({"jsonrpc": "2.0", "method": "notifications/initialized"}))
             sock.recv(65536)
             wire.to_server = lambda piece: None
-            until(lambda: server.descriptors == before, within=2)
+            until(lambda: server.descriptors == before)
 
 
 def test_tcp_04_a_reset_at_any_point_leaves_the_server_clean_and_names_the_state() -> None:
@@ -147,7 +148,7 @@ def test_tcp_04_a_reset_at_any_point_leaves_the_server_clean_and_names_the_state
         for point in points:
             with FaultyLine(server.port) as wire:
                 wire.reset_after = point
-                said.append(asyncio.run(asyncio.wait_for(session(wire.port), 10)))
+                said.append(asyncio.run(asyncio.wait_for(session(wire.port), 60)))
         assert len(points) == 20
         failed = [text for text in said if text]
         assert len(failed) >= 15
@@ -158,7 +159,7 @@ def test_tcp_04_a_reset_at_any_point_leaves_the_server_clean_and_names_the_state
 
 
 def test_tcp_05_a_connect_flood_leaves_the_accept_loop_alive_and_the_cap_kept() -> None:
-    """LIMT-06: a bystander is answered within 500 ms; the catalogue's ten seconds with FERRULE_LONG."""
+    """LIMT-06: a bystander is answered; with FERRULE_LONG for the catalogue's ten seconds, and within 500 ms."""
     seconds, cap = (10.0, 100) if LONG else (1.5, 100)
     with serving(max_connections=cap) as server:
         bystander = server.peer().open()
@@ -193,7 +194,7 @@ def test_tcp_05_a_connect_flood_leaves_the_accept_loop_alive_and_the_cap_kept() 
         stop.set()
         asking.join()
         print(f"{connects / seconds:.0f} connects a second, worst ping {worst[0] * 1000:.0f} ms, {most[0]} descriptors")
-        assert worst[0] <= 0.5
+        assert worst[0] <= prompt(0.5)
         # The cap, who is being turned away, and what the process itself has open.
         assert most[0] <= cap + 64 + 30
         assert server.resident - before < 32 * MIB
@@ -226,7 +227,7 @@ def checked_echo() -> Server:
     return app
 
 
-async def outcomes(address: str, number: int, **options: object) -> list[str]:
+async def outcomes(address: str, number: int, patience: float, **options: object) -> list[str]:
     """Call many times, over a new connection after each loss; tells what became of each call."""
     found: list[str] = []
     client: Client | None = None
@@ -234,9 +235,10 @@ async def outcomes(address: str, number: int, **options: object) -> list[str]:
         text = f"{each}:" + "x" * 500
         try:
             if client is None:
-                client = Client(TcpTransport(address, **options), init_timeout=1.0)
+                client = Client(TcpTransport(address, **options), init_timeout=2 * patience)
                 await client.connect()
-            result = await client.call_tool("echo", {"text": text, "checksum": zlib.crc32(text.encode())}, timeout=0.5)
+            arguments = {"text": text, "checksum": zlib.crc32(text.encode())}
+            result = await client.call_tool("echo", arguments, timeout=patience)
             found.append("right" if result.data == text else "wrong")
         except (FerruleError, ToolError) as error:
             found.append(type(error).__name__)
@@ -272,8 +274,8 @@ def test_tcp_06_bit_flips_give_errors_and_never_a_wrong_answer(
         if carrier == "tls":
             wire.to_client = flipping(chance, share)
         trust = {"ca": files["certificate"]} if carrier == "tls" else {}
-        found = await outcomes(f"{carrier}://localhost:{wire.port}", 3000 if LONG else 300, **trust)
-        clean = await outcomes(f"{carrier}://localhost:{listener.address[1]}", 10, **trust)
+        found = await outcomes(f"{carrier}://localhost:{wire.port}", 3000 if LONG else 300, 0.5, **trust)
+        clean = await outcomes(f"{carrier}://localhost:{listener.address[1]}", 10, 30, **trust)
         await listener.close(1.0)
         await serve
         await app.leave()
@@ -282,7 +284,7 @@ def test_tcp_06_bit_flips_give_errors_and_never_a_wrong_answer(
         assert len(app.links) == 0
         return found
 
-    found = asyncio.run(asyncio.wait_for(main(), 300 if LONG else 60))
+    found = asyncio.run(asyncio.wait_for(main(), 600))
     assert found.count("wrong") == 0
     assert 0 < found.count("right") < len(found)
 
@@ -302,8 +304,8 @@ def test_tcp_08_a_thin_line_causes_no_timeout_below_the_documented_minimum() -> 
         async def hear(done: float, total: float | None, message: str | None) -> None:
             told.append(done)
 
-        async with Client(f"tcp://127.0.0.1:{port}", mode="handshake", request_timeout=30) as client:
-            result = await client.call_tool("count", {"to": 4, "pause": 1.0}, timeout=3.0, on_progress=hear)
+        async with Client(f"tcp://127.0.0.1:{port}", mode="handshake", request_timeout=60) as client:
+            result = await client.call_tool("count", {"to": 6, "pause": 1.0}, timeout=5.0, on_progress=hear)
             assert len(told) >= 3
             return result.data
 
@@ -313,5 +315,5 @@ def test_tcp_08_a_thin_line_causes_no_timeout_below_the_documented_minimum() -> 
     with serving() as server, FaultyLine(server.port) as wire:
         wire.to_server = wire.to_client = thin
         began = time.monotonic()
-        assert asyncio.run(asyncio.wait_for(main(wire.port), 60)) == [4] * 20
-        assert time.monotonic() - began > 3.0
+        assert asyncio.run(asyncio.wait_for(main(wire.port), 120)) == [6] * 20
+        assert time.monotonic() - began > 5.0

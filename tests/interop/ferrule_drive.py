@@ -87,6 +87,12 @@ def make_client(target: scenario.Target, heard: scenario.Heard) -> Client:
         sampling=sampling,
         roots=[scenario.ROOT],
         log_level="info",
+        # Some peers take long to start on a busy machine.
+        probe_timeout=100.0,
+        init_timeout=100.0,
+        request_timeout=60.0,
+        tool_timeout=60.0,
+        ping_timeout=60.0,
     )
 
 

@@ -20,7 +20,7 @@ from install_peers import PINS, is_ready, peers_folder, venv_python
 from matrix import OURS, Run
 
 HERE = Path(__file__).resolve().parent
-RUN_SECONDS = 150
+RUN_SECONDS = 400
 EXEC_ATTEMPTS = 5
 
 

@@ -78,7 +78,7 @@ def test_our_client_uses_tasks_of_the_python_sdk() -> None:
 
     async def use() -> None:
         server = [str(venv_python(peers_folder() / "mcp1")), str(PEERS / "mcp1_tasks_server.py")]
-        async with Client(server, mode="handshake", elicitation=user) as client:
+        async with Client(server, mode="handshake", init_timeout=100, request_timeout=60, elicitation=user) as client:
             await client.list_tools()
             assert (await client.call_tool("greet", timeout=60)).text == "Hello, Ann!"
             task = await client.start_task("greet")

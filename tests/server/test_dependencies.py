@@ -346,7 +346,7 @@ class TestTidyingUp:
 
         def resource():
             begun.set()
-            go_on.wait(20)
+            go_on.wait(60)
             LOG.append("open")
             try:
                 yield 1
@@ -387,7 +387,7 @@ class TestTidyingUp:
         @app.tool
         def stubborn(a: int = Depends(resource)) -> str:
             begun.set()
-            go_on.wait(10)
+            go_on.wait(60)
             LOG.append("thread ends")
             return ""
 

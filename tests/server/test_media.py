@@ -163,7 +163,7 @@ async def test_a_file_is_read_in_a_thread_and_the_loop_goes_on(era):
 
         def read(self, size):
             readers.append(threading.current_thread())
-            gate.wait(10)
+            gate.wait(60)
             return PNG
 
     app = Server("slow")

@@ -121,7 +121,7 @@ async def on_the_engine(app: Server, **options: Any) -> AsyncIterator[str]:
         yield "http://{}:{}".format(*listener.address)
     finally:
         await app.stop()
-        await asyncio.wait_for(serving, 10)
+        await asyncio.wait_for(serving, 60)
 
 
 @contextlib.asynccontextmanager
@@ -135,7 +135,7 @@ async def under_uvicorn(app: Server, **options: Any) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        await asyncio.wait_for(serving, 10)
+        await asyncio.wait_for(serving, 60)
 
 
 @pytest.fixture(params=[on_the_engine, under_uvicorn], ids=["engine", "uvicorn"])
@@ -318,11 +318,11 @@ def test_a_handler_whose_caller_left_is_cancelled_and_a_stopping_server_waits_fo
 
         async with on_the_engine(app) as url, httpx.AsyncClient(base_url=url) as web:
             with pytest.raises(httpx.ReadTimeout):
-                await web.get("/for-ever", timeout=0.3)
-            await asyncio.wait_for(ended.wait(), 5)
+                await web.get("/for-ever", timeout=httpx.Timeout(60, read=1.5))
+            await asyncio.wait_for(ended.wait(), 60)
             slow = asyncio.ensure_future(web.get("/soon"))
             await asyncio.sleep(0.05)
-            await app.stop(5.0)
+            await app.stop(60.0)
             assert (await slow).text == "answered"
 
     asyncio.run(main())

@@ -32,7 +32,7 @@ class Gate:
 
     def threaded(self):
         self.enter()
-        self.open.wait(10)
+        self.open.wait(60)
         self.inside -= 1
         return "done"
 

@@ -28,7 +28,7 @@ class Gate:
         with self._lock:
             self.inside += 1
             self.most = max(self.most, self.inside)
-        self.open.wait(5)
+        self.open.wait(60)
         with self._lock:
             self.inside -= 1
         return "done"
@@ -55,8 +55,9 @@ async def test_idle_threads_are_used_again():
     threads = Threads()
     for _ in range(20):
         await Bulkhead(threads).run(lambda: None)
-        await asyncio.sleep(0.001)
-    assert threads.count <= 2
+        while threads.busy:
+            await asyncio.sleep(0.001)
+    assert threads.count == 1
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), SystemExit(1), GeneratorExit()], ids=repr)
@@ -122,7 +123,7 @@ async def test_a_turn_given_to_whoever_gives_up_at_that_moment_goes_to_the_next(
     bulkhead.places.leave()
     line[0].cancel()
     gate.open.set()
-    assert await asyncio.wait_for(line[1], 2) == "next"
+    assert await asyncio.wait_for(line[1], 60) == "next"
     await first
 
 
@@ -183,10 +184,10 @@ def test_a_stuck_thread_keeps_neither_the_loop_nor_the_process_alive():
     async def abandon():
         bulkhead = Bulkhead(Threads())
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(bulkhead.run(lambda: stuck.wait(5)), 0.05)
+            await asyncio.wait_for(bulkhead.run(lambda: stuck.wait(60)), 0.05)
 
     started = time.perf_counter()
     asyncio.run(abandon())
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < 30
     assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("ferrule-worker"))
     stuck.set()

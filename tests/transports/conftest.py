@@ -12,7 +12,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

@@ -287,7 +287,7 @@ def test_a_round_trip_is_cheap(run: Run) -> None:
                 await turns(2)
         await turns()
         assert len(near.frames) == 5000
-        assert (time.process_time() - started) / 5000 < 100e-6
+        assert (time.process_time() - started) / 5000 < 1e-3
         await memory.close()
 
     run(test())

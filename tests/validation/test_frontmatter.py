@@ -191,7 +191,7 @@ def test_no_text_takes_long(text: str) -> None:
     started = time.process_time()
     with contextlib.suppress(Malformed):
         read_yaml(text)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize("rest", ["-\r\n" * 5000, "\r\n" * 8000, "--- x\n" * 2600, " " * 16_000, "---x\r\n" * 2000])

@@ -82,7 +82,7 @@ class Session(scenario.Session):
         """This SDK tells the server of a cancellation only by hand; the request id is the session's private counter."""
         request_id = self.session._request_id
         call = asyncio.create_task(self.call(tool, arguments))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.6)
         params = types.CancelledNotificationParams(requestId=request_id, reason="no longer needed")
         await self.session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
         call.cancel()

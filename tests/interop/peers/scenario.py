@@ -122,13 +122,13 @@ class Session:
 
     async def call_and_cancel(self, tool: str, arguments: dict[str, Any]) -> None:
         call = asyncio.create_task(self.call(tool, arguments))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.6)
         call.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await call
 
 
-async def wait_until(condition: Callable[[], Any], seconds: float = 5) -> None:
+async def wait_until(condition: Callable[[], Any], seconds: float = 60) -> None:
     for _ in range(int(seconds / 0.02)):
         if condition():
             return
@@ -185,7 +185,7 @@ async def progress(session: Session) -> Any:
 
 async def cancel(session: Session) -> Any:
     await session.call_and_cancel("slow", {"ms": 60_000})
-    for _ in range(50):
+    for _ in range(300):
         count = (await session.call("cancelled_calls", {})).text
         if count != "0":
             return int(count)

@@ -109,13 +109,13 @@ async def served(api: Any) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         server.force_exit = True
-        await asyncio.wait_for(serving, 10)
+        await asyncio.wait_for(serving, 60)
 
 
 @contextlib.asynccontextmanager
-async def over_a_socket(**options: Any) -> AsyncIterator[Server]:
+async def over_a_socket(patience: float = 60.0, **options: Any) -> AsyncIterator[Server]:
     api = shop()
-    async with served(api) as url, httpx.AsyncClient(base_url=url, timeout=1.0) as web:
+    async with served(api) as url, httpx.AsyncClient(base_url=url, timeout=patience) as web:
         yield Server.from_openapi(api.openapi(), web, **options)
 
 
@@ -238,7 +238,7 @@ def test_headers_cookies_forms_and_files_go_where_they_belong(made: Any) -> None
 
 def test_an_api_that_does_not_answer_fails_the_call_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with over_a_socket() as app, Client(app) as client:
+        async with over_a_socket(patience=3.0) as app, Client(app) as client:
             with pytest.raises(ToolError, match="GET /slow was not answered: ReadTimeout"):
                 await client.call_tool("slow")
             assert (await client.call_tool("list_pets", {"limit": 1})).data == ["pet 0"]

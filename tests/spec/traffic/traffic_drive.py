@@ -20,7 +20,7 @@ from ferrule.schema.roots import Root
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.testing import Recorder
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 CANCELLED = "notifications/cancelled"
 LIST_CHANGES = tuple(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 ICONS = [Icon(src="data:image/png;base64,aGVsbG8=")]

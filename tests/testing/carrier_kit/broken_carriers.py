@@ -304,7 +304,7 @@ Between = Callable[[Transport], Transport]
 class Broken(OverTcp):
     """TCP with somebody in between."""
 
-    def __init__(self, between: Between, patience: float = 15.0) -> None:
+    def __init__(self, between: Between, patience: float = 60.0) -> None:
         self.between = between
         self.patience = patience
 

@@ -11,7 +11,7 @@ import pytest
 
 from ferrule.testing.carrier_kit import Relay, relayed
 
-PATIENCE = 20
+PATIENCE = 120
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -54,4 +54,4 @@ def test_who_waits_looks_again_whenever_something_is_told() -> None:
             witness.frame_received(b"{}", CHANNEL)
         await waiting
 
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), 60))

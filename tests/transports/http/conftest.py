@@ -24,7 +24,7 @@ from ferrule.transports.http.mirror import mirrored_headers
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.wire.sse import Event, SseParser
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 FOREVER = 1_000_000.0
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"

@@ -85,7 +85,7 @@ class Page:
 
     async def until(self, count: int) -> list[Any]:
         """Wait for as many messages."""
-        for _ in range(1000):
+        for _ in range(6000):
             if len(self.messages) >= count:
                 break
             await asyncio.sleep(0.01)

@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -31,7 +32,7 @@ httpx = pytest.importorskip("httpx", reason="httpx is not installed: nothing to 
 pytest.importorskip("fastapi", reason="fastapi is not installed: nothing to mount the server in")
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 COMMANDS = {
     "uvicorn-h11": ["uvicorn", "--host", "127.0.0.1", "--port", "{port}", "--http", "h11"],
@@ -58,13 +59,20 @@ META = {
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
+def unused_port() -> int:
+    """Choose a port the system gives nobody by itself, so that it is still unused when the server comes to bind it."""
+    for port in random.sample(range(20_000, 32_000), 1000):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 class Site:
     """A child process that serves one of our two applications."""
 
     def __init__(self, command: list[str], target: str, folder: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = unused_port()
         self.diary_file = folder / f"{command[0]}-{self.port}.txt"
         self.diary_file.touch()
         self.printed = self.diary_file.with_suffix(".log")
@@ -220,15 +228,20 @@ def test_progress_arrives_while_the_call_still_runs(way: tuple[Site, str], era: 
     site, version = way
     with site.client(version) as client:
         make = called if era == "stateless" else Session(client).called
-        came = []
-        with client.stream("POST", **make("steps", count=3, pause=0.06)) as answer:
-            assert answer.headers["content-type"] == "text/event-stream"
-            for message in events(answer):
-                came.append((time.monotonic(), message))
-    assert [message["params"]["progress"] for _, message in came[:-1]] == [1, 2, 3]
-    assert came[-1][1]["result"]["structuredContent"] == {"result": "all steps"}
-    times = [when for when, _ in came]
-    assert all(later - earlier > 0.02 for earlier, later in itertools.pairwise(times)), times
+        # A busy machine may read at once what was sent apart, but not again and again.
+        for _ in range(20):
+            came = []
+            with client.stream("POST", **make("steps", count=3, pause=0.06)) as answer:
+                assert answer.headers["content-type"] == "text/event-stream"
+                for message in events(answer):
+                    came.append((time.monotonic(), message))
+            assert [message["params"]["progress"] for _, message in came[:-1]] == [1, 2, 3]
+            assert came[-1][1]["result"]["structuredContent"] == {"result": "all steps"}
+            times = [when for when, _ in came]
+            if all(later - earlier > 0.02 for earlier, later in itertools.pairwise(times)):
+                break
+        else:
+            pytest.fail(f"all came at once: {times}")
 
 
 def test_what_belongs_to_no_call_arrives_on_the_stream_of_a_session(way: tuple[Site, str]) -> None:
@@ -252,7 +265,7 @@ def test_a_client_that_hangs_up_cancels_its_stateless_call(way: tuple[Site, str]
 def test_a_client_that_hangs_up_does_not_cancel_its_call_in_a_session(way: tuple[Site, str]) -> None:
     site, version = way
     name = f"session{version[-1]}"
-    hang_up_in_the_middle(site, version, lambda client: Session(client).called("wait", name=name, seconds=0.6))
+    hang_up_in_the_middle(site, version, lambda client: Session(client).called("wait", name=name, seconds=3.0))
     eventually(lambda: site.diary[-1].startswith(f"{name} ") and "begun" not in site.diary[-1])
     assert site.diary[-1] == f"{name} done"
 
@@ -262,7 +275,7 @@ def hang_up_in_the_middle(site: Site, version: str, make: Callable[[Any], dict[s
     with site.client(version) as client:
         call = make(client)
         with pytest.raises(httpx.ReadTimeout):
-            client.post(**call, timeout=0.25)
+            client.post(**call, timeout=httpx.Timeout(PATIENCE, read=1.0))
 
 
 def test_a_reader_that_takes_nothing_and_hangs_up_ends_its_call(way: tuple[Site, str]) -> None:

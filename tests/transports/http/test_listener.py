@@ -41,7 +41,7 @@ def serve(use: Callable[[Http], Awaitable[None]], **options: Any) -> None:
             await serving
         await use(listener)
         await listener.close(1.0)
-        await asyncio.wait_for(serving, 2)
+        await asyncio.wait_for(serving, 60)
         with pytest.raises(SetupError, match="does not listen"):
             _ = listener.address
 
@@ -51,7 +51,7 @@ def serve(use: Callable[[Http], Awaitable[None]], **options: Any) -> None:
 async def ask(listener: Http, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*listener.address)
     writer.write(data)
-    found = await asyncio.wait_for(reader.readuntil(b"\r\n"), 2)
+    found = await asyncio.wait_for(reader.readuntil(b"\r\n"), 60)
     writer.close()
     return found
 
@@ -89,7 +89,7 @@ def test_a_cancelled_listener_lets_go_of_its_port() -> None:
     async def main() -> None:
         listener, ready = Http(port=0), asyncio.Event()
         serving = asyncio.ensure_future(listener.serve(Server("tester"), ready.set))
-        await asyncio.wait_for(ready.wait(), 2)
+        await asyncio.wait_for(ready.wait(), 60)
         address = listener.address
         serving.cancel()
         await asyncio.wait([serving])

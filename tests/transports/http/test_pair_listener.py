@@ -136,7 +136,7 @@ async def test_the_stream_ends_with_a_word_when_the_server_stops() -> None:
         before = asyncio.get_running_loop().time()
         await listener.close(15.0)
         assert [each.name for each in await stream.rest()] == ["endpoint", "close"]
-        assert asyncio.get_running_loop().time() - before < 5
+        assert asyncio.get_running_loop().time() - before < 14
         stream.writer.close()
 
 
@@ -163,7 +163,7 @@ async def test_what_a_reader_does_not_take_is_bounded() -> None:
             assert await post(port, where, call(number, "repeat", size=400_000)) == 202
         stream.writer.transport.resume_reading()  # type: ignore[attr-defined]
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError, ValueError)):
-            await asyncio.wait_for(stream.rest(), 10)
+            await asyncio.wait_for(stream.rest(), 60)
         stream.writer.close()
 
 
@@ -235,8 +235,8 @@ def test_a_server_runs_it_by_its_name(tmp_path: Path) -> None:
             stream.writer.close()
             return [each.name for each in events]
 
-        assert asyncio.run(asyncio.wait_for(read_and_interrupt(), 15)) == ["close"]
-        assert process.wait(10) == 0
+        assert asyncio.run(asyncio.wait_for(read_and_interrupt(), 60)) == ["close"]
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -88,7 +88,7 @@ def test_limt_02_a_place_is_given_back_whatever_fails_while_a_peer_comes_in(
                     step(patch, app, fail)
                 for _ in range(5):
                     peer = await Peer.reach(listener)
-                    assert await asyncio.wait_for(peer.reader.read(), 5) == b""
+                    assert await asyncio.wait_for(peer.reader.read(), 60) == b""
                     await peer.close()
                     await until(lambda: listener.occupancy.current == 0)
                 assert listener.occupancy.refused == 0
@@ -147,7 +147,7 @@ def test_tcpt_09_a_peer_that_sends_nothing_for_five_minutes_is_closed() -> None:
                 if listener.occupancy.current == 1:
                     break
             assert await silent.reader.read() == b""
-            assert 300 <= loop.time() - began <= 360 + 60
+            assert 300 - 0.01 <= loop.time() - began <= 360 + 60
             await asyncio.sleep(600)
             assert listener.occupancy.current == 0
             assert await chatty.reader.read() == b""
@@ -349,7 +349,7 @@ def test_calls_of_a_unix_peer_that_is_gone_are_cancelled(run: Run, tmp_path: Pat
             writer.write(line(INITIALIZE, call(2, "hold")))
             await until(lambda: any(app.busy(link) for link in app.sessions))
             writer.close()
-            await asyncio.wait_for(cancelled.wait(), 20)
+            await asyncio.wait_for(cancelled.wait(), 60)
             await until(lambda: listener.occupancy.current == 0)
 
     run(test())

@@ -79,10 +79,13 @@ def test_small_answers_leave_at_once(run: Run) -> None:
         listener = Tcp(port=0)
         async with serving(make_app(), listener):
             peer = await (await Peer.reach(listener)).open()
-            began = time.perf_counter()
+            waits = []
             for number in range(2, 52):
+                began = time.perf_counter()
                 await peer.ask({"jsonrpc": "2.0", "id": number, "method": "ping"})
-            assert time.perf_counter() - began < 1.0
+                waits.append(time.perf_counter() - began)
+            # One in five that does not wait is enough: the others may wait for a busy machine.
+            assert sorted(waits)[10] < 0.035
             await peer.close()
 
     run(test())

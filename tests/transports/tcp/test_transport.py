@@ -61,7 +61,7 @@ def test_a_server_that_never_answers_the_knock_is_given_up_in_time(run: Run) -> 
             began = time.monotonic()
             with pytest.raises(ConnectFailed, match=r"no connection within 0.2 s; is the address right"):
                 await TcpTransport(f"tcp://127.0.0.1:{deaf.getsockname()[1]}", connect_timeout=0.2).connect(Notes())
-            assert 0.15 < time.monotonic() - began < 2
+            assert 0.15 < time.monotonic() - began < 30
             for each in crowd:
                 each.close()
 
@@ -74,7 +74,7 @@ def test_a_server_that_does_not_speak_tls_is_told(run: Run) -> None:
         async with serving(make_app(), listener):
             address = f"tls://localhost:{listener.address[1]}"
             with pytest.raises(ConnectFailed, match=f"cannot reach {address}: "):
-                await TcpTransport(address, connect_timeout=2).connect(Notes())
+                await TcpTransport(address, connect_timeout=60).connect(Notes())
 
     run(test())
 
@@ -160,7 +160,7 @@ def test_closing_does_not_wait_for_ever_for_a_server_that_reads_nothing(run: Run
                 channel.send(Notification("much", {"x": "x" * 1_000_000}))
             began = time.monotonic()
             await transport.close(0.1)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 30
 
     run(test())
 

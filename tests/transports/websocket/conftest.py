@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from raw_websocket import run_unhurried
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 @pytest.hookimpl(tryfirst=True)

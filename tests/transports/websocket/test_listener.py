@@ -69,7 +69,7 @@ async def test_it_can_serve_again_after_it_was_closed() -> None:
         await peer.answer()
         await peer.leave()
         await listener.close(1)
-        await asyncio.wait_for(task, 1)
+        await asyncio.wait_for(task, 8)
         with pytest.raises(SetupError, match="does not listen"):
             _ = listener.address
     await listener.close(1)

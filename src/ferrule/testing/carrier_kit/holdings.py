@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import Counter
 from pathlib import Path
@@ -13,10 +14,10 @@ DESCRIPTORS = next((Path(place) for place in ("/proc/self/fd", "/dev/fd") if Pat
 def holdings() -> Counter[str]:
     """Count what is held now, by what it is."""
     loop = asyncio.get_running_loop()
-    held = Counter(f"task {task.get_coro()!r}".split(" at 0x")[0] for task in asyncio.all_tasks(loop))
+    held = Counter(f"task {_nameless(repr(task.get_coro()))}" for task in asyncio.all_tasks(loop))
     # The loop keeps the threads in which it looks up names; how many it has made by now is chance.
     names = (thread.name for thread in threading.enumerate())
-    held.update(f"thread {name}" for name in names if not name.startswith("asyncio_"))
+    held.update(f"thread {_nameless(name)}" for name in names if not name.startswith("asyncio_"))
     held.update(f"descriptor of {target}" for target in _open_descriptors())
     # The loop does not tell which timers it has; one that keeps them elsewhere is believed to have none.
     scheduled = getattr(loop, "_scheduled", ())
@@ -26,7 +27,12 @@ def holdings() -> Counter[str]:
 
 def _what(timer: asyncio.TimerHandle) -> str:
     callback = getattr(timer, "_callback", None)
-    return getattr(callback, "__qualname__", repr(callback))
+    return _nameless(getattr(callback, "__qualname__", repr(callback)))
+
+
+def _nameless(text: str) -> str:
+    """Leave out addresses and numbers, so that the next one of a kind is called the same."""
+    return re.sub(r"\d+", "", text.split(" at 0x", maxsplit=1)[0])
 
 
 def _open_descriptors() -> list[str]:
@@ -42,11 +48,11 @@ def _open_descriptors() -> list[str]:
     return targets
 
 
-async def left_over(before: Counter[str], within: float) -> list[str]:
+async def left_over(before: Counter[str], within: float) -> Counter[str]:
     """Give what is held more than before, once it had a while to be let go of."""
     loop = asyncio.get_running_loop()
     until = loop.time() + within
     # Nothing tells when something is let go of.
     while (more := holdings() - before) and loop.time() < until:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
-    return [f"{count} times {what}" if count > 1 else what for what, count in sorted(more.items())]
+    return more

@@ -94,7 +94,7 @@ async def test_tls_to_a_server_that_has_none() -> None:
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ConnectFailed, match=r"TLS failed|reset"):
-            await works(f"https://127.0.0.1:{port}/mcp", connect_timeout=2)
+            await works(f"https://127.0.0.1:{port}/mcp", connect_timeout=60)
 
 
 async def test_a_server_may_want_to_know_our_certificate_too(ours: str) -> None:
@@ -194,4 +194,4 @@ def test_the_same_on_the_loop_most_programs_use(ours: str) -> None:
             await works(site.url, ca=ours)
             await works(site.url, ca=ours, proxy=proxy.url)
 
-    uvloop.run(asyncio.wait_for(both(), 20))
+    uvloop.run(asyncio.wait_for(both(), 60))

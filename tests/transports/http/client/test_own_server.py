@@ -121,7 +121,7 @@ async def test_a_cancelled_call_ends_in_the_server_too(era: str) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        for _ in range(200):
+        for _ in range(6000):
             if app.cancelled:  # type: ignore[attr-defined]
                 break
             await asyncio.sleep(0.01)
@@ -212,7 +212,7 @@ async def test_res_01_streams_cut_at_random_lose_double_and_mix_nothing(seed: in
             heard[name].append(int(number))
 
         client.on_log(note)
-        calls = (client.call_tool("talk", {"name": name, "times": 60}, timeout=15) for name in heard)
+        calls = (client.call_tool("talk", {"name": name, "times": 60}, timeout=60) for name in heard)
         assert [result.text for result in await asyncio.gather(*calls)] == ["a", "b", "c"]
         await asyncio.sleep(0.05)
         assert heard == {name: list(range(60)) for name in heard}
@@ -229,11 +229,11 @@ async def test_slo_07_a_slow_callback_holds_up_no_answer(era: str) -> None:
         return "done"
 
     async with talking(era, app, log_level="debug") as client:
-        client.on_log(lambda *told: asyncio.sleep(10))
+        client.on_log(lambda *told: asyncio.sleep(600))
         began = asyncio.get_running_loop().time()
         results = await asyncio.gather(*(client.call_tool("talk") for _ in range(10)))
         assert [result.text for result in results] == ["done"] * 10
-        assert asyncio.get_running_loop().time() - began < 5
+        assert asyncio.get_running_loop().time() - began < 60
 
 
 def test_the_same_on_uvloop() -> None:
@@ -243,4 +243,4 @@ def test_the_same_on_uvloop() -> None:
                 results = await asyncio.gather(*(client.call_tool("add", {"a": n, "b": 1}) for n in range(100)))
                 assert [result.structured_content["result"] for result in results] == [n + 1 for n in range(100)]
 
-    uvloop.run(asyncio.wait_for(both(), 20))
+    uvloop.run(asyncio.wait_for(both(), 60))

@@ -70,7 +70,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(test: Callable[[], Any]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 def old(site: Site, **options: Any) -> Client:
@@ -323,7 +323,7 @@ def test_senders_wait_while_many_posts_do() -> None:
             await asyncio.sleep(0.02)
             assert not waiting.done()
             await client.close(0)
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(waiting, 60)
             await asyncio.wait(calls)
 
     run(test)

@@ -164,8 +164,8 @@ async def test_a_sender_that_waits_for_room_is_let_go_whatever_becomes_of_the_jo
         if how == "the jobs are withdrawn":
             for job in jobs:
                 bench.pool.withdraw(job)
-            await asyncio.wait_for(waiting, 20)
-    await asyncio.wait_for(waiting, 20)
+            await asyncio.wait_for(waiting, 60)
+    await asyncio.wait_for(waiting, 60)
     if how == "the server is gone":
         await asyncio.wait([job.done for job in jobs], timeout=20)
         assert all(job.done.exception() for job in jobs)

@@ -53,7 +53,7 @@ class Later:
     async def wait(self, count: int) -> None:
         while len(self.requests) < count:
             self.came.clear()
-            await asyncio.wait_for(self.came.wait(), 2)
+            await asyncio.wait_for(self.came.wait(), 60)
 
 
 def hello(request: HttpRequest, responder: Responder) -> None:
@@ -95,9 +95,9 @@ def test_a_drained_engine_answers_what_is_in_hand_and_closes_the_rest(run: Calla
         busy_writer.write(GET)
         await later.wait(1)
         await asyncio.sleep(0.05)
-        draining = asyncio.ensure_future(engine.drain(5.0))
+        draining = asyncio.ensure_future(engine.drain(30.0))
         # Idle ones are closed at once; nobody new comes in.
-        assert await asyncio.wait_for(idle.read(), 1) == b""
+        assert await asyncio.wait_for(idle.read(), 60) == b""
         assert await is_refused(engine)
         partial_writer.write(GET[-5:])
         await later.wait(2)
@@ -105,10 +105,10 @@ def test_a_drained_engine_answers_what_is_in_hand_and_closes_the_rest(run: Calla
         for responder in later.responders:
             responder.reply(200, b"", b"done")
         for reader in (partial, busy):
-            answer = await asyncio.wait_for(reader.read(), 1)
+            answer = await asyncio.wait_for(reader.read(), 60)
             assert b"connection: close\r\n" in answer
             assert answer.endswith(b"done")
-        await asyncio.wait_for(draining, 1)
+        await asyncio.wait_for(draining, 60)
         for writer in (idle_writer, partial_writer, busy_writer):
             writer.close()
 
@@ -128,7 +128,7 @@ def test_a_stream_is_waited_for_as_long_as_the_grace_and_then_cut(run: Callable[
         assert await reader.readuntil(b"part\r\n")
         began = asyncio.get_running_loop().time()
         await engine.drain(0.2)
-        assert 0.19 <= asyncio.get_running_loop().time() - began < 1.0
+        assert 0.19 <= asyncio.get_running_loop().time() - began < 30
         assert lost == [1]
         assert later.responders[0].gone
         writer.close()
@@ -149,7 +149,7 @@ def test_a_gone_peer_is_noticed_while_its_request_is_in_hand(run: Callable[..., 
             if begun:
                 later.responders[-1].begin(200, b"")
             writer.close()
-            await asyncio.wait_for(lost.wait(), 2)
+            await asyncio.wait_for(lost.wait(), 60)
             assert later.responders[-1].gone
             later.responders[-1].reply(200, b"") if not begun else later.responders[-1].finish()
 
@@ -215,21 +215,22 @@ def test_a_sweep_survives_a_connection_that_fails(run: Callable[..., None]) -> N
         whole, broken._transport = broken._transport, None  # type: ignore[assignment]
         reading = [asyncio.ensure_future(reader.read()) for reader, _ in pairs]
         # The other one is still cut when its time is over.
-        done, _ = await asyncio.wait(reading, timeout=1, return_when="FIRST_COMPLETED")
+        done, _ = await asyncio.wait(reading, timeout=60, return_when="FIRST_COMPLETED")
         assert done
         broken._transport = whole
-        await asyncio.wait(reading, timeout=1)
+        await asyncio.wait(reading, timeout=60)
         for _, writer in pairs:
             writer.close()
 
-    run(hello, use, head_timeout=0.1)
+    run(hello, use, head_timeout=1.0)
 
 
 def test_small_parts_are_sent_at_once(run: Callable[..., None]) -> None:
     async def use(engine: Engine) -> None:
         _, writer = await asyncio.open_connection(*engine.address)
         writer.write(GET)
-        await asyncio.sleep(0.05)
+        while not engine._ledger.connections:
+            await asyncio.sleep(0)
         for connection in engine._ledger.connections:
             ours = connection._transport.get_extra_info("socket")
             assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
