@@ -10,7 +10,6 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -18,10 +17,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from ferrule.testing import ERAS
 from nobody_left import left_since, present
-
-# How long one example takes says more about who else uses the machine than about us.
-hypothesis.settings.register_profile("ferrule", deadline=None)
-hypothesis.settings.load_profile("ferrule")
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: tests that press Ctrl-C would press it
 # in vain. A handler of our own is not inherited, so that children start with the default again.
