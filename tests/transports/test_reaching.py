@@ -54,7 +54,10 @@ def test_a_server_is_reached(run: Any) -> None:
     run(test())
 
 
-@pytest.mark.parametrize("target", ["tcp://127.0.0.1:{}", "ws://127.0.0.1:{}/mcp/ws"])
+@pytest.mark.parametrize(
+    "target",
+    ["tcp://127.0.0.1:{}", "ws://127.0.0.1:{}/mcp/ws", "http://127.0.0.1:{}/mcp", "sse+http://127.0.0.1:{}/sse"],
+)
 def test_a_socket_that_is_connected_to_itself_has_reached_nobody(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system chooses the port we call from, and where nobody listens it may choose the one we call."""
 

@@ -8,7 +8,7 @@ import ssl
 from ferrule.errors import ConnectFailed
 from ferrule.transports.http.client.outbound import Outbound, Owner
 from ferrule.transports.http.client.places import Place
-from ferrule.transports.reaching import reaching
+from ferrule.transports.reaching import dial, reaching
 from ferrule.transports.tls import TlsSettings
 
 MAX_TUNNEL_ANSWER = 16 * 1024
@@ -31,10 +31,7 @@ class Dialer:
             if self.proxy is not None and self.place.secure:
                 return await self._tunnel(loop, owner)
             near = self.proxy or self.place
-            name = self.place.host if self._context is not None else None
-            _, connection = await loop.create_connection(
-                lambda: Outbound(owner), near.host, near.port, ssl=self._context, server_hostname=name
-            )
+            _, connection = await dial(lambda: Outbound(owner), near.host, near.port, self._context, self.place.host)
             return connection
 
     @property
@@ -49,7 +46,7 @@ class Dialer:
         if self.proxy.credentials:
             request += f"Proxy-Authorization: {self.proxy.credentials}\r\n"
         answered: asyncio.Future[bytes] = loop.create_future()
-        transport, _ = await loop.create_connection(lambda: Tunnel(answered), self.proxy.host, self.proxy.port)
+        transport, _ = await dial(lambda: Tunnel(answered), self.proxy.host, self.proxy.port, None, None)
         try:
             transport.write(request.encode() + b"\r\n")
             status = (await answered).split(b" ", 2)
