@@ -14,7 +14,7 @@ import pytest
 from every_way import every_way
 
 from ferrule import Client, Context, Server
-from ferrule.errors import EncodeError, TimedOut
+from ferrule.errors import EncodeError, LinkLost, TimedOut
 from ferrule.testing import ERAS
 from ferrule.testing.carrier_kit import relayed
 from patience import PATIENT
@@ -146,5 +146,27 @@ def test_a_call_that_cannot_be_written_in_time_says_so(era: Any) -> None:
                     await client.list_tools(timeout=0.2)
                 relay.release()
                 assert {answer.text for answer in await asyncio.gather(*first)} == {text}
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE))
+
+
+@pytest.mark.parametrize(("name", "target"), [("tcp", "tcp://{}:{}"), ("websocket", "ws://{}:{}/mcp/ws")])
+def test_a_call_that_waits_for_room_learns_at_once_that_the_link_was_given_up(name: str, target: str) -> None:
+    """GUAR-06: whoever gives up a server that reads nothing leaves nobody waiting until it does."""
+
+    async def test() -> None:
+        listener = every_way("")[name].listener
+        async with served(listener), relayed(listener.address) as relay:
+            async with Client(target.format(*relay.address), reconnect=False) as client:
+                relay.hold()
+                calls = [asyncio.ensure_future(client.call_tool("echo", {"text": "x" * 1024 * 1024})) for _ in range(9)]
+                await asyncio.sleep(0.05)
+                link = client._conversation.link
+                assert link.congested
+                link.close(LinkLost("it answers no pings"))
+                link.channel.close("keep-alive failed")
+                for call in (*calls, client.call_tool("who"), client.list_tools()):
+                    with pytest.raises(LinkLost, match="it answers no pings"):
+                        await asyncio.wait_for(call, 2)
 
     asyncio.run(asyncio.wait_for(test(), PATIENCE))

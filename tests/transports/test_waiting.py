@@ -15,6 +15,7 @@ def test_all_are_woken_together_and_who_comes_later_waits_for_the_next_time() ->
         await asyncio.sleep(0)
         early[0].cancel()
         await asyncio.sleep(0)
+        assert len(waiters) == 2, "whoever gave up waiting is still kept"
         waiters.wake()
         late = asyncio.ensure_future(waiters.wait())
         await asyncio.wait(early)

@@ -184,7 +184,7 @@ class Asking:
     @property
     def congested(self) -> bool:
         """Whether the peer reads slower than we write, where the channel can tell."""
-        return getattr(self.channel, "congested", False)
+        return not self.closed and getattr(self.channel, "congested", False)
 
     async def make_room(self, method: str, timeout: float | None) -> float | None:
         """Wait until the peer takes more; gives what is left of the time-out, raises TimedOut when nothing is."""

@@ -89,14 +89,17 @@ class StreamChannel(asyncio.Protocol):
 
     async def wait_writable(self) -> None:
         """Return at once unless more than the high-water mark waits to be written."""
-        while self.congested:
+        while self.congested and not self._closing:
             await self._waiters.wait()
+        if self._closing:
+            await asyncio.sleep(0)  # where nothing is written, let others run
 
     def close(self, reason: str = "") -> None:
         """Write what was sent, then end the stream."""
         if not self._closing:
             self._flush()
             self._closing = True
+            self._waiters.wake()
             self._transport.close()
 
     def abort(self) -> None:

@@ -14,7 +14,13 @@ class Waiters(list[asyncio.Future[None]]):
         """Wait to be woken."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.append(waiter)
-        await waiter
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            # Whoever it waits for may never come: one that is not waited for any more is not kept until then.
+            if waiter in self:
+                self.remove(waiter)
+            raise
 
     def wake(self) -> None:
         """Wake everyone; whoever comes after this waits for the next time."""

@@ -27,7 +27,7 @@ class Channel(Protocol):
         """
 
     async def wait_writable(self) -> None:
-        """Return at once unless the peer reads slower than we write."""
+        """Return at once unless the peer reads slower than we write; closing the channel ends the wait."""
 
     def close(self, reason: str = "") -> None:
         """End the channel, what was sent before is still delivered; harmless when called again."""

@@ -125,8 +125,10 @@ class WebSocketChannel(asyncio.Protocol):
 
     async def wait_writable(self) -> None:
         """Return at once unless the peer reads slower than we write."""
-        while self.congested:
+        while self.congested and not self._closing:
             await self._waiters.wait()
+        if self._closing:
+            await asyncio.sleep(0)  # where nothing is written, let others run
 
     def close(self, reason: str = "") -> None:
         """Write what was sent, then close with 1000; the connection ends when the peer has answered."""
@@ -325,6 +327,7 @@ class WebSocketChannel(asyncio.Protocol):
 
     def _say_close(self, closing: Closing) -> None:
         self._closing = True
+        self._waiters.wake()
         self.closing = self.closing or closing
         self._write(self._writer.frame(FIN | CLOSE, closing.payload()))
 
