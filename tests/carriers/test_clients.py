@@ -157,7 +157,8 @@ def test_a_call_that_waits_for_room_learns_at_once_that_the_link_was_given_up(na
     async def test() -> None:
         listener = every_way("")[name].listener
         async with served(listener), relayed(listener.address) as relay:
-            async with Client(target.format(*relay.address), reconnect=False) as client:
+            place = target.format(*relay.address)
+            async with Client(place, reconnect=False) as client:
                 relay.hold()
                 calls = [asyncio.ensure_future(client.call_tool("echo", {"text": "x" * 1024 * 1024})) for _ in range(9)]
                 await asyncio.sleep(0.05)

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from ferrule.transports.http.engine import doubts
+from ferrule.transports.http.engine.connection import BURST
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
@@ -35,6 +36,9 @@ class Site:
         self.lost = 0
 
     def handle(self, request: HttpRequest, responder: Responder) -> None:
+        if request.path == "/quick":
+            responder.reply(200, b"", b"at once")
+            return
         responder.watch(self._count)
         self.responders.append(responder)
 
@@ -46,6 +50,8 @@ class Site:
         self.peers.append(peer)
         peer.setblocking(False)
         await asyncio.get_running_loop().sock_sendall(peer, request)
+        if not count:
+            return peer
         await until(lambda: len(self.responders) == count)
         return peer
 
@@ -137,6 +143,36 @@ def test_requests_that_came_before_the_end_are_all_answered(run: Callable[..., N
             site.responders[number].reply(200, b"", b"number %d" % number)
         answers = await read(peer)
         assert [answers.count(b"number %d" % number) for number in range(3)] == [1, 1, 1]
+
+    run(use)
+
+
+@on_linux
+def test_a_peer_that_closed_is_found_out_at_a_later_one_of_its_requests_too(run: Callable[..., None]) -> None:
+    async def use(site: Site) -> None:
+        peer = await site.ask(GET * 2)
+        peer.shutdown(socket.SHUT_WR)
+        await read(peer, CONTINUE)
+        site.responders[0].reply(200, b"", b"first")
+        await read(peer, b"first")
+        await until(lambda: len(site.responders) == 2)
+        peer.close()
+        await until(lambda: site.lost == 1)
+
+    run(use)
+
+
+@on_linux
+def test_a_peer_that_closed_with_many_requests_waiting_is_found_out_at_the_last(run: Callable[..., None]) -> None:
+    """The end comes between two turns of them, when none is in hand."""
+    quick = b"GET /quick HTTP/1.1\r\nHost: a\r\n\r\n"
+
+    async def use(site: Site) -> None:
+        peer = await site.ask(quick * 4 * BURST + GET, count=0)
+        peer.shutdown(socket.SHUT_WR)
+        await until(lambda: len(site.responders) == 1)
+        peer.close()
+        await until(lambda: site.lost == 1)
 
     run(use)
 

@@ -128,8 +128,14 @@ class Connection(Incoming, asyncio.Protocol):
         if self.answer is None:
             return False
         self.last = self.last or not self._buffer
-        self._doubts = Doubts(self, self._loop)
+        self._doubt()
         return True
+
+    def _doubt(self) -> None:
+        """See whether anybody is there to read the answer in hand: the peer has ended its side."""
+        if self._doubts is not None:
+            self._doubts.end()
+        self._doubts = Doubts(self, self._loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything, and tell who was about to answer."""
@@ -246,6 +252,8 @@ class Connection(Incoming, asyncio.Protocol):
         self._body, self._head, self._fresh = None, NO_HEAD, False
         self._keep(head)
         self._start(head, content)
+        if self._ended and self.answer is not None:
+            self._doubt()
         return self._phase == IDLE and self._at < len(self._buffer)
 
     def _await_body(self, head: Head) -> None:
