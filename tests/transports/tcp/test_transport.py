@@ -15,7 +15,7 @@ from tcp_desk import Notes, Run, at_work, make_app, serving, until
 
 from ferrule import Client
 from ferrule.client.targets import transport_for
-from ferrule.errors import CarrierError, ConnectFailed, FerruleError, LinkLost, SetupError
+from ferrule.errors import CarrierError, ConnectFailed, FerruleError, InvalidAnswer, LinkLost, SetupError
 from ferrule.transports.tcp.listener import Tcp
 from ferrule.transports.tcp.settings import TcpOptions
 from ferrule.transports.tcp.transport import TcpTransport
@@ -286,5 +286,31 @@ def test_a_socket_that_takes_no_options_is_not_left_open(run: Run, monkeypatch: 
                     await TcpTransport(listener.url).connect(notes)
             await until(lambda: notes.losses)
             await until(lambda: listener.occupancy.current == 0)
+
+    run(test())
+
+
+def test_an_answer_over_our_limit_fails_its_own_call_where_it_says_whose_it_is(run: Run) -> None:
+    """SIZE-07: what else runs on the link is not lost with it, as over a pipe."""
+
+    async def test() -> None:
+        app, go = make_app(), asyncio.Event()
+
+        @app.tool
+        async def later() -> str:
+            await go.wait()
+            return "here"
+
+        @app.tool
+        async def much() -> str:
+            return "x" * 5000
+
+        listener, options = Tcp(port=0), {"max_message_size": 4096}
+        async with serving(app, listener), Client(listener.url, tcp=options, reconnect=False) as client:
+            waiting = asyncio.ensure_future(client.call_tool("later"))
+            with pytest.raises(InvalidAnswer, match="4096"):
+                await client.call_tool("much")
+            go.set()
+            assert (await waiting).text == "here"
 
     run(test())

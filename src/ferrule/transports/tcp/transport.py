@@ -18,6 +18,7 @@ from ferrule.transports.tcp.sockets import prepare
 from ferrule.transports.tls import TlsSettings, explain
 from ferrule.wire.channel import Receiver
 from ferrule.wire.framing import Frames, FramingLost, Oversize
+from ferrule.wire.rescue import rescue_from_head
 
 REFUSAL_START = b'{"jsonrpc":"2.0","id":null,"error":'
 
@@ -38,8 +39,10 @@ class Dialed(StreamChannel):
         return False
 
     def _refuse(self, frame: Oversize) -> None:
-        """Nobody can tell which call an answer belongs to that was never read: the channel ends."""
+        """End the channel where the head does not say whose answer was never read: that call would wait for ever."""
         super()._refuse(frame)
+        if rescue_from_head(frame.head).id is not msgspec.UNSET:
+            return
         limit = f"the server sent a message over our limit of {frame.max_size} bytes; raise max_message_size"
         self._give_up(CarrierError(limit))
 
