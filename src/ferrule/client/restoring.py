@@ -145,7 +145,7 @@ class Restoring(Fetching):
 
     async def _look_after(self, conversation: Conversation) -> None:
         """The stream for notifications is gone: see whether the server still knows us, then ask for it again."""
-        if not (self._listening.uris or self._told_kinds()):
+        if not (self._listening.uris or self.notices.methods):
             return
         how = RequestOptions(self.settings.ping_timeout)
         if await self._in_the_end(conversation, lambda: conversation.ask("ping", {}, how)):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from ferrule import Client, Context, Server, ToolError
+from ferrule import Client, Context, Reconnect, Server, ToolError
 from ferrule.errors import PeerError
 from ferrule.transports.http.listener import Http
 
@@ -244,3 +244,14 @@ def test_the_same_on_uvloop() -> None:
                 assert [result.structured_content["result"] for result in results] == [n + 1 for n in range(100)]
 
     uvloop.run(asyncio.wait_for(both(), 60))
+
+
+async def test_whoever_listens_gets_a_new_session_when_the_old_one_is_too_old() -> None:
+    """An open stream does not put off the end of a session: whoever only hears is not left with one that is over."""
+    restored = asyncio.Event()
+    async with served(shop(), session_lifetime=0.3, quiet=0.05, retry=0.05) as url:
+        client = Client(url, mode="handshake", reconnect=Reconnect(first_delay=0.01))
+        client.on_connection(lambda notice: restored.set() if notice.what == "restored" else None)
+        client.on_log(lambda params: None)
+        async with client:
+            await asyncio.wait_for(restored.wait(), 20)
