@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from ferrule import Client, Context, Http, Server, SetupError, TaskSettings, Tcp, WebSocket
+from ferrule.errors import ChildFailed
 from ferrule.protocol.handshake import NEWEST, REVISIONS
 from ferrule.transports.http.pair_listener import Sse
 
@@ -229,6 +230,20 @@ async def test_the_end_of_the_client_is_the_end_of_what_it_was_asked(raw: Any) -
         while not user.asked:
             await asyncio.sleep(0)
     assert user.cancelled == 1
+
+
+@pytest.mark.parametrize("reconnect", [False, True])
+async def test_the_end_of_the_link_is_the_end_of_what_was_asked_on_it(reconnect: bool, raw: Any) -> None:
+    """Nobody is there to fetch the answer, whether the client comes back or not: nobody need give it."""
+    server, user = raw(), User()
+    async with client_of(server, user, reconnect=reconnect):
+        await Asker(server).begin("elicitation/create", FORM)
+        while not user.asked:
+            await asyncio.sleep(0.01)
+        server.die(ChildFailed("gone"))
+        async with asyncio.timeout(20):
+            while not user.cancelled:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_call_of_ours_is_not_late_while_its_question_is_a_task(raw: Any) -> None:

@@ -118,7 +118,12 @@ class Lifecycle:
             raise NotConnected(self._ended)
 
     def _lost(self, link: Link, error: Exception | None) -> None:
-        if link is self.link and self.opened is not None:
+        if link is not self.link:
+            return
+        if self._question_tasks is not None:
+            # As with any other question: nobody is there to hear the answer, also where no new link is opened.
+            link.scope.spawn(self._question_tasks.close())
+        if self.opened is not None:
             self._on_change()
 
     def on_change(self, handler: Callable[[], None]) -> None:
