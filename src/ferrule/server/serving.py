@@ -21,6 +21,7 @@ from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
+from ferrule.supervision.logs import unwritable_logs_told
 from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
 
@@ -232,7 +233,8 @@ class Serving:
             _say(f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.")
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
-        with Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop()))):
+        stop = Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop())))
+        with unwritable_logs_told(), stop:
             await self.serve(listener, ready=lambda: self._tell_where(listener))
             if stopping:
                 await asyncio.wait(stopping)
