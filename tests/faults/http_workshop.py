@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from ferrule import Context, Logging, Server
@@ -33,7 +34,9 @@ def open_after(seconds: float) -> Any:
 class Workshop(Server):
     """A server whose tools wait, tell a lot, and count what became of them."""
 
-    def __init__(self, more_tools: int = 0, opening: float = 0.0, payloads: bool = False, **options: Any) -> None:
+    def __init__(
+        self, more_tools: int = 0, opening: float = 0.0, payloads: bool = False, book: str = "", **options: Any
+    ) -> None:
         if payloads:
             options["middleware"] = [Logging(payloads=True)]
         super().__init__("workshop", version="1", lifespan=open_after(opening) if opening else None, **options)
@@ -43,6 +46,9 @@ class Workshop(Server):
         for tool in (self.echo, self.sleep, self.tell, self.flood, self.count, self.hold, self.change, self.stats):
             self.add_tool(tool)
         self.add_tool(self.fail)
+        self.book = book
+        self.add_tool(self.write_down)
+        self.add_tool(self.write_down, name="write_down_again", annotations={"idempotentHint": True})
         for uri in ("note://one", "note://two"):
             self.add_resource(uri, lambda: "a note", name=uri)
 
@@ -85,6 +91,13 @@ class Workshop(Server):
     async def fail(self, size: int) -> str:
         """Fail with a message of this size."""
         raise RuntimeError("x" * size)
+
+    async def write_down(self, line: str) -> str:
+        """Write a line into the book, which others write into as well."""
+        with Path(self.book).open("a") as book:
+            book.write(f"{line}\n")
+        await asyncio.sleep(0.02)
+        return line
 
     async def hold(self) -> str:
         """Never end."""
