@@ -75,7 +75,7 @@ class SpareTask(Coroutine[Any, Any, None]):
         task.set_name(name)
         task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
         tasks._register_task(task)  # noqa: SLF001
-        if self._parked is not None:
+        if self._parked is not None and not self._parked.done():  # work that cancelled itself has ended it
             self._parked.set_result(None)
         return task
 
@@ -97,7 +97,10 @@ class SpareTask(Coroutine[Any, Any, None]):
         error = kind if value is None else value
         if self._work is None:
             raise error
-        self._waiting = None
+        waiting, self._waiting = self._waiting, None
+        if asyncio.isfuture(waiting) and isinstance(error, asyncio.CancelledError) and waiting.cancel(*error.args):
+            # The task did not know yet what is waited for: that is cancelled first, as the task would have done.
+            return waiting
         return self._work.throw(error)
 
     def close(self) -> None:
