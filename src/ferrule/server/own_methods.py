@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -41,6 +41,8 @@ def answerer(server: Server, fn: Callable[..., Any]) -> Handler:
 
     async def handle(call: Call) -> Any:
         value = await (invoke(call) if signature.is_async else bulkhead.run(lambda: invoke(call)))
+        if isinstance(value, Coroutine):  # a plain function around one that is not
+            value = await value
         return EmptyResult() if value is None else value
 
     return handle
