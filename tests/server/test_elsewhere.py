@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ferrule import AssistantMessage, Context, Message, Server, SetupError, UserMessage
-from ferrule.server.elsewhere import CONTEXT, OPTIONS, SERVER, answering
+from ferrule.server.elsewhere import CONTEXT, OPTIONS, SERVER, alike, answering
 from ferrule.testing import pair
 from ferrule.types import Completion, CompletionArgument, CompletionContext, PromptReference, ResourceReference
 
@@ -176,3 +176,14 @@ def test_a_server_is_mounted_under_either_word_for_its_prefix(word: str) -> None
     guest.add_tool("ping", lambda: "pong")
     host.mount(server=guest, **{word: "g"})
     assert host.get_tool("g_ping")
+
+
+def test_a_name_no_one_could_have_meant_is_compared_with_nothing():
+    """A peer may name a tool with a whole message: that costs it an answer, not us a second."""
+
+    class Unread(list):
+        def __iter__(self):
+            raise AssertionError("compared")
+
+    assert alike("x" * 10_000_000, Unread()) == ""
+    assert alike("prit", ["print"]) == "print"

@@ -88,6 +88,10 @@ class Elsewhere:
         raise AttributeError(said, name=self._name, obj=instance)
 
 
+LONGEST_NAME = 200
+"""A longer name is no misspelled one, and comparing it would take long."""
+
+
 def answering(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     """Let a class answer names of other libraries with ours."""
 
@@ -114,7 +118,9 @@ def _instead(name: str, known: Collection[str]) -> str:
 
 
 def alike(name: str, known: Iterable[str], closeness: float = 0.6) -> str:
-    """Give what is spelled most like a name, or nothing."""
+    """Give what is spelled most like a name, or nothing; a name may come from a peer, and be as long as a message."""
+    if len(name) > LONGEST_NAME:
+        return ""
     import difflib
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=closeness)), "")
