@@ -61,6 +61,7 @@ OPTIONS = {
     "on_duplicate": "app.remove_tool(name) before the second one; a name taken is refused",
     "exclude_args": "Depends(provider), for parameters the client does not fill",
     "enabled": "app.disable(name)",
+    "input_schema": "schema={…}",
     "route_maps": "rules=[OpenApiRule(…)] of Server.from_openapi",
     "route_map_fn": "rules=[OpenApiRule(…)] of Server.from_openapi",
     "mcp_names": "names={…} of Server.from_openapi",

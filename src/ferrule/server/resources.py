@@ -61,7 +61,7 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     inline: bool = False
     max_threads: int = 32
     ttl: float | None = None
-    tags: Collection[str] = ()
+    tags: Collection[str] | None = ()
     visible: Visible | None = None
     contents_meta: Mapping[str, Any] | None = None
     """The metadata of what is read, where it gives none of its own."""
