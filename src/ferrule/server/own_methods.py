@@ -20,6 +20,9 @@ from ferrule.server.threads import Bulkhead
 if TYPE_CHECKING:
     from ferrule.server.server import Server
 
+CONTEXT_NAMES = ("ctx", "context")
+"""What a second parameter with a default is called that is nevertheless the context."""
+
 
 def answerer(server: Server, fn: Callable[..., Any]) -> Handler:
     """Make the handler of a method that runs a user's function: in the loop when async, else in a thread."""
@@ -56,7 +59,7 @@ def read_function(fn: Callable[..., Any]) -> Signature:
     if signature.is_generator or signature.is_async_generator:
         raise SetupError(f"{signature.name}() is a generator, and only tools may be; return the result")
     first, second, rest = signature.parameters[:1], signature.parameters[1:2], signature.parameters[2:]
-    if signature.context_parameter is None and second and second[0].required:
+    if signature.context_parameter is None and second and (second[0].required or second[0].name in CONTEXT_NAMES):
         signature = structs.replace(signature, context_parameter=second[0].name, parameters=first + rest)
     unfilled = [each.name for each in signature.parameters[1:] if each.required]
     if unfilled:
