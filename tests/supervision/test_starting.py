@@ -316,6 +316,25 @@ class TestTheLoop:
         await task
         assert len(made) == 1
 
+    @pytest.mark.parametrize("with_factory", [False, True])
+    async def test_an_empty_context_is_no_place_to_leave_something_for_the_next(self, with_factory: bool) -> None:
+        loop, given, seen = asyncio.get_running_loop(), contextvars.Context(), list[str]()
+
+        async def work() -> None:
+            seen.append(NAME.get())
+            NAME.set("left behind")
+
+        if with_factory:
+            loop.set_task_factory(lambda loop, work, **options: asyncio.Task(work, loop=loop, **options))
+        try:
+            for _ in range(2):
+                task = starting(loop)(work(), "call", given)
+                if task is not None:
+                    await task
+        finally:
+            loop.set_task_factory(None)
+        assert seen == ["nobody", "nobody"]
+
     @pytest.mark.skipif(NATIVE, reason="this Python starts tasks at once by itself")
     async def test_work_that_raises_leaves_the_loop_as_it_was(self) -> None:
         starter = Starter(asyncio.get_running_loop())

@@ -146,10 +146,13 @@ class Starter:
         return None
 
 
+def _copied(context: Context | None) -> Context | None:
+    return None if context is None else context.copy()  # an empty one is false, and is copied too
+
+
 def _start_native(loop: asyncio.AbstractEventLoop) -> Start:
     def start(work: Work, name: str, context: Context | None = None) -> asyncio.Task[None] | None:
-        copy = None if context is None else context.copy()
-        task = asyncio.Task(work, loop=loop, name=name, context=copy, eager_start=True)  # type: ignore[call-arg,unused-ignore]
+        task = asyncio.Task(work, loop=loop, name=name, context=_copied(context), eager_start=True)  # type: ignore[call-arg,unused-ignore]
         return None if task.done() else task
 
     return start
@@ -161,7 +164,7 @@ _starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Start] = WeakKeyDictionary
 def starting(loop: asyncio.AbstractEventLoop) -> Start:
     """Give what starts work on a loop; a loop with a task factory of its own is asked for its tasks."""
     if loop.get_task_factory() is not None:
-        return lambda work, name, context: loop.create_task(work, name=name, context=context and context.copy())
+        return lambda work, name, context: loop.create_task(work, name=name, context=_copied(context))
     start = _starts.get(loop)
     if start is None:
         start = _starts[loop] = _start_native(loop) if NATIVE else Starter(loop).start
