@@ -85,9 +85,9 @@ async def test_no_work_is_lost_between_threads_that_end_and_calls_that_come():
         assert await asyncio.wait_for(asyncio.gather(*calls), 60) == list(range(len(calls)))
         assert threads.count <= 4
         await asyncio.sleep(0.0004 + (round_ % 5) * 0.0001)
-    while threads.count:
-        await asyncio.sleep(0.005)
-    assert (threads.idle, threads.waiting) == (0, 0)
+    while threads.busy:
+        await asyncio.sleep(0.001)
+    assert threads.waiting == 0
 
 
 def _serves(thread, threads):

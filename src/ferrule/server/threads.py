@@ -166,6 +166,7 @@ class Threads:
     def _serve(self) -> None:
         while True:
             try:
+                # One that is woken at its last moment for work another takes may wait for the next: it ends after that.
                 job = self._jobs.get(timeout=self._idle_seconds)
             except Empty:
                 if self._is_superfluous():
