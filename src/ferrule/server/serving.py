@@ -217,13 +217,16 @@ class Serving:
         await asyncio.gather(*(each.drain(grace) for each in (*kept, *self.links)))
 
     async def stop(self, grace: float | None = None) -> None:
-        """Stop serving: let running calls end, then close every transport; what has yet to begin is given up."""
+        """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.
+
+        An ASGI app of this server is not ended by this, but by the application it lives in, or its own `stop`.
+        """
         while self._starting:
             self._starting.pop().cancel()
         within = self.settings.shutdown_grace if grace is None else grace
         # Known to all of them before the first one asks whether it is the last.
         for entrance in self.entrances:
-            entrance.closing = True
+            entrance.closing = entrance.closing or not entrance.hosted
         await asyncio.gather(*(listener.close(within) for listener in list(self._listeners)))
 
     async def run_async(self, transport: str = "stdio", **options: Any) -> None:
@@ -259,7 +262,8 @@ class Serving:
         """Give this server as an ASGI app, to serve or to mount; the options are those of `DoorSettings`."""
         refuse_foreign("asgi", options)
         module = importlib.import_module("ferrule.transports.http.asgi")
-        made: AsgiApp = module.AsgiApp(Entrance(self._whole()), self.settings.shutdown_grace, path=path, **options)
+        entrance = Entrance(self._whole(), hosted=True)
+        made: AsgiApp = module.AsgiApp(entrance, self.settings.shutdown_grace, path=path, **options)
         return made
 
     def _whole(self) -> Server:
