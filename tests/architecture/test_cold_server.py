@@ -44,7 +44,7 @@ ROOMS = {
     " streaming subscriptions sync_context telling threads tools visibility",
     "server.middleware": "hooks",
     "server.types": "constraints form known pydantic_types readable records unions",
-    "supervision": "scope shutdown starting",
+    "supervision": "logs scope shutdown starting",
     "transports": "contract ending options pipe stdio stream waiting",
     "validation": "checking violations",
     "wire": "channel codec framing messages",

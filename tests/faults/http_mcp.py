@@ -251,9 +251,9 @@ class Client:
 class Process:
     """A server in a process of its own."""
 
-    def __init__(self, http: Any = None, **server: Any) -> None:
+    def __init__(self, http: Any = None, log: Any = None, **server: Any) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, SERVER, json.dumps({"server": server, "http": http or {}})],
+            [sys.executable, SERVER, json.dumps({"server": server, "http": http or {}, "log": log or {}})],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -262,7 +262,7 @@ class Process:
 
     def ready(self) -> Process:
         assert self.process.stdout is not None
-        while not (found := re.search(r"serving on http://127\.0\.0\.1:(\d+)/mcp", self.log)):
+        while not (found := re.search(r"(?:serving on|serves MCP at) http://127\.0\.0\.1:(\d+)/mcp", self.log)):
             line = self.process.stdout.readline().decode()
             assert line, self.log
             self.log += line
@@ -294,9 +294,9 @@ class Process:
 
 
 @contextlib.contextmanager
-def serving(http: Any = None, **server: Any) -> Iterator[Process]:
+def serving(http: Any = None, log: Any = None, **server: Any) -> Iterator[Process]:
     """Run a server in a process for a while; what it logs must hold no traceback."""
-    process = Process(http, **server)
+    process = Process(http, log, **server)
     try:
         yield process.ready()
     finally:

@@ -1,6 +1,6 @@
 """Serves MCP over HTTP as `app.run("http")` does, for the tests that treat it badly; prints what it logs.
 
-http_workshop.py '{"server": {"shutdown_grace": 1}, "http": {"quiet": 0.2}}'
+http_workshop.py '{"server": {"shutdown_grace": 1}, "http": {"quiet": 0.2}, "log": {"level": "DEBUG"}}'
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import asyncio
 import json
 import logging
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from ferrule import Context, Server
+from ferrule import Context, Logging, Server
 
 
 def open_after(seconds: float) -> Any:
@@ -32,13 +34,21 @@ def open_after(seconds: float) -> Any:
 class Workshop(Server):
     """A server whose tools wait, tell a lot, and count what became of them."""
 
-    def __init__(self, more_tools: int = 0, opening: float = 0.0, **options: Any) -> None:
+    def __init__(
+        self, more_tools: int = 0, opening: float = 0.0, payloads: bool = False, book: str = "", **options: Any
+    ) -> None:
+        if payloads:
+            options["middleware"] = [Logging(payloads=True)]
         super().__init__("workshop", version="1", lifespan=open_after(opening) if opening else None, **options)
         for number in range(more_tools):
             self.add_tool(self.echo, name=f"tool_{number:05}")
         self.counts: Counter[str] = Counter()
         for tool in (self.echo, self.sleep, self.tell, self.flood, self.count, self.hold, self.change, self.stats):
             self.add_tool(tool)
+        self.add_tool(self.fail)
+        self.book = book
+        self.add_tool(self.write_down)
+        self.add_tool(self.write_down, name="write_down_again", annotations={"idempotentHint": True})
         for uri in ("note://one", "note://two"):
             self.add_resource(uri, lambda: "a note", name=uri)
 
@@ -78,6 +88,17 @@ class Workshop(Server):
         """Count what came."""
         return len(values)
 
+    async def fail(self, size: int) -> str:
+        """Fail with a message of this size."""
+        raise RuntimeError("x" * size)
+
+    async def write_down(self, line: str) -> str:
+        """Write a line into the book, which others write into as well."""
+        with Path(self.book).open("a") as book:
+            book.write(f"{line}\n")
+        await asyncio.sleep(0.02)
+        return line
+
     async def hold(self) -> str:
         """Never end."""
         self.counts["running"] += 1
@@ -96,7 +117,23 @@ class Workshop(Server):
         return json.dumps(self.counts)
 
 
+def watch_logging(counts: Counter[str]) -> None:
+    """Count the log records that take more than 10 ms of this thread's own time."""
+    handle = logging.Logger.handle
+
+    def watched(logger: logging.Logger, record: logging.LogRecord) -> None:
+        began = time.thread_time()
+        handle(logger, record)
+        counts["records"] += 1
+        counts["slow records"] += time.thread_time() - began > 0.01
+
+    logging.Logger.handle = watched  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
-    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(name)s %(message)s")
-    Workshop(**given.get("server", {})).run("http", port=0, **given.get("http", {}))
+    log: dict[str, Any] = {"level": logging.INFO, "format": "%(name)s %(message)s"} | given.get("log", {})
+    logging.basicConfig(**(log if "filename" in log else {"stream": sys.stdout} | log))
+    workshop = Workshop(**given.get("server", {}))
+    watch_logging(workshop.counts)
+    workshop.run("http", port=0, **given.get("http", {}))

@@ -8,6 +8,7 @@ import pytest
 
 from ferrule.errors import EncodeError
 from ferrule.runtime.batch import BatchPart, Replies
+from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
 
 
@@ -117,3 +118,23 @@ async def test_waiting_and_closing_are_those_of_the_channel_below(below: Below) 
     await batch.wait_writable()
     batch.close("done")
     assert (below.waited, below.reason) == (1, "done")
+
+
+class Narrow(Below):
+    """A channel that takes only short messages."""
+
+    def send(self, message: Any) -> None:
+        if len(encode(message)) > 200:
+            raise EncodeError("too long")
+        super().send(message)
+
+
+def test_an_answer_whose_very_id_is_too_long_keeps_back_no_other() -> None:
+    """RPC-11: each is told, the one that cannot be named too."""
+    below = Narrow()
+    batch = BatchPart(Replies(below, 3))
+    for identity in ("i" * 300, "a", "b"):
+        batch.send(Success(identity, {}))
+    nameless, *others = below.sent
+    assert (nameless.id, nameless.error.message) == (None, "The result cannot be written: too long")
+    assert others == [Success("a", {}), Success("b", {})]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ferrule import AssistantMessage, Context, Message, Server, SetupError, UserMessage
-from ferrule.server.elsewhere import CONTEXT, OPTIONS, SERVER, answering
+from ferrule.server.elsewhere import CONTEXT, OPTIONS, SERVER, alike, answering
 from ferrule.testing import pair
 from ferrule.types import Completion, CompletionArgument, CompletionContext, PromptReference, ResourceReference
 
@@ -176,3 +176,28 @@ def test_a_server_is_mounted_under_either_word_for_its_prefix(word: str) -> None
     guest.add_tool("ping", lambda: "pong")
     host.mount(server=guest, **{word: "g"})
     assert host.get_tool("g_ping")
+
+
+def test_a_name_no_one_could_have_meant_is_compared_with_nothing():
+    """A peer may name a tool with a whole message: that costs it an answer, not us a second."""
+
+    class Unread(list):
+        def __iter__(self):
+            raise AssertionError("compared")
+
+    assert alike("x" * 10_000_000, Unread()) == ""
+    assert alike("prit", ["print"]) == "print"
+
+
+def test_what_others_call_the_schema_of_a_tool_is_named_and_not_its_neighbour():
+    with pytest.raises(SetupError, match=r"there is no option 'input_schema'; instead of input_schema=… write schema="):
+        Server("s").add_tool("a", lambda: "", input_schema={"type": "object"})
+
+
+def test_no_tags_may_be_none_as_others_write_it():
+    app = Server("s")
+    app.add_tool("a", lambda: "", tags=None)
+    app.add_prompt("a", lambda: "", tags=None)
+    app.add_resource("x://a", lambda: "", tags=None)
+    for catalogue in (app.tools.catalogue, app.prompts.catalogue, app.resources.catalogue):
+        assert [entry.tags for entry in catalogue.registered.values()] == [frozenset()]

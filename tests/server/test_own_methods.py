@@ -159,3 +159,20 @@ def test_what_nothing_fills_is_refused_when_it_is_written(offering: Any) -> None
 
     with pytest.raises(SetupError, match="name its parameters"):
         method("shop/args")(lambda *args: None)
+
+
+async def test_a_second_parameter_called_so_is_the_context_also_where_it_has_a_default(offering: Any, era: Any) -> None:
+    """Written so that the function can be called without a server too."""
+    app, method = offering
+
+    @method("shop/short")
+    async def short(params: Any, ctx: Any = None) -> dict[str, Any]:
+        return {"said": ctx.server.name}
+
+    @method("shop/long")
+    def long(params, context=None):  # type: ignore[no-untyped-def]
+        return {"said": context.server.name}
+
+    async with pair(app, era) as client:
+        for name in ("shop/short", "shop/long"):
+            assert (await client.request(name))["said"] == "shop"

@@ -323,3 +323,22 @@ def test_every_way_to_decorate_gives_the_function_back():
 
 def test_messages_are_plain_structs():
     assert msgspec.json.encode(said(("user", "x"))[0]) == b'{"role":"user","content":{"type":"text","text":"x"}}'
+
+
+async def test_no_arguments_may_be_written_as_null_as_for_a_tool(era):
+    app = Server("null")
+    app.add_tool("tool", lambda: "called")
+    app.add_prompt("prompt", lambda: "said")
+
+    @app.prompt
+    def choose(color: Literal["red", "blue"]) -> str:
+        return color
+
+    async with pair(app, era) as client:
+        called = await client.request("tools/call", {"name": "tool", "arguments": None})
+        assert called["content"][0]["text"] == "called"
+        said = await client.request("prompts/get", {"name": "prompt", "arguments": None})
+        assert said["messages"][0]["content"]["text"] == "said"
+        asked = {"ref": {"type": "ref/prompt", "name": "choose"}, "argument": {"name": "color", "value": "r"}}
+        completed = await client.request("completion/complete", {**asked, "context": None})
+        assert completed["completion"]["values"] == ["red"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -407,12 +407,13 @@ class TestSetup:
     ("template", "uri"),
     [("files://{path*}", "files://a/b/c.txt"), ("files://all{/path*}", "files://all/a/b/c.txt")],
 )
-async def test_a_function_may_take_a_list_of_its_uri_as_one_text(era, template, uri):
+@pytest.mark.parametrize("text", [str, str | None, Annotated[str, "where it is"], Annotated[str | None, "where"]])
+async def test_a_function_may_take_a_list_of_its_uri_as_one_text(era, template, uri, text):
     """FastMCP writes `{path*}` for a path however deep, and gives it as a text."""
     app = Server("files")
 
     @app.resource(template)
-    def file(path: str) -> str:
+    def file(path: text) -> str:
         return path
 
     async with pair(app, era) as client:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ferrule import Context, Depends, PeerError, Server, SetupError, ToolError
+from ferrule import Context, Depends, Extension, PeerError, Server, SetupError, ToolError
 from ferrule.errors import Cancelled
 from ferrule.testing import pair
 
@@ -240,6 +240,55 @@ async def test_a_plain_function_around_a_coroutine_function_is_waited_for(era, i
         assert (await client.call_tool("plain", {"name": "abc"})).data == 3
         assert (await client.read_resource("x://y")).text == "read"
         assert (await client.get_prompt("say")).messages[0].content.text == "said"
+
+
+class Suggester:
+    async def __call__(self, value):
+        return [f"{value}!"]
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_so_are_those_that_provide_complete_answer_methods_and_hear_notifications(era, inline):
+    app, heard = Server("wrapped"), asyncio.Queue()
+    extension = app.extend(Extension("com.example/maps"))
+
+    @watched
+    async def database():
+        return "db"
+
+    @app.tool
+    def ask(db: str = Depends(database, inline=inline)) -> str:
+        return db
+
+    @app.prompt
+    def say(name: str, other: str) -> str:
+        return name
+
+    @app.completion("say.name")
+    @watched
+    async def suggest(value):
+        return [f"{value}?"]
+
+    app.completion("say.other")(Suggester())
+
+    @app.method("shop/price")
+    @watched
+    async def price(params):
+        return {"price": 3}
+
+    @extension.notification("notifications/maps/moved")
+    @watched
+    async def moved(params):
+        heard.put_nowait("moved")
+
+    async with pair(app, era) as client:
+        assert (await client.call_tool("ask")).data == "db"
+        for argument, wanted in (("name", ["a?"]), ("other", ["a!"])):
+            completed = await client.complete("say", {"name": argument, "value": "a"})
+            assert completed.values == wanted
+        assert (await client.request("shop/price"))["price"] == 3
+        await client.notify("notifications/maps/moved")
+        assert await asyncio.wait_for(heard.get(), 60) == "moved"
 
 
 async def test_a_decorator_may_also_run_the_coroutine_itself(era):

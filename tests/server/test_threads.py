@@ -60,6 +60,40 @@ async def test_idle_threads_are_used_again():
     assert threads.count == 1
 
 
+async def test_threads_without_work_end_after_a_while_and_come_again():
+    threads, gate = Threads(idle_seconds=0.02), Gate()
+    calls = [asyncio.ensure_future(threads.run(gate.work)) for _ in range(5)]
+    await gate.wait_inside(5)
+    await asyncio.sleep(0.1)
+    assert threads.count == 5, "a busy thread ended"
+    gate.open.set()
+    await asyncio.gather(*calls)
+    workers = [thread for thread in threading.enumerate() if _serves(thread, threads)]
+    while threads.count:
+        await asyncio.sleep(0.005)
+    for worker in workers:
+        await asyncio.to_thread(worker.join, 60)
+    assert not [thread for thread in threading.enumerate() if _serves(thread, threads)]
+    assert (threads.idle, threads.waiting) == (0, 0)
+    assert await threads.run(lambda: "again") == "again"
+
+
+async def test_no_work_is_lost_between_threads_that_end_and_calls_that_come():
+    threads = Threads(limit=4, idle_seconds=0.0005)
+    for round_ in range(200):
+        calls = [threads.run(lambda n=n: n) for n in range(1 + round_ % 6)]
+        assert await asyncio.wait_for(asyncio.gather(*calls), 60) == list(range(len(calls)))
+        assert threads.count <= 4
+        await asyncio.sleep(0.0004 + (round_ % 5) * 0.0001)
+    while threads.busy:
+        await asyncio.sleep(0.001)
+    assert threads.waiting == 0
+
+
+def _serves(thread, threads):
+    return getattr(getattr(thread, "_target", None), "__self__", None) is threads
+
+
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), SystemExit(1), GeneratorExit()], ids=repr)
 async def test_whatever_work_raises_comes_back_and_the_thread_lives(error):
     threads = Threads(limit=1)

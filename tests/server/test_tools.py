@@ -758,7 +758,7 @@ class TestSetup:
                 {"annotations": ["readOnlyHint"]},
                 "annotations must be ToolAnnotations or names with their values or None",
             ),
-            ({"tags": 5}, "tags must be a set or a list, not 5"),
+            ({"tags": 5}, "tags must be a set or a list or None, not 5"),
         ],
     )
     def test_an_option_that_could_never_work_is_refused_at_decoration(self, options, why):

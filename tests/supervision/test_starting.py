@@ -191,6 +191,54 @@ class TestWorkThatWaits:
                 await task
             assert ended == ["cancelled"] * (turns + 1), f"cancelled {turns} turns after it began"
 
+    async def test_cancelling_it_cancels_what_it_waits_for(self, start: Any) -> None:
+        """A call that gathers leaves nothing running, however soon it is cancelled."""
+        ended: list[str] = []
+
+        async def part() -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append("cancelled")
+
+        async def work(parts: list[Any]) -> None:
+            await asyncio.gather(*parts)
+
+        for turns in range(4):
+            part_task = asyncio.ensure_future(part())
+            await asyncio.sleep(0)
+            task = start(work([part_task]))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert part_task.cancelled(), f"cancelled {turns} turns after it began"
+        assert ended == ["cancelled"] * 4
+
+    @pytest.mark.parametrize("turns", range(3))
+    async def test_one_that_cancelled_itself_is_cancelled_when_it_first_waits(self, start: Any, turns: int) -> None:
+        ended: list[str] = []
+
+        async def calm() -> None:
+            pass
+
+        async def rash() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append("ended")
+
+        start(calm())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await start(rash())
+        assert ended == ["ended"]
+
     async def test_it_may_clean_up_after_a_cancel(self, start: Any) -> None:
         ended: list[str] = []
 
@@ -267,6 +315,25 @@ class TestTheLoop:
             loop.set_task_factory(None)
         await task
         assert len(made) == 1
+
+    @pytest.mark.parametrize("with_factory", [False, True])
+    async def test_an_empty_context_is_no_place_to_leave_something_for_the_next(self, with_factory: bool) -> None:
+        loop, given, seen = asyncio.get_running_loop(), contextvars.Context(), list[str]()
+
+        async def work() -> None:
+            seen.append(NAME.get())
+            NAME.set("left behind")
+
+        if with_factory:
+            loop.set_task_factory(lambda loop, work, **options: asyncio.Task(work, loop=loop, **options))
+        try:
+            for _ in range(2):
+                task = starting(loop)(work(), "call", given)
+                if task is not None:
+                    await task
+        finally:
+            loop.set_task_factory(None)
+        assert seen == ["nobody", "nobody"]
 
     @pytest.mark.skipif(NATIVE, reason="this Python starts tasks at once by itself")
     async def test_work_that_raises_leaves_the_loop_as_it_was(self) -> None:

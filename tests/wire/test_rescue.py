@@ -105,6 +105,15 @@ class TestHead:
     def test_an_id_inside_another_member_is_not_the_id(self) -> None:
         assert rescue_from_head(b'{"params":{"id":5},"x":').id is UNSET
 
+    @pytest.mark.parametrize("identity", [b"1.5", b"1e5", b"-1.0", b"01", b"1x", b'"a"b', b"1{", b"true", b"[1]"])
+    def test_frm_09_the_beginning_of_what_is_no_id_is_not_taken_for_one(self, identity: bytes) -> None:
+        """FRM-09: another request may have that id."""
+        assert rescue_from_head(b'{"jsonrpc":"2.0","id":%b,"result":' % identity + self.LONG).id is UNSET
+
+    @pytest.mark.parametrize("head", [b'{"a":1{"id":5,"b":', b',"id":5,"b":', b'{"a":1,{"id":5,"b":'])
+    def test_an_id_that_is_no_member_of_the_outermost_object_is_not_the_id(self, head: bytes) -> None:
+        assert rescue_from_head(head + self.LONG).id is UNSET
+
     @pytest.mark.parametrize("identity", [b"1" * HEAD_SIZE, b'"' + b"a" * HEAD_SIZE + b'"'])
     def test_an_id_that_goes_on_beyond_the_head_is_not_cut(self, identity: bytes) -> None:
         assert rescue_from_head(b'{"id":' + identity).id is UNSET

@@ -58,8 +58,11 @@ class Keyring:
     """The secrets that seal and open: the first seals, all open, so that keys can be changed without a gap."""
 
     def __init__(self, keys: Sequence[bytes | str]) -> None:
-        if isinstance(keys, (str, bytes)) or not keys:
+        if isinstance(keys, str | bytes) or not isinstance(keys, Sequence) or not keys:
             raise SetupError("sealing needs a list of at least one key")
+        for place, key in enumerate(keys):
+            if not isinstance(key, str | bytes | bytearray | memoryview):
+                raise SetupError(f"sealing key {place} must be bytes or a text, not {type(key).__name__}")
         self._secrets = [key.encode() if isinstance(key, str) else bytes(key) for key in keys]
         for place, secret in enumerate(self._secrets):
             if len(secret) < MIN_KEY_SIZE:

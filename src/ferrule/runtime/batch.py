@@ -45,11 +45,15 @@ class Replies:
                 self._deliver_alone(reply)
 
     def _deliver_alone(self, reply: Message) -> None:
+        """Send one answer; else why it cannot be sent, under its id or, where that is too long itself, under none."""
         try:
             self.channel.send(reply)
         except EncodeError as error:
             refusal = ErrorObject(Internal.code, f"The result cannot be written: {error}")
-            self.channel.send(Failure(reply.id, refusal))  # type: ignore[union-attr]  # only what answers is kept
+            try:
+                self.channel.send(Failure(reply.id, refusal))  # type: ignore[union-attr]  # only what answers is kept
+            except EncodeError:
+                self.channel.send(Failure(None, refusal))
 
 
 class BatchPart:

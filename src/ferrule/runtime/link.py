@@ -31,12 +31,14 @@ from ferrule.runtime.batch import BatchPart, Replies
 from ferrule.runtime.dispatch import Dispatcher, unencodable
 from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
+from ferrule.supervision.logs import keep_short
 from ferrule.supervision.starting import starting
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.codec import Decoded, Unreadable, decode, too_large
 from ferrule.wire.messages import Failure, Message, Request, Success
 
 logger = logging.getLogger("ferrule.link")
+keep_short()  # every conversation comes by here, on either side
 
 
 class Link(Asking):

@@ -36,12 +36,19 @@ class CompletionContext(Value, frozen=True, kw_only=True):
     arguments: dict[str, str] = {}
 
 
+NOTHING_SETTLED = CompletionContext()
+
+
 class CompleteParams(Params, kw_only=True):
     """What to complete."""
 
     ref: Reference
     argument: CompletionArgument
-    context: CompletionContext = CompletionContext()
+    context: CompletionContext | None = NOTHING_SETTLED
+
+    def __post_init__(self) -> None:
+        if self.context is None:
+            self.context = NOTHING_SETTLED  # how some clients write that nothing is
 
 
 class Completion(Model, kw_only=True):

@@ -40,9 +40,13 @@ class GetPromptParams(Params, kw_only=True):
     """Which prompt, with what."""
 
     name: str
-    arguments: dict[str, str] = {}
+    arguments: dict[str, str] | None = {}
     input_responses: Raw | UnsetType = UNSET
     request_state: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.arguments is None:
+            self.arguments = {}  # how some clients write that there are none
 
 
 class PromptMessage(Model, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ferrule.protocol.call import Call
@@ -15,7 +15,7 @@ from ferrule.server.dependencies import Plan
 from ferrule.server.mounting import MountedContext, through
 from ferrule.server.prompts import RegisteredPrompt
 from ferrule.server.resources import RegisteredResource
-from ferrule.server.signatures import read_provider
+from ferrule.server.signatures import probe, read_provider
 from ferrule.server.threads import Bulkhead
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Completer:
         self.fn = fn
         self._for_all = for_all
         self._bulkhead = bulkhead
+        self._is_async = inspect.iscoroutinefunction(probe(fn))
         self._names = list(inspect.signature(fn).parameters)
         wants = read_provider(fn, Context, "completion")
         self._context_parameter = wants.context_parameter
@@ -62,9 +63,10 @@ class Completer:
         positional = [
             known.get(name, params.argument.value if at == 0 else None) for at, name in enumerate(self._names)
         ]
-        if inspect.iscoroutinefunction(self.fn):
+        if self._is_async:
             return await self.fn(*positional)
-        return await self._bulkhead.run(lambda: self.fn(*positional))
+        value = await self._bulkhead.run(lambda: self.fn(*positional))
+        return await value if isinstance(value, Coroutine) else value
 
 
 class Completions:

@@ -35,6 +35,8 @@ class Step(Struct, frozen=True):
     make: Callable[..., Any]
     is_async: bool
     is_manager: bool
+    wraps_async: bool
+    """Whether it is a plain function around a coroutine function: what it gives may have to be awaited."""
     inline: bool
     sources: dict[str, int]
     context_parameter: str | None
@@ -59,7 +61,8 @@ class Step(Struct, frozen=True):
             return await (stack.enter_async_context(made) if self.is_manager else made)
         run = _here if self.inline else plain
         if not self.is_manager:
-            return await run(lambda: self.make(**given))
+            value = await run(lambda: self.make(**given))
+            return await value if self.wraps_async and isinstance(value, Coroutine) else value
         entry = ProviderInThread(self.make(**given))
         stack.push_async_exit(lambda *exc: entry.leave(run, exc))
         return await run(entry.enter)
@@ -99,7 +102,7 @@ class Plan:
         self._context_type = context_type
         self._places: dict[Any, int] = {}
         self.sources = {name: self._place(wish, (f"{handler}()",), ()) for name, wish in dependencies.items()}
-        self.is_async = any(step.is_async for step in self.steps)
+        self.is_async = any(step.is_async or step.wraps_async for step in self.steps)
         self.wants_context = any(step.context_parameter is not None for step in self.steps)
 
     def _place(self, wish: Dependency, names: tuple[str, ...], chain: tuple[Any, ...]) -> int:
@@ -117,8 +120,7 @@ class Plan:
         if wish.use_cache and key in self._places:
             return self._places[key]
         sources = {name: self._place(inner, names, (*chain, key)) for name, inner in needs.dependencies.items()}
-        make, is_async, is_manager = _manner(provider)
-        self.steps.append(Step(make, is_async, is_manager, wish.inline, sources, needs.context_parameter))
+        self.steps.append(Step(*_manner(provider), wish.inline, sources, needs.context_parameter))
         number = len(self.steps) - 1
         if wish.use_cache:
             self._places[key] = number
@@ -275,22 +277,20 @@ async def _whole(plain: Plain, work: Callable[[], Any]) -> Any:
         raise
 
 
-def _manner(provider: Any) -> tuple[Callable[..., Any], bool, bool]:
-    """Tell how a provider gives its value: what to call, whether to await it, whether to enter and leave it."""
+def _manner(provider: Any) -> tuple[Callable[..., Any], bool, bool, bool]:
+    """Tell how a provider gives its value: what to call, then what `Step` says of it."""
     kind = probe(provider)
     if inspect.isasyncgenfunction(kind):
-        return contextlib.asynccontextmanager(provider), True, True
+        return contextlib.asynccontextmanager(provider), True, True, False
     if inspect.isgeneratorfunction(kind):
-        return contextlib.contextmanager(provider), False, True
+        return contextlib.contextmanager(provider), False, True, False
     if inspect.iscoroutinefunction(kind):
-        return provider, True, False
+        return provider, True, False, False
     inner = inspect.unwrap(kind) if callable(kind) else kind
     # What contextlib's decorators made of a generator is entered as the generator would be.
-    return (
-        provider,
-        inspect.isasyncgenfunction(inner),
-        inspect.isasyncgenfunction(inner) or (inner is not kind and inspect.isgeneratorfunction(inner)),
-    )
+    is_async = inspect.isasyncgenfunction(inner)
+    is_manager = is_async or (inner is not kind and inspect.isgeneratorfunction(inner))
+    return provider, is_async, is_manager, inspect.iscoroutinefunction(inner)
 
 
 def _key(provider: Any) -> Any:

@@ -57,7 +57,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """How many bytes a result may have; None for what the server says."""
     result_policy: str | None = None
     """What becomes of a larger one: `refuse`, `truncate` or `spill`."""
-    tags: Collection[str] = ()
+    tags: Collection[str] | None = ()
     visible: Visible | None = None
     middleware: Sequence[AnyLayer] = ()
     task: TaskSupport | bool = "forbidden"

@@ -61,6 +61,7 @@ OPTIONS = {
     "on_duplicate": "app.remove_tool(name) before the second one; a name taken is refused",
     "exclude_args": "Depends(provider), for parameters the client does not fill",
     "enabled": "app.disable(name)",
+    "input_schema": "schema={…}",
     "route_maps": "rules=[OpenApiRule(…)] of Server.from_openapi",
     "route_map_fn": "rules=[OpenApiRule(…)] of Server.from_openapi",
     "mcp_names": "names={…} of Server.from_openapi",
@@ -86,6 +87,10 @@ class Elsewhere:
     def __get__(self, instance: object, owner: type) -> Any:
         said = f"{self._owner} has no attribute {self._name!r}; here it is {self._ours}"
         raise AttributeError(said, name=self._name, obj=instance)
+
+
+LONGEST_NAME = 200
+"""A longer name is no misspelled one, and comparing it would take long."""
 
 
 def answering(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
@@ -114,7 +119,9 @@ def _instead(name: str, known: Collection[str]) -> str:
 
 
 def alike(name: str, known: Iterable[str], closeness: float = 0.6) -> str:
-    """Give what is spelled most like a name, or nothing."""
+    """Give what is spelled most like a name, or nothing; a name may come from a peer, and be as long as a message."""
+    if len(name) > LONGEST_NAME:
+        return ""
     import difflib
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=closeness)), "")

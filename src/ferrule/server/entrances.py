@@ -22,8 +22,10 @@ class Entrance:
     mirrored: Callable[[str], Mapping[str, tuple[str, ...]]]
     busy: Callable[[Receiver], bool]
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, hosted: bool = False) -> None:
         self._server = server
+        self.hosted = hosted
+        """Whether it belongs to somebody else's application, which ends it: `Server.stop` does not."""
         self._users = 0
         self.closing = False
         """Whether its peers are being let go."""

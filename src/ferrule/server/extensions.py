@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +20,7 @@ from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.model import MetaOnly, Params, Result
 from ferrule.schema.notices import NOTICES
 from ferrule.server.context import Context
+from ferrule.server.signatures import probe
 from ferrule.server.threads import Bulkhead
 
 if TYPE_CHECKING:
@@ -203,13 +204,14 @@ def _gated(name: str, handler: Handler) -> Handler:
 
 
 def _listener(server: Server, name: str, heard: Heard) -> NoteHandler:
-    bulkhead = Bulkhead(server.threads)
+    bulkhead, fn = Bulkhead(server.threads), heard.fn
+    is_async = inspect.iscoroutinefunction(probe(fn))
 
     async def deliver(params: Any) -> None:
         try:
-            await (
-                heard.fn(params) if inspect.iscoroutinefunction(heard.fn) else bulkhead.run(lambda: heard.fn(params))
-            )
+            value = await (fn(params) if is_async else bulkhead.run(lambda: fn(params)))
+            if isinstance(value, Coroutine):
+                await value
         except Exception:
             logger.exception("the handler of the notification %s failed", name)
 

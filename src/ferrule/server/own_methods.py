@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -19,6 +19,9 @@ from ferrule.server.threads import Bulkhead
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
+
+CONTEXT_NAMES = ("ctx", "context")
+"""What a second parameter with a default is called that is nevertheless the context."""
 
 
 def answerer(server: Server, fn: Callable[..., Any]) -> Handler:
@@ -41,6 +44,8 @@ def answerer(server: Server, fn: Callable[..., Any]) -> Handler:
 
     async def handle(call: Call) -> Any:
         value = await (invoke(call) if signature.is_async else bulkhead.run(lambda: invoke(call)))
+        if isinstance(value, Coroutine):  # a plain function around one that is not
+            value = await value
         return EmptyResult() if value is None else value
 
     return handle
@@ -54,7 +59,7 @@ def read_function(fn: Callable[..., Any]) -> Signature:
     if signature.is_generator or signature.is_async_generator:
         raise SetupError(f"{signature.name}() is a generator, and only tools may be; return the result")
     first, second, rest = signature.parameters[:1], signature.parameters[1:2], signature.parameters[2:]
-    if signature.context_parameter is None and second and second[0].required:
+    if signature.context_parameter is None and second and (second[0].required or second[0].name in CONTEXT_NAMES):
         signature = structs.replace(signature, context_parameter=second[0].name, parameters=first + rest)
     unfilled = [each.name for each in signature.parameters[1:] if each.required]
     if unfilled:

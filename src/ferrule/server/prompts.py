@@ -48,7 +48,7 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
     schema: Mapping[str, Any] | None = None
     inline: bool = False
     max_threads: int = 32
-    tags: Collection[str] = ()
+    tags: Collection[str] | None = ()
     visible: Visible | None = None
 
 

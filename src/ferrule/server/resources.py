@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import re
+import types
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, structs
@@ -60,10 +61,19 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     inline: bool = False
     max_threads: int = 32
     ttl: float | None = None
-    tags: Collection[str] = ()
+    tags: Collection[str] | None = ()
     visible: Visible | None = None
     contents_meta: Mapping[str, Any] | None = None
     """The metadata of what is read, where it gives none of its own."""
+
+
+def _is_text(annotation: Any) -> bool:
+    """Tell whether a type is a text, whatever is said of it, or else nothing."""
+    if get_origin(annotation) is Annotated:
+        return _is_text(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return all(part is type(None) or _is_text(part) for part in get_args(annotation))
+    return annotation is str
 
 
 class FixedUri:
@@ -124,7 +134,7 @@ class RegisteredResource(Offered):
         self.mime_type = options.mime_type
         self.ttl = options.ttl
         self.contents_meta = options.contents_meta
-        texts = {parameter.key for parameter in binding.signature.parameters if parameter.annotation is str}
+        texts = {parameter.key for parameter in binding.signature.parameters if _is_text(parameter.annotation)}
         self._joined = {name: between for name, between in self.template.lists.items() if name in texts}
         """Lists in the URI that the function takes as one text, as FastMCP gives `{path*}`."""
         self.takes_uri = "uri" in binding.parameters and "uri" not in self.template.variables

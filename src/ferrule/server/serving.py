@@ -21,6 +21,7 @@ from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
+from ferrule.supervision.logs import unwritable_logs_told
 from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
 
@@ -216,13 +217,16 @@ class Serving:
         await asyncio.gather(*(each.drain(grace) for each in (*kept, *self.links)))
 
     async def stop(self, grace: float | None = None) -> None:
-        """Stop serving: let running calls end, then close every transport; what has yet to begin is given up."""
+        """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.
+
+        An ASGI app of this server is not ended by this, but by the application it lives in, or its own `stop`.
+        """
         while self._starting:
             self._starting.pop().cancel()
         within = self.settings.shutdown_grace if grace is None else grace
         # Known to all of them before the first one asks whether it is the last.
         for entrance in self.entrances:
-            entrance.closing = True
+            entrance.closing = entrance.closing or not entrance.hosted
         await asyncio.gather(*(listener.close(within) for listener in list(self._listeners)))
 
     async def run_async(self, transport: str = "stdio", **options: Any) -> None:
@@ -232,7 +236,8 @@ class Serving:
             _say(f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.")
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
-        with Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop()))):
+        stop = Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop())))
+        with unwritable_logs_told(), stop:
             await self.serve(listener, ready=lambda: self._tell_where(listener))
             if stopping:
                 await asyncio.wait(stopping)
@@ -257,7 +262,8 @@ class Serving:
         """Give this server as an ASGI app, to serve or to mount; the options are those of `DoorSettings`."""
         refuse_foreign("asgi", options)
         module = importlib.import_module("ferrule.transports.http.asgi")
-        made: AsgiApp = module.AsgiApp(Entrance(self._whole()), self.settings.shutdown_grace, path=path, **options)
+        entrance = Entrance(self._whole(), hosted=True)
+        made: AsgiApp = module.AsgiApp(entrance, self.settings.shutdown_grace, path=path, **options)
         return made
 
     def _whole(self) -> Server:

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from msgspec import Struct
@@ -23,6 +23,9 @@ from ferrule.server.places import Places
 logger = logging.getLogger("ferrule.threads")
 
 Work = Callable[[], Any]
+
+IDLE_SECONDS = 10.0
+"""After how long without work a thread ends."""
 
 
 class Job:
@@ -84,11 +87,14 @@ class ThreadFigures(Struct, frozen=True, kw_only=True):
 
 
 class Threads:
-    """A pool that grows when all its threads are busy, up to a limit."""
+    """A pool that grows when all its threads are busy, up to a limit; a thread without work ends after a while."""
 
-    def __init__(self, limit: int = 256, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limit: int = 256, clock: Callable[[], float] = time.monotonic, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         self.limit = limit
         self._clock = clock
+        self._idle_seconds = idle_seconds
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._running: set[Job] = set()
         self._count = 0
@@ -159,7 +165,13 @@ class Threads:
 
     def _serve(self) -> None:
         while True:
-            job = self._jobs.get()
+            try:
+                # One that is woken at its last moment for work another takes may wait for the next: it ends after that.
+                job = self._jobs.get(timeout=self._idle_seconds)
+            except Empty:
+                if self._is_superfluous():
+                    return
+                continue
             job.started = self._clock()
             self._running.add(job)
             job.run()
@@ -167,6 +179,15 @@ class Threads:
                 self._running.discard(job)
                 self._spare += 1
             del job  # an idle thread keeps nothing of its last handler alive
+
+    def _is_superfluous(self) -> bool:
+        """Tell an idle thread whether to end: not while work that counts on it is about to come."""
+        with self._lock:
+            if self._spare <= 0:
+                return False
+            self._spare -= 1
+            self._count -= 1
+            return True
 
 
 def _nothing() -> None:

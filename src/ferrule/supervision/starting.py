@@ -75,7 +75,7 @@ class SpareTask(Coroutine[Any, Any, None]):
         task.set_name(name)
         task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
         tasks._register_task(task)  # noqa: SLF001
-        if self._parked is not None:
+        if self._parked is not None and not self._parked.done():  # work that cancelled itself has ended it
             self._parked.set_result(None)
         return task
 
@@ -97,7 +97,10 @@ class SpareTask(Coroutine[Any, Any, None]):
         error = kind if value is None else value
         if self._work is None:
             raise error
-        self._waiting = None
+        waiting, self._waiting = self._waiting, None
+        if asyncio.isfuture(waiting) and isinstance(error, asyncio.CancelledError) and waiting.cancel(*error.args):
+            # The task did not know yet what is waited for: that is cancelled first, as the task would have done.
+            return waiting
         return self._work.throw(error)
 
     def close(self) -> None:
@@ -143,10 +146,13 @@ class Starter:
         return None
 
 
+def _copied(context: Context | None) -> Context | None:
+    return None if context is None else context.copy()  # an empty one is false, and is copied too
+
+
 def _start_native(loop: asyncio.AbstractEventLoop) -> Start:
     def start(work: Work, name: str, context: Context | None = None) -> asyncio.Task[None] | None:
-        copy = None if context is None else context.copy()
-        task = asyncio.Task(work, loop=loop, name=name, context=copy, eager_start=True)  # type: ignore[call-arg,unused-ignore]
+        task = asyncio.Task(work, loop=loop, name=name, context=_copied(context), eager_start=True)  # type: ignore[call-arg,unused-ignore]
         return None if task.done() else task
 
     return start
@@ -158,7 +164,7 @@ _starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Start] = WeakKeyDictionary
 def starting(loop: asyncio.AbstractEventLoop) -> Start:
     """Give what starts work on a loop; a loop with a task factory of its own is asked for its tasks."""
     if loop.get_task_factory() is not None:
-        return lambda work, name, context: loop.create_task(work, name=name, context=context and context.copy())
+        return lambda work, name, context: loop.create_task(work, name=name, context=_copied(context))
     start = _starts.get(loop)
     if start is None:
         start = _starts[loop] = _start_native(loop) if NATIVE else Starter(loop).start

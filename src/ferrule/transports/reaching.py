@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 import ssl
 import struct
@@ -16,6 +17,8 @@ from ferrule.transports.tls import explain
 
 RESET = struct.pack("ii", 1, 0)
 """Makes the end of a connection a reset, whatever was not taken."""
+
+SHORTAGES = frozenset({errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
@@ -32,6 +35,16 @@ async def reaching(
         raise ConnectFailed(f"cannot reach {peer}: no {wanted} within {seconds:g} s; is the address right?") from None
     except OSError as error:
         raise ConnectFailed(f"cannot reach {peer}: {reason(error)}") from error
+
+
+def is_shortage(failure: ConnectFailed) -> bool:
+    """Tell whether a peer was not reached because our own system has no port, descriptor or memory left for it."""
+    error = failure.__cause__
+    if not isinstance(error, OSError):
+        return False
+    # Several addresses of a host fail as one error without a number of its own.
+    numbers = re.findall(r"\[Errno (\d+)\]", str(error)) if error.errno is None else [error.errno]
+    return not SHORTAGES.isdisjoint(map(int, numbers))
 
 
 async def dial(

@@ -94,14 +94,19 @@ def explain(error: OSError) -> str:
         return f"TLS failed ({error.reason or error}); does the server speak TLS at this port?"
     if isinstance(error, socket.gaierror):
         return "there is no such host; is its name spelled right?"
-    if isinstance(error, ConnectionRefusedError) or _refused_everywhere(error):
+    if isinstance(error, ConnectionRefusedError) or _is_everywhere(errno.ECONNREFUSED, error):
         return "the connection was refused; does the server run, and at this port?"
     if isinstance(error, ConnectionResetError):
         return "the connection was reset; is the server full, or does it speak another protocol than the URL says?"
+    if error.errno == errno.EADDRNOTAVAIL or _is_everywhere(errno.EADDRNOTAVAIL, error):
+        return (
+            "this machine has no free port for another connection there, or no such address; "
+            "close connections, or raise net.ipv4.ip_local_port_range"
+        )
     return f"{error.strerror or error}"
 
 
-def _refused_everywhere(error: OSError) -> bool:
-    """Tell whether a host was tried at several addresses, which fail as one error without a number, and all refused."""
+def _is_everywhere(number: int, error: OSError) -> bool:
+    """Tell whether a host was tried at several addresses, which fail as one error without a number, and all so."""
     numbers = re.findall(r"\[Errno (\d+)\]", str(error)) if error.errno is None else []
-    return bool(numbers) and set(numbers) == {str(errno.ECONNREFUSED)}
+    return bool(numbers) and set(numbers) == {str(number)}

@@ -19,7 +19,8 @@ from ferrule.wire.messages import Id
 
 MAX_READ_AGAIN = 1024 * 1024
 
-MEMBER = re.compile(rb'\s*[{,]\s*("[^"\\]*")\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9]+)?')
+MEMBER = re.compile(rb'(?:^\s*\{|(?!^)\s*,)\s*("[^"\\]*")\s*:\s*(?:("(?:[^"\\]|\\.)*"|-?[0-9]+)(?=\s*[,}]))?')
+"""A member of the outermost object: its name, and its value if that is a string or a whole number and ends here."""
 
 
 class Rescued(Struct, frozen=True):
@@ -53,8 +54,6 @@ def rescue_from_head(frame: bytes) -> Rescued:
     position = 0
     while (member := MEMBER.match(head, position)) is not None:
         name, value = member.groups()
-        if value is not None and member.end() == len(head):
-            break  # where it ends is beyond the head
         try:
             members[json.loads(name)] = None if value is None else json.loads(value)
         except ValueError:

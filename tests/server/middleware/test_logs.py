@@ -1,10 +1,12 @@
 """Logging: one line for each call, and no secrets."""
 
 import logging
+import re
 
 import pytest
 
 from ferrule import Context, Logging, PeerError, Server, ToolError
+from ferrule.server.middleware.logs import MAX_READ
 from ferrule.testing import pair
 
 
@@ -77,3 +79,15 @@ async def test_a_quiet_logger_costs_no_line(era, caplog):
     async with pair(logged(Logging(logger, payloads=True)), era) as client:
         await client.call_tool("login", {"user": "ada"})
     assert calls(caplog) == []
+
+
+async def test_large_arguments_and_ids_are_not_logged_but_measured(era, caplog):
+    """OVL-10: reading a megabyte for the log alone would hold everybody up."""
+    caplog.set_level(logging.INFO, "ferrule.calls")
+    async with pair(logged(Logging(payloads=True, max_payload=50)), era) as client:
+        await client.call_tool("login", {"user": "x" * MAX_READ})
+        await client.call_tool("login", {"user": "ada", "options": {"many": [{}] * 10_000}})
+    large, many = calls(caplog)
+    assert re.fullmatch(r"\(\d{6} bytes\)", large.arguments)
+    assert many.arguments.startswith('{"user":"ada","options":{"many":[{},{}')
+    assert len(many.arguments) == 51

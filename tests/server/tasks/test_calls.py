@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ferrule import Context, Depends, Progress, Refusal, Server, SetupError, ToolError
+from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.tasks.calls import TaskCalls
@@ -321,6 +322,19 @@ class TestBegunByTheHandler:
             client.notify("notifications/cancelled", {"requestId": call})
             await ended.wait()
             assert app.tasks.live == {}
+
+    async def test_one_that_ended_before_it_became_a_task_runs_no_more(self, wire: Any) -> None:
+        """A client may ask for as many as it likes, one after another."""
+        app = Server("s", tasks=TaskSettings(max_running=2))
+
+        @app.tool(task="optional", task_start="handler")
+        async def quick() -> str:
+            return "done"
+
+        async with wire(app) as client:
+            for _ in range(5):
+                answer = await client.request("tools/call", {"name": "quick", "task": {}})
+                assert answer["result"]["task"]["status"] == "completed", answer
 
     async def test_where_there_are_no_tasks_it_does_nothing(self, wire: Any, accept: Any) -> None:
         async with wire(self.new_app(), version="2025-06-18", capabilities={"elicitation": {}}) as client:

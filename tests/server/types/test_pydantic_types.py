@@ -9,7 +9,7 @@ import msgspec
 import pydantic
 import pytest
 
-from ferrule import Server
+from ferrule import Server, ToolError
 from ferrule.server.binding import InvalidArguments, bind
 from ferrule.server.schemas import schema_of
 from ferrule.testing import pair
@@ -179,3 +179,39 @@ def test_a_model_that_is_not_fully_defined_is_refused_when_it_is_registered() ->
     handler.__annotations__["value"] = model
     with pytest.raises(Exception, match=r"handler\(\): parameter 'value' .*pydantic cannot read it.*not fully defined"):
         app.tool(handler)
+
+
+class Guarded(pydantic.BaseModel):
+    a: int = 1
+
+    @pydantic.field_serializer("a")
+    def write_a(self, a: int) -> int:
+        raise ValueError("password=hunter2")
+
+
+class Computed(pydantic.BaseModel):
+    @pydantic.computed_field
+    @property
+    def b(self) -> int:
+        raise TypeError("password=hunter2")
+
+
+@pytest.mark.parametrize("kind", [Guarded, Computed])
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"x": value}], ids=["bare", "inside"])
+async def test_what_a_users_serializer_raises_is_for_the_log_alone(era, kind, wrap, caplog):
+    """As what a handler raises: it may hold anything."""
+    app = Server("s")
+    app.add_tool("plain", lambda: wrap(kind()))
+    app.add_tool("task", lambda: wrap(kind()), task="optional")
+
+    @app.tool
+    def promised() -> kind | dict[str, kind]:
+        return wrap(kind())
+
+    async with pair(app, era) as client:
+        for name in ("plain", "task", "promised"):
+            caplog.clear()
+            with pytest.raises(ToolError, match=f"a serializer of the type {kind.__name__} failed") as caught:
+                await client.call_tool(name)
+            assert "hunter2" not in str(caught.value)
+            assert "hunter2" in caplog.text

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Server
+from ferrule import Server, Tcp
 from ferrule.errors import SetupError
 from ferrule.transports.http.answers import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder
@@ -157,6 +157,35 @@ async def test_many_first_requests_at_once_start_it_once(workshop: Workshop) -> 
     visits = await asyncio.gather(*(a_call().to(mcp) for _ in range(20)))
     assert [visit.result["structuredContent"] for visit in visits] == [{"result": 3}] * 20
     assert workshop.diary == ["started"]
+
+
+async def test_stopping_the_listeners_beside_it_waits_for_none_of_its_calls(workshop: Workshop) -> None:
+    """The application it lives in ends it; a listener that is closed beside it is not the last."""
+    mcp, ready = workshop.asgi(), asyncio.Event()
+    resting, begun = asyncio.Event(), asyncio.Event()
+
+    @workshop.tool
+    async def nap() -> str:
+        begun.set()
+        await resting.wait()
+        return "slept"
+
+    await mcp.start()
+    body, headers = stateless("nap")
+    asked = asyncio.create_task(Visit(body, headers=headers).to(mcp))
+    await begun.wait()
+    for _ in range(2):
+        ready.clear()
+        served = asyncio.create_task(workshop.serve(Tcp(port=0), ready=ready.set))
+        await ready.wait()
+        await asyncio.wait_for(workshop.stop(600), 60)
+        await served
+    assert not asked.done()
+    assert (await a_call().to(mcp)).result["structuredContent"] == {"result": 3}
+    resting.set()
+    assert (await asked).result["structuredContent"] == {"result": "slept"}
+    await mcp.stop()
+    assert workshop.diary == ["started", "stopped"]
 
 
 def test_it_starts_again_in_another_event_loop(workshop: Workshop) -> None:

@@ -126,6 +126,8 @@ class Tasks:
     def ended(self, run: TaskRun) -> None:
         """Learn that a task has come to its end."""
         self.live.pop(run.id, None)
+        if run.work is not None and run.work.done():  # it became a task only when its work was over
+            self._working.pop(run, None)
         if run.timer is not None:
             run.timer.cancel()
         logger.info("task %s: %s", run.id[:6], run.status)

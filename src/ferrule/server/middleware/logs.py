@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import time
@@ -20,6 +21,9 @@ from ferrule.server.middleware.hooks import Middleware
 SECRET = re.compile(r"passw|passphrase|secret|token|api[-_]?key|credential|authorization|cookie|private", re.IGNORECASE)
 HIDDEN = "***"
 MAX_DEPTH = 20
+MAX_READ = 128 * 1024
+"""Of how many bytes arguments may be to be read for the log; of larger ones only the size is logged."""
+MAX_FACT = 200
 
 _write = msgspec.json.Encoder().encode
 
@@ -27,8 +31,8 @@ _write = msgspec.json.Encoder().encode
 class Logging(Middleware):
     """Writes one line for each request, with `method`, `target`, `outcome`, `duration_ms` and more as `extra`.
 
-    Arguments are logged only with `payloads=True`, cut at `max_payload` characters, and never what is called a
-    password, a token or the like. Headers and results are not logged at all.
+    Arguments are logged only with `payloads=True`, cut at `max_payload` characters (of large ones only the size), and
+    never what is called a password, a token or the like. Headers and results are not logged at all.
     """
 
     def __init__(
@@ -70,8 +74,8 @@ class Logging(Middleware):
         what = " ".join(filter(None, (call.method, _safe(target(call)))))
         facts: dict[str, Any] = {
             "method": call.method,
-            "target": target(call),
-            "request_id": call.id,
+            "target": target(call)[:MAX_FACT],
+            "request_id": call.id[:MAX_FACT] if isinstance(call.id, str) else call.id,
             "principal": call.origin.principal,
             "carrier": call.origin.carrier,
             "revision": call.peer.revision.version,
@@ -87,9 +91,11 @@ class Logging(Middleware):
         given = getattr(call.params, "arguments", None)
         if given is None:
             return ""
+        if isinstance(given, msgspec.Raw) and len(memoryview(given)) > MAX_READ:
+            return f"({len(memoryview(given))} bytes)"
         try:
             plain = msgspec.json.decode(given) if isinstance(given, msgspec.Raw) else given
-            text = _write(_without_secrets(plain)).decode()
+            text = _write(Shown(self._max_payload).of(plain)).decode()
         except (ValueError, RecursionError):
             return "(unreadable)"
         return text if len(text) <= self._max_payload else f"{text[: self._max_payload]}…"
@@ -97,16 +103,29 @@ class Logging(Middleware):
 
 def _safe(text: str) -> str:
     """Write a caller's text so that it stays one line of a log."""
-    return text if text.isprintable() and len(text) <= 200 else repr(text[:200])
+    return text if len(text) <= MAX_FACT and text.isprintable() else repr(text[:MAX_FACT])
 
 
-def _without_secrets(value: Any, depth: int = 0) -> Any:
-    if depth > MAX_DEPTH:
-        return HIDDEN
-    if isinstance(value, dict):
-        return {
-            key: HIDDEN if SECRET.search(str(key)) else _without_secrets(item, depth + 1) for key, item in value.items()
-        }
-    if isinstance(value, list):
-        return [_without_secrets(item, depth + 1) for item in value]
-    return value
+class Shown:
+    """A copy of somebody's arguments without secrets, and without what would be cut off anyway."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        """How many values are still copied: each takes a character at least."""
+
+    def of(self, value: Any, depth: int = 0) -> Any:
+        """Give the copy of one value."""
+        self._left -= 1
+        if depth > MAX_DEPTH:
+            return HIDDEN
+        if isinstance(value, dict):
+            return {
+                key: HIDDEN if SECRET.search(str(key)) else self.of(item, depth + 1)
+                for key, item in itertools.takewhile(self._has_room, value.items())
+            }
+        if isinstance(value, list):
+            return [self.of(item, depth + 1) for item in itertools.takewhile(self._has_room, value)]
+        return value
+
+    def _has_room(self, _: Any) -> bool:
+        return self._left >= 0

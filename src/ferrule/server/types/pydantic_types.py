@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,8 @@ import msgspec
 
 from ferrule.server.types.form import Form, Schema, Writer, form, shown
 from ferrule.validation.violations import Unfit, Violation, excerpt, pointer
+
+logger = logging.getLogger("ferrule.server")
 
 _RULES = {
     "missing": "required",
@@ -30,6 +33,9 @@ _RULES = {
     "enum": "enum",
 }
 """The words of JSON Schema for pydantic's."""
+
+_ABOUT_TYPES = ("Unable to serialize", "Circular reference")
+"""How pydantic begins to say what cannot be written; anything else comes from a function of the user's."""
 
 
 def is_pydantic(type_: Any) -> bool:
@@ -108,10 +114,18 @@ def describe_model(type_: Any, writer: Writer) -> Schema:
 
 def dump(value: Any) -> Any:
     """Write a model or a dataclass of pydantic as JSON values, by the names its schema has."""
-    serializer = getattr(type(value), "__pydantic_serializer__", None)
-    if serializer is None:
-        return sys.modules["pydantic"].TypeAdapter(type(value)).dump_python(value, mode="json")
-    return serializer.to_python(value, mode="json", by_alias=True)
+    try:
+        serializer = getattr(type(value), "__pydantic_serializer__", None)
+        if serializer is None:
+            return sys.modules["pydantic"].TypeAdapter(type(value)).dump_python(value, mode="json")
+        return serializer.to_python(value, mode="json", by_alias=True)
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+        if str(error).startswith(_ABOUT_TYPES):
+            raise
+        # What a user's own serializer says is for the log, as whatever else a handler raises.
+        name = type(value).__name__
+        logger.error("writing a value of type %s failed", name, exc_info=error)
+        raise NotImplementedError(f"a serializer of the type {name} failed") from None
 
 
 def _keys(type_: Any) -> list[str]:

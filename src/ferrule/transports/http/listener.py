@@ -76,6 +76,7 @@ class Http:
         if websocket is not None:
             websocket.draining = True
         if self._door_settings.drain_delay:
+            engine.see_off()
             await asyncio.sleep(self._door_settings.drain_delay)
         engine.stop()
         await doors.drain(grace)

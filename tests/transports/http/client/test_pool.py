@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ferrule.errors import ConnectFailed
 from ferrule.transports.http.client.asked import Once
 from ferrule.transports.http.client.dialing import Dialer
 from ferrule.transports.http.client.heading import Heading
+from ferrule.transports.http.client.outbound import Outbound
 from ferrule.transports.http.client.places import place
 from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
 from ferrule.transports.tls import TlsSettings
@@ -170,3 +172,63 @@ async def test_a_sender_that_waits_for_room_is_let_go_whatever_becomes_of_the_jo
         await asyncio.wait([job.done for job in jobs], timeout=20)
         assert all(job.done.exception() for job in jobs)
     bench.pool.close()
+
+
+class Short:
+    """Opens connections while there is room for them, and says then what the system says."""
+
+    def __init__(self, pool_of: Bench, number: int) -> None:
+        self._open = pool_of.pool._open
+        self.number = number
+        self.room = 1
+        self.refused = 0
+
+    async def __call__(self, pool: Pool) -> Outbound:
+        if not self.room:
+            self.refused += 1
+            raise ConnectFailed("cannot reach it") from OSError(self.number, "said by the system")
+        self.room -= 1
+        return await self._open(pool)
+
+
+async def test_requests_make_do_with_the_connections_there_are_when_the_system_has_no_room_for_another(
+    gate: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DSK-07: they wait their turn, without trying again and again; once there is room, more are opened."""
+    monkeypatch.setattr("ferrule.transports.http.client.pool.SHORT_FOR", 600.0)
+    async with Site() as site:
+        held(site, gate)
+        bench = Bench(site, size=3)
+        short = bench.pool._open = Short(bench, errno.EADDRNOTAVAIL)
+        first = bench.job()
+        await site.heard("x", 1)
+        jobs = [bench.job() for _ in range(10)]
+        await asyncio.sleep(0.02)
+        assert 1 <= short.refused <= 2
+        gate.set()
+        await asyncio.gather(*(job.done for job in (first, *jobs)))
+        assert (site.connections, short.refused <= 2) == (1, True)
+        gate.clear()
+        bench.pool._short_until, short.room = 0.0, 5
+        more = [bench.job() for _ in range(3)]
+        await site.heard("x", 14)
+        assert site.connections == 3
+        gate.set()
+        await asyncio.gather(*(job.done for job in more))
+        bench.pool.close()
+
+
+@pytest.mark.parametrize(("number", "room"), [(errno.EADDRNOTAVAIL, 0), (errno.ECONNREFUSED, 1)])
+async def test_a_request_learns_why_there_is_no_connection_for_it(gate: asyncio.Event, number: int, room: int) -> None:
+    """There is no other to wait for, or it is the server that does not want more."""
+    async with Site() as site:
+        held(site, gate)
+        bench = Bench(site)
+        short = bench.pool._open = Short(bench, number)
+        short.room = room
+        jobs = [bench.job() for _ in range(2)]
+        with pytest.raises(ConnectFailed):
+            await jobs[1].done
+        gate.set()
+        await asyncio.gather(*(job.done for job in jobs), return_exceptions=True)
+        bench.pool.close()

@@ -2,7 +2,8 @@
 
 Rule 1: an ordinary request waits for one of the kept connections. What must not wait (answers to the server's
 questions, notifications, streams that stay open) gets a connection beyond them.
-Rule 2: a connection is opened for one request, which learns of it when that fails.
+Rule 2: a connection is opened for one request, which learns of it when that fails; unless it is our own system that has
+no room for another, and there are connections to wait for.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
-from ferrule.errors import FerruleError
+from ferrule.errors import ConnectFailed, FerruleError
 from ferrule.transports.http.client.outbound import Outbound, Reader
+from ferrule.transports.reaching import is_shortage
 from ferrule.transports.waiting import Waiters
 
 Lane = Literal["usual", "urgent"]
@@ -24,6 +26,9 @@ ROOM = 100
 
 STAYS_AFTER = 1.0
 """How many seconds an answer may stream before it no longer counts among the kept connections."""
+
+SHORT_FOR = 1.0
+"""How many seconds a pool makes do with the connections it has, when the system has no room for another."""
 
 
 class Overflow(FerruleError):
@@ -57,6 +62,7 @@ class Pool:
         """How many connections are being opened, to be kept and beyond those."""
         self._waiting: deque[Job] = deque()
         self._urgent: deque[Job] = deque()
+        self._short_until = 0.0
         self._relief: asyncio.TimerHandle | None = None
         self._patient = Waiters()
         self._closed = False
@@ -84,13 +90,19 @@ class Pool:
             self._forget(connection)
         if job.lane == "urgent":
             self._submit_urgent(job)
-        elif len(self._kept) + self._reserved < self._size:
+        elif self._may_open:
             self._begin(job, extra=False)
         elif self._max_waiting is not None and len(self._waiting) >= self._max_waiting:
             raise Overflow(f"{self._max_waiting} requests wait for a connection already")
         else:
             self._waiting.append(job)
             self._relieve_later()
+
+    @property
+    def _may_open(self) -> bool:
+        """Whether another connection may be opened to be kept."""
+        enough = self._kept and self._loop.time() < self._short_until
+        return not enough and len(self._kept) + self._reserved < self._size
 
     def _submit_urgent(self, job: Job) -> None:
         if len(self._extra) + self._reserved_extra < self._max_extra:
@@ -151,7 +163,10 @@ class Pool:
         try:
             connection = await self._open(self)
         except Exception as error:
-            job.lost(error)
+            if self._kept and not extra and isinstance(error, ConnectFailed) and is_shortage(error):
+                self._make_do(job)
+            else:
+                job.lost(error)
             return
         if self._closed:
             connection.abort()
@@ -159,6 +174,18 @@ class Pool:
         self._unreserve(asyncio.current_task())
         (self._extra if extra else self._kept).add(connection)
         self._assign(connection, job)
+
+    def _make_do(self, job: Job) -> None:
+        """Let a request wait for one of the connections there are."""
+        self._short_until = self._loop.time() + SHORT_FOR
+        if not self._idle:
+            self._waiting.appendleft(job)
+            self._relieve_later()
+            return
+        try:
+            self.submit(job)
+        except Overflow as full:
+            job.lost(full)
 
     def _dialed(self, task: asyncio.Task[None]) -> None:
         """Free the place of a connection that never came to be; also of one that was withdrawn before it was begun."""
@@ -219,7 +246,7 @@ class Pool:
             return
         if self._urgent and len(self._extra) + self._reserved_extra < self._max_extra:
             self._begin(self._urgent.popleft(), extra=True)
-        if self._waiting and len(self._kept) + self._reserved < self._size:
+        if self._waiting and self._may_open:
             self._begin(self._waiting.popleft(), extra=False)
             self._tell_room()
 
@@ -239,5 +266,6 @@ class Pool:
             self._kept.discard(connection)
             self._extra.add(connection)
             self._serve_next()
+        self._serve_next()
         if self._waiting:
             self._relieve_later()

@@ -93,6 +93,7 @@ class Connection(Incoming, asyncio.Protocol):
         self.address = str(peer[0]) if peer else ""
         self._deadline = self.ledger.clock + self.ledger.settings.head_timeout
         self.ledger.admit(self)
+        self.last = self.ledger.leaving
         if self.ledger.draining:
             self._close()
 

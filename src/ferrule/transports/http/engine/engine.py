@@ -56,6 +56,12 @@ class Engine:
             accepting.start()
             self._accepting.append(accepting)
 
+    def see_off(self) -> None:
+        """Serve on, and let each connection end with its next answer: its peer comes back by another way."""
+        self._ledger.leaving = True
+        for connection in self._ledger.connections:
+            connection.last = True
+
     def stop(self) -> None:
         """Accept nobody new, close idle connections, and let the others end with the answer they wait for."""
         self._ledger.draining = True

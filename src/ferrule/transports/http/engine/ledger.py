@@ -45,6 +45,7 @@ class Ledger:
         "handle",
         "held",
         "idle_until",
+        "leaving",
         "max_body_size",
         "new_answer",
         "secure",
@@ -66,6 +67,8 @@ class Ledger:
         self.held = 0
         """Bytes of requests that are not whole yet, or wait behind another."""
         self.draining = False
+        self.leaving = False
+        """Whether each connection ends with its next answer."""
         self.clock = 0.0
         self.idle_until = 0.0
 

@@ -1,0 +1,140 @@
+"""What a process of ours logs: records that stay short, and one word a minute about a log that cannot be written."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+OURS = "ferrule"
+NAMES = tuple(
+    f"{OURS}.{name}"
+    for name in (
+        *("calls", "client", "context", "dispatch", "extensions", "http", "http.access", "link", "openapi", "protocol"),
+        *("results", "scope", "server", "skills", "tasks", "threads", "tools", "transports"),
+    )
+)
+"""Our loggers: a filter holds only for the very logger it was given to."""
+
+MAX_TEXT = 2048
+"""How many characters of a record's message are logged."""
+MAX_TRACEBACK = 8192
+"""How many characters of a traceback are logged where one of its exceptions has a longer text than a message may."""
+MAX_LINE = 500
+"""How long a line of such a traceback is."""
+MAX_CHAIN = 20
+"""How many exceptions that led to each other are looked at."""
+TELL_EVERY = 60.0
+"""How many seconds pass before a log that cannot be written is told of again."""
+
+
+class Short(logging.Filter):
+    """Cuts what a record says, before any handler sees it: peers and handlers may have named things at any length."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Cut, and let everything pass."""
+        # A failing format is for the handler to report.
+        with suppress(Exception):
+            if isinstance(record.args, tuple):
+                record.args = tuple(cut(each) if isinstance(each, str) else each for each in record.args)
+            message = record.getMessage()
+            if len(message) > MAX_TEXT:
+                record.msg, record.args = cut(message), ()
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and _is_long(error):
+            record.exc_text = _told(error)
+        return True
+
+
+def cut(text: str, most: int = MAX_TEXT) -> str:
+    """Give the beginning of a text, and how much was left out."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+
+
+def _is_long(error: BaseException | None) -> bool:
+    for _ in range(MAX_CHAIN):
+        if error is None:
+            return False
+        try:
+            if len(str(error)) > MAX_TEXT:
+                return True
+        except Exception:
+            return True
+        if isinstance(error, BaseExceptionGroup):
+            return True
+        error = error.__cause__ or error.__context__
+    return True
+
+
+def _told(error: BaseException) -> str:
+    """Write a traceback as `logging` does, with its long lines cut and the middle of many left out."""
+    with suppress(Exception):
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        text = "\n".join(cut(line, MAX_LINE) for line in lines)
+        half = MAX_TRACEBACK // 2
+        return text if len(text) <= MAX_TRACEBACK else f"{text[:half]}\n…\n{text[-half:]}"
+    return f"{type(error).__name__} (its traceback cannot be written)"
+
+
+def keep_short() -> None:
+    """Let none of our loggers pass a long record on."""
+    for name in NAMES:
+        logging.getLogger(name).addFilter(_short)
+
+
+_short = Short()
+
+
+class Unwritable:
+    """Stands for a handler's `handleError`: tells now and then that its log cannot be written, not at each record."""
+
+    def __init__(self, handler: logging.Handler, clock: Callable[[], float]) -> None:
+        self._handler = handler
+        self._clock = clock
+        self._told_at = -TELL_EVERY
+        self._lost = 0
+
+    def __call__(self, record: logging.LogRecord) -> None:
+        """Take notice of a record that could not be written."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            logging.Handler.handleError(self._handler, record)
+            return
+        self._lost += 1
+        if self._clock() - self._told_at < TELL_EVERY:
+            return
+        self._told_at = self._clock()
+        lost, self._lost = self._lost, 0
+        with suppress(OSError, ValueError):
+            if sys.stderr is not None:
+                records = "record" if lost == 1 else "records"
+                sys.stderr.write(f"a log cannot be written ({lost} {records} lost): {error}: {self._handler}\n")
+                sys.stderr.flush()
+
+
+@contextmanager
+def unwritable_logs_told(clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    """For a while, let a full disk under a log not fill stderr with a traceback for each record."""
+    # Handlers that have an answer of their own to errors keep it.
+    handlers = [each for each in _handlers() if _is_stock(each)]
+    for handler in handlers:
+        handler.handleError = Unwritable(handler, clock)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            vars(handler).pop("handleError", None)
+
+
+def _is_stock(handler: logging.Handler) -> bool:
+    return type(handler).handleError is logging.Handler.handleError and "handleError" not in vars(handler)
+
+
+def _handlers() -> list[logging.Handler]:
+    """Give the handlers our records reach."""
+    loggers = [logging.getLogger(name) for name in (*NAMES, OURS)]
+    found = [handler for each in (*loggers, logging.getLogger()) for handler in each.handlers]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,158 @@
+"""Records stay short, and a log that cannot be written is told of now and then."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ferrule
+from ferrule.supervision.logs import (
+    MAX_LINE,
+    MAX_TEXT,
+    MAX_TRACEBACK,
+    NAMES,
+    TELL_EVERY,
+    keep_short,
+    unwritable_logs_told,
+)
+
+HUGE = "x" * 100_000
+logger = logging.getLogger("ferrule.link")
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    """What a plain handler writes."""
+    keep_short()
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    logger.addHandler(handler)
+    yield text
+    logger.removeHandler(handler)
+
+
+def test_every_logger_of_ours_is_among_those_kept_short() -> None:
+    sources = Path(ferrule.__file__).parent.rglob("*.py")
+    found = {name for each in sources for name in re.findall(r'= logging\.getLogger\("(.*)"\)', each.read_text())}
+    assert "ferrule.link" in found
+    assert found <= set(NAMES)
+
+
+def test_a_short_record_is_left_as_it_was(written: io.StringIO, caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("short")
+    except ValueError:
+        logger.exception("%s of %d", "one", 2)
+    assert written.getvalue().startswith("one of 2\nTraceback")
+    assert written.getvalue().endswith("ValueError: short\n")
+    assert (caplog.records[0].msg, caplog.records[0].args) == ("%s of %d", ("one", 2))
+
+
+@pytest.mark.parametrize(("text", "args"), [("%s", (HUGE,)), ("%r", (HUGE,)), (HUGE, ()), ("%s", (ValueError(HUGE),))])
+def test_a_long_message_is_cut_and_says_so(written: io.StringIO, text: str, args: tuple[object, ...]) -> None:
+    logger.error(text, *args)
+    assert MAX_TEXT <= len(written.getvalue()) < MAX_TEXT + 100
+    assert "… (" in written.getvalue()
+
+
+def test_many_arguments_are_cut_together(written: io.StringIO) -> None:
+    logger.error("%s %s %s", HUGE, HUGE, HUGE)
+    assert len(written.getvalue()) < MAX_TEXT + 100
+
+
+def test_a_long_exception_is_cut_wherever_it_stands_in_the_chain(written: io.StringIO) -> None:
+    try:
+        try:
+            raise ValueError(HUGE)
+        except ValueError as first:
+            raise KeyError("short") from first
+    except KeyError:
+        logger.exception("failed")
+    assert "KeyError: 'short'" in written.getvalue()
+    assert MAX_LINE < len(written.getvalue()) < MAX_TRACEBACK + MAX_TEXT
+
+
+def test_an_exception_of_many_lines_keeps_its_beginning_and_its_end(written: io.StringIO) -> None:
+    logger.error("failed", exc_info=ExceptionGroup("two", [ValueError("y\n" * 50_000), ValueError("last")]))
+    assert len(written.getvalue()) < MAX_TRACEBACK + MAX_TEXT
+    assert "two (2 sub-exceptions)" in written.getvalue()
+    assert "last" in written.getvalue()
+
+
+def test_an_exception_that_cannot_be_written_ends_nothing(written: io.StringIO) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    logger.error("failed", exc_info=Odd())
+    assert "Odd" in written.getvalue()
+
+
+class Full(io.StringIO):
+    """A file on a disk that is full."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+class Tick:
+    """A clock that is set by hand."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_full_disk_is_told_of_once_a_minute_with_what_was_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    handler, tick = logging.StreamHandler(Full()), Tick()
+    logger.addHandler(handler)
+    try:
+        with unwritable_logs_told(tick):
+            for _ in range(10):
+                logger.error("lost")
+            tick.now = TELL_EVERY
+            logger.error("lost")
+        first, second = capsys.readouterr().err.splitlines()
+        assert "a log cannot be written (1 record lost): [Errno 28] No space left on device" in first
+        assert "(10 records lost)" in second
+        logger.error("lost")
+        assert "Traceback" in capsys.readouterr().err, "afterwards it is as it was"
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_mistakes_of_whoever_logs_are_told_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    handler = logging.StreamHandler(io.StringIO())
+    logger.addHandler(handler)
+    try:
+        with unwritable_logs_told():
+            # caplog's own handler raises what it cannot format
+            own, logger.propagate = logger.propagate, False
+            logger.error("%d", "no number")
+            logger.propagate = own
+    finally:
+        logger.removeHandler(handler)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_handler_with_an_answer_of_its_own_keeps_it() -> None:
+    failed: list[logging.LogRecord] = []
+
+    class Own(logging.StreamHandler[Full]):
+        def handleError(self, record: logging.LogRecord) -> None:
+            failed.append(record)
+
+    handler = Own(Full())
+    logger.addHandler(handler)
+    try:
+        with unwritable_logs_told():
+            logger.error("lost")
+    finally:
+        logger.removeHandler(handler)
+    assert len(failed) == 1
