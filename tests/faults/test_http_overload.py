@@ -138,7 +138,7 @@ def test_ovl_07_a_list_of_10000_tools_is_paged_and_delays_nobody() -> None:
                 found = (await clients[0].ask("tools/list", cursor)).messages[0]["result"]
                 names += len(found["tools"])
                 cursor = {"cursor": found["nextCursor"]} if "nextCursor" in found else None
-            assert names == 10_008
+            assert names == 10_011
             assert bystander.worst < prompt(0.4)
 
     with serving(more_tools=10_000) as server:

@@ -15,7 +15,7 @@ from typing import Literal, cast
 
 from ferrule.errors import CarrierError
 from ferrule.transports.ending import tell_lost
-from ferrule.transports.waiting import Waiters
+from ferrule.transports.waiting import HELD_BACK, Waiters
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.framing import AutoFramer, Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize
@@ -92,7 +92,7 @@ class StreamChannel(asyncio.Protocol):
         while self.congested and not self._closing:
             await self._waiters.wait()
         if self._closing:
-            await asyncio.sleep(0)  # where nothing is written, let others run
+            await asyncio.sleep(HELD_BACK if self.congested else 0)  # nothing is written any more: let others run
 
     def close(self, reason: str = "") -> None:
         """Write what was sent, then end the stream."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+HELD_BACK = 0.01
+"""How long whoever goes on writing is held while a channel ends whose peer does not read."""
+
 
 class Waiters(list[asyncio.Future[None]]):
     """Everyone who waits for the same thing, woken together."""

@@ -17,7 +17,7 @@ from typing import cast
 
 from ferrule.errors import CarrierError
 from ferrule.transports.ending import tell_lost
-from ferrule.transports.waiting import Waiters
+from ferrule.transports.waiting import HELD_BACK, Waiters
 from ferrule.transports.websocket.deflate import WORTH_IT, Deflate
 from ferrule.transports.websocket.frames import (
     ABNORMAL,
@@ -128,7 +128,7 @@ class WebSocketChannel(asyncio.Protocol):
         while self.congested and not self._closing:
             await self._waiters.wait()
         if self._closing:
-            await asyncio.sleep(0)  # where nothing is written, let others run
+            await asyncio.sleep(HELD_BACK if self.congested else 0)  # nothing is written any more: let others run
 
     def close(self, reason: str = "") -> None:
         """Write what was sent, then close with 1000; the connection ends when the peer has answered."""
