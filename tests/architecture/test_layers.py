@@ -11,21 +11,22 @@ from source_tree import PACKAGE, Import, Module, is_module, modules
 LAYERS = {
     "errors": 0,
     "codes": 0,
-    "wire": 1,
-    "schema": 1,
-    "protocol": 2,
-    "runtime": 3,
-    "transports": 3,
-    "server": 4,
-    "client": 4,
-    "routing": 5,
-    "gateway": 6,
-    "cli": 7,
+    "budgets": 1,
+    "wire": 2,
+    "schema": 2,
+    "protocol": 3,
+    "runtime": 4,
+    "transports": 4,
+    "server": 5,
+    "client": 5,
+    "routing": 6,
+    "gateway": 7,
+    "cli": 8,
 }
 STRANGERS = {frozenset({"wire", "schema"}), frozenset({"runtime", "transports"}), frozenset({"server", "client"})}
 LEAVES = {"supervision", "stores", "telemetry", "auth", "validation"}
-LEAVES_USED_FROM = 3
-LEAVES_MAY_USE = 1
+LEAVES_USED_FROM = 4
+LEAVES_MAY_USE = 2
 FREE = {"testing", "types", "__init__", "__main__"}
 """The testing kit, and the doors of the package."""
 

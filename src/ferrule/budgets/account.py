@@ -1,0 +1,66 @@
+"""Accounts: how much of something is held now, and how much may be.
+
+Rule 1: whatever comes from a peer and stays beyond the turn in which it came is debited to an account while it is held
+and credited when it is let go, however it ends.
+Rule 2: an account may lie within another: the account of a peer within that of the process. Both must have room.
+Rule 3: a single amount larger than the limit is granted only while nothing else is held. So no limit on what is held
+together forbids for ever what the limit on one message allows, and the overdraft is at most one message.
+"""
+
+from __future__ import annotations
+
+from ferrule.errors import SetupError
+
+
+class Account:
+    """Counts what is held, in bytes or in things."""
+
+    __slots__ = ("_limit", "held", "most", "name", "refused", "within")
+
+    def __init__(self, name: str, limit: int, *, within: Account | None = None) -> None:
+        self.name = name
+        self.within = within
+        self.limit = limit
+        self.held = 0
+        self.most = 0
+        """The most that was ever held at once."""
+        self.refused = 0
+        """How often there was no room."""
+
+    @property
+    def limit(self) -> int:
+        """How much may be held at once. May be set at any time; what is held already stays."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise SetupError(f"the limit of {self.name} must be a whole number of at least 1, not {limit!r}")
+        self._limit = limit
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more can be taken, here or in an account around this one."""
+        if self.held >= self._limit:
+            return True
+        return self.within is not None and self.within.full
+
+    def take(self, amount: int) -> bool:
+        """Debit an amount if there is room for it. Return whether there was."""
+        held = self.held
+        if held and held + amount > self._limit:
+            self.refused += 1
+            return False
+        if self.within is not None and not self.within.take(amount):
+            self.refused += 1
+            return False
+        self.held = held + amount
+        self.most = max(self.most, self.held)
+        return True
+
+    def give(self, amount: int) -> None:
+        """Credit an amount that was taken before."""
+        assert amount <= self.held, f"{self.name}: {amount} given back, only {self.held} held"
+        self.held -= amount
+        if self.within is not None:
+            self.within.give(amount)

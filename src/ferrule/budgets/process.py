@@ -1,0 +1,17 @@
+"""The accounts of the whole process: what all its servers and clients, and all their peers, may hold together.
+
+Every account of a single peer lies within one of these. Set a limit before or while serving:
+`ferrule.budgets.process.requests.limit = 256 * 1024 * 1024`.
+"""
+
+from __future__ import annotations
+
+from ferrule.budgets.account import Account
+
+MIB = 1024 * 1024
+
+requests = Account("requests being read or worked on", 48 * MIB)
+"""Estimated bytes of messages that are not whole yet, that wait, or whose call still runs (see `budgets.weight`)."""
+
+answers = Account("answers not yet taken by their readers", 32 * MIB)
+"""Bytes written to peers that read slower than we write."""

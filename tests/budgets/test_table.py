@@ -1,0 +1,49 @@
+"""Each bound of docs/guides/limits.md on what a peer may send or hold, tried below, at and above its value."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from table import PROBES, Probe  # noqa: E402
+
+for _module in sorted(HERE.glob("probes_*.py")):
+    importlib.import_module(_module.stem)
+
+PAGE = HERE.parents[1] / "docs" / "guides" / "limits.md"
+BUDGETED = re.compile(r"^\| [^|]+ \| [^|]+ \| `(ferrule\.budgets\.[\w.]+)`", re.MULTILINE)
+
+
+def limit_of(each: Probe) -> int:
+    """Return the limit that is in force for a probe."""
+    if each.lowered is not None:
+        return each.lowered
+    module, _, name = each.where.rpartition(".")
+    return int(getattr(importlib.import_module(module), name))
+
+
+def test_every_bound_of_the_room_of_budgets_is_on_the_page_and_has_a_probe():
+    bounds = importlib.import_module("ferrule.budgets.bounds")
+    named = {f"ferrule.budgets.bounds.{name}" for name in vars(bounds) if name.startswith("MAX_")}
+    written = set(BUDGETED.findall(PAGE.read_text(encoding="utf-8")))
+    assert named - written == set(), "not in docs/guides/limits.md"
+    assert {each for each in written if ".bounds." in each or ".process." in each} - PROBES.keys() == set(), "no probe"
+
+
+@pytest.mark.parametrize("each", PROBES.values(), ids=PROBES.keys())
+@pytest.mark.parametrize(
+    ("factor", "more", "taken"),
+    [(1, -1, True), (1, 0, True), (1, 1, False), (1000, 0, False)],
+    ids=["one less", "the limit", "one more", "a thousandfold"],
+)
+def test_a_bound_holds(each: Probe, factor: int, more: int, taken: bool):
+    limit = limit_of(each)
+    assert asyncio.run(each.attempt(limit, limit * factor + more)) is taken
