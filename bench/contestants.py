@@ -15,7 +15,8 @@ BOTH = (Era.HANDSHAKE, Era.STATELESS)
 
 FERRULE, SKETCH, CONSTANT = "ferrule", "flat-sketch", "constant-answer"
 OWN_STDIO, OWN_BARE, OWN_LAYER = "ferrule-stdio", "ferrule-bare", "ferrule-layer"
-YARDSTICKS = (SKETCH, CONSTANT, OWN_STDIO, OWN_BARE, OWN_LAYER)
+OWN_BEFORE = "ferrule-before"
+YARDSTICKS = (SKETCH, CONSTANT, OWN_STDIO, OWN_BARE, OWN_LAYER, OWN_BEFORE)
 """What is no peer: servers that do next to nothing, and ourselves in other circumstances."""
 
 V8_WARM_UP = 3.0
@@ -71,6 +72,14 @@ def ferrule() -> Contestant:
         pair=(sys.executable, _script("pairs/ferrule_pair.py")),
         joining=SUBSCRIBE,
     )
+
+
+def before(checkout: Path) -> Contestant:
+    """Return ourselves as we were: another checkout of this project, run by the same Python."""
+    source = checkout.resolve() / "src"
+    if not (source / "ferrule").is_dir():
+        raise SystemExit(f"--before {checkout}: there is no src/ferrule in it; give a checkout of this project")
+    return replace(ferrule(), name=OWN_BEFORE, environment={"PYTHONPATH": str(source)})
 
 
 def layered() -> list[Contestant]:

@@ -1,11 +1,12 @@
 """Measure Ferrule beside its peers.
 
-    python -m bench.run [--scenario call,list] [--only ferrule,mcp-2.3.0] [--quick] [--check]
+    python -m bench.run [--scenario call,list] [--only ferrule,mcp-2.3.0] [--before CHECKOUT] [--quick] [--check]
 
 Scenarios: call, call_sync, echo, search, list, cold (stdio); memory, search_memory, middleware (one process);
 core_ops_1k … core_ops_1m; tcp, ws, tcp_idle, which `sockets` means together; and over HTTP http_call, http_sse,
 http_list, http_fanout, http_sessions, http_client, which `http` means. Without a choice everything runs, with
-core_ops_100k, in about twenty minutes; `--quick` takes about six, and its figures are coarse.
+core_ops_100k, in about twenty minutes; `--quick` takes about six, and its figures are coarse. `--before` measures
+another checkout of Ferrule in turn with this one, and prints what became slower or faster.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench.contestants import FERRULE, Contestant, contestants, http_contestants
+from bench.contestants import FERRULE, OWN_BEFORE, Contestant, before, contestants, http_contestants
 from bench.core_ops import WORKLOADS
 from bench.floors import Verdict, judge
 from bench.machine import GENERATOR_CORE, PROJECT, environment, pin
@@ -48,6 +49,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("scenarios", nargs="*", help="the same as --scenario")
     parser.add_argument("--scenario", type=_words, default=[], help="which scenarios, with commas between")
     parser.add_argument("--only", type=_words, default=[], help="which contestants, by how their names begin")
+    parser.add_argument("--before", type=Path, help="another checkout of this project to compare with")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float, help="length of one window")
     parser.add_argument("--warm-up", type=float, help="seconds of load before the first window of a server")
@@ -82,18 +84,19 @@ def field_of(everyone: list[Contestant], only: list[str]) -> list[Contestant]:
     return [one for one in field if one.ready]
 
 
-def measure(scenarios: list[str], only: list[str], pace: Pace) -> Results:
+def measure(scenarios: list[str], only: list[str], pace: Pace, earlier: Path | None = None) -> Results:
     """Run the scenarios."""
     results = Results()
+    added = [] if earlier is None else [before(earlier)]
     if any(name in scenarios for name in (*STDIO, *IN_MEMORY, *SOCKETS)):
-        field = field_of(contestants(), only)
+        field = field_of([*added, *contestants()], only)
         run_loads(scenarios, field, pace, results)
         if "cold" in scenarios:
             run_cold(field, pace, results)
         run_memory(scenarios, field, pace, results)
         run_sockets(scenarios, socket_field(field), pace, results)
     if any(name in scenarios for name in HTTP):
-        run_http(scenarios, field_of(http_contestants(), only), pace, results)
+        run_http(scenarios, field_of([*added, *http_contestants()], only), pace, results)
     for workload in [name for name in scenarios if name in WORKLOADS]:
         run_core_ops(workload, results)
     return results
@@ -104,6 +107,17 @@ def judged(scenarios: list[str], only: list[str]) -> list[str]:
     families = ["core_ops" if name in WORKLOADS else name for name in scenarios]
     present = not only or FERRULE.startswith(tuple(only))
     return [family for family in families if present or family == "core_ops"]
+
+
+def compared(results: Results) -> str:
+    """Return a table of what one operation costs now beside what it cost before."""
+    lines = ["", "| scenario | case | before, µs | now, µs | now / before |", "|---|---|---|---|---|"]
+    for scenario, case in results.cases():
+        was = results.best(scenario, case, OWN_BEFORE).get("cpu_us")
+        now = results.best(scenario, case, FERRULE).get("cpu_us")
+        if was and now:
+            lines.append(f"| {scenario} | {case} | {was:.2f} | {now:.2f} | {now / was:.3f} |")
+    return "\n".join(lines)
 
 
 def record_of(chosen: argparse.Namespace, pace: Pace, results: Results, verdicts: list[Verdict]) -> dict:
@@ -127,9 +141,11 @@ def main() -> int:
     pace = pace_of(chosen)
     sys.path.insert(0, str(PROJECT / "src"))
     pin(GENERATOR_CORE)
-    results = measure(chosen.scenarios, chosen.only, pace)
+    results = measure(chosen.scenarios, chosen.only, pace, chosen.before)
     verdicts = judge(results, judged(chosen.scenarios, chosen.only))
     print(report(results, verdicts))
+    if chosen.before is not None:
+        print(compared(results))
     kept = [write_record(chosen.name, record_of(chosen, pace, results, verdicts))]
     if results.core_ops is not None:
         kept.append(write_record(f"{results.core_ops['workload_id']}_{stamp()}", results.core_ops))

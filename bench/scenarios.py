@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from bench.contestants import FERRULE, YARDSTICKS, Contestant, is_python, layered
+from bench.contestants import CONSTANT, FERRULE, SKETCH, Contestant, is_python, layered
 from bench.core_ops import run_workload
 from bench.memory import measure_pair
 from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS, Era, Operation
@@ -54,7 +54,7 @@ def run_loads(names: list[str], field: list[Contestant], pace: Pace, results: Re
         loads = [load for load in wanted if (load.extra_tools, load.python_only) == kind and era in load.eras]
         speakers = [contestant for contestant in field if era in contestant.eras]
         if python_only:
-            speakers = [one for one in speakers if is_python(one.name) and one.name not in YARDSTICKS]
+            speakers = [one for one in speakers if is_python(one.name) and one.name not in (SKETCH, CONSTANT)]
         cases = [_case(load, era, in_flight) for load in loads for in_flight in load.in_flight]
         race(speakers, partial(Server, era=era, extra_tools=extra_tools), cases, pace, results)
 

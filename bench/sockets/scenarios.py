@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.contestants import FERRULE, OWN_STDIO, Contestant
+from bench.contestants import FERRULE, OWN_BEFORE, OWN_STDIO, Contestant
 from bench.machine import allow_many_sockets
 from bench.messages import OPERATIONS, Era
 from bench.pipeline import Conversation, Load
@@ -25,7 +25,8 @@ def socket_field(stdio: list[Contestant]) -> list[Contestant]:
     """Choose, from who takes part over stdio, ourselves twice, over both carriers, and the peer we are held to."""
     own = [one for one in stdio if one.name == FERRULE]
     rivals = [one for one in stdio if one.name == "mcp-2.3.0"]
-    return [*own, *(replace(one, name=OWN_STDIO) for one in own), *rivals]
+    before = [one for one in stdio if one.name == OWN_BEFORE]
+    return [*before, *own, *(replace(one, name=OWN_STDIO) for one in own), *rivals]
 
 
 def run_sockets(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:
@@ -41,7 +42,7 @@ def _run_calls(name: str, carrier: type[TcpServer], field: list[Contestant], pac
     """Race the carrier against stdio: only ours goes over it, for no peer has it."""
 
     def start(contestant: Contestant) -> Conversation:
-        return (carrier if contestant.name == FERRULE else Server)(contestant, Era.HANDSHAKE)
+        return (carrier if contestant.name in (FERRULE, OWN_BEFORE) else Server)(contestant, Era.HANDSHAKE)
 
     operation = OPERATIONS["call"]
     cases = [

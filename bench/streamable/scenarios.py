@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from bench.contestants import CONSTANT, YARDSTICKS, Contestant, ferrule
+from bench.contestants import CONSTANT, Contestant, ferrule
 from bench.machine import allow_many_sockets
 from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS
 from bench.process import HOST
@@ -68,7 +68,7 @@ def run_http(names: list[str], field: list[Contestant], pace: Pace, results: Res
 
 
 def _real(field: list[Contestant]) -> list[Contestant]:
-    return [contestant for contestant in field if contestant.name not in YARDSTICKS]
+    return [contestant for contestant in field if contestant.name != CONSTANT]
 
 
 def _run_load(load: HttpScenario, field: list[Contestant], pace: Pace, results: Results) -> None:
