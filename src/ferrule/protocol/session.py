@@ -101,6 +101,7 @@ class Session:
         "phase",
         "running",
         "stateless",
+        "withheld",
     )
 
     def __init__(self, eras: Eras, methods: Mapping[str, Method], origin: Origin, link: Asker) -> None:
@@ -126,6 +127,13 @@ class Session:
         self.outlasting: dict[Id, Awaited] | None = None
         """Requests of ours that were answered with a task, whose progress is still told."""
         self.next_id = 1
+        self.withheld: Mapping[str, Method] | None = None
+        """What the peer may ask, while it looks as if it may ask nothing (see `withhold`)."""
+
+    def withhold(self) -> None:
+        """Admit no request for now: the peer answered as those do who may only answer."""
+        if self.withheld is None:
+            self.withheld, self.methods = self.methods, {}
 
     def enter(self, phase: Phase) -> None:
         """Go on to another phase."""
@@ -134,6 +142,8 @@ class Session:
         if phase not in NEXT_PHASES[self.phase]:
             raise IllegalTransition(f"a session cannot go from {self.phase} to {phase}")
         self.phase = phase
+        if phase is Phase.INITIALIZING and self.withheld is not None:
+            self.methods, self.withheld = self.withheld, None
 
     @property
     def connection_state(self) -> str:
@@ -150,7 +160,9 @@ class Session:
     @property
     def one_way(self) -> bool:
         """Whether only the peer answers here: the client's side of the stateless era."""
-        return self.peer is not None and not self.peer.revision.two_way
+        if self.peer is None:
+            return self.withheld is not None
+        return not self.peer.revision.two_way
 
     # -- the peer speaks
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
 from ferrule.protocol.crowd import CrowdSession
 from ferrule.protocol.era import Eras
 from ferrule.runtime.link import Link
@@ -19,6 +21,15 @@ class Crowd(Link):
     def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> CrowdSession:
         """Make the book-keeping of this link."""
         return CrowdSession(eras, methods, origin, self)
+
+    def new_account(self) -> Account:
+        """Make the account of what calls hold: all who ask without a session share that of the process."""
+        return process.requests
+
+    @property
+    def max_standing(self) -> int:
+        """How many calls may stay open at once: as many as in the process, since each is another's."""
+        return process.standing.limit
 
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
         """Whoever asked is gone: what runs for it ends, and the others are not touched.
