@@ -18,8 +18,14 @@ MAX_NAME_LENGTH = 1024
 MAX_URI_LENGTH = 8192
 """Characters of a URI in a request."""
 
+MAX_CURSOR_LENGTH = 4096
+"""Characters of the cursor of a page in a request."""
+
 MAX_BATCH = 1000
 """Elements of a batch."""
+
+MAX_BATCH_ANSWER = 4 * 1024 * 1024
+"""Bytes of the answers to one batch, which are held until the last is there; the first may be longer."""
 
 MAX_ERROR_DATA = 64 * 1024
 """Bytes of the `data` of a peer's error; longer data is left out."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ferrule.budgets import process
-from ferrule.budgets.account import Account
 from ferrule.protocol.crowd import CrowdSession
 from ferrule.protocol.era import Eras
+from ferrule.runtime.holdings import Holdings
 from ferrule.runtime.link import Link
 from ferrule.schema.methods import Method
 from ferrule.wire.channel import Channel, Origin
@@ -22,14 +21,9 @@ class Crowd(Link):
         """Make the book-keeping of this link."""
         return CrowdSession(eras, methods, origin, self)
 
-    def new_account(self) -> Account:
-        """Make the account of what calls hold: all who ask without a session share that of the process."""
-        return process.requests
-
-    @property
-    def max_standing(self) -> int:
-        """How many calls may stay open at once: as many as in the process, since each is another's."""
-        return process.standing.limit
+    def new_holdings(self) -> Holdings:
+        """Make the account of what calls hold: all who ask without a session share what the process has."""
+        return Holdings(None, None)
 
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
         """Whoever asked is gone: what runs for it ends, and the others are not touched.

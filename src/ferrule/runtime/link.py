@@ -15,9 +15,8 @@ from typing import Any
 from msgspec import UNSET
 
 from ferrule.budgets import process
-from ferrule.budgets.account import Account
 from ferrule.budgets.bounds import MAX_UNREADABLE
-from ferrule.budgets.weight import LIGHT, weight
+from ferrule.budgets.weight import LIGHT
 from ferrule.errors import (
     Busy,
     Cancelled,
@@ -33,6 +32,7 @@ from ferrule.protocol.session import Phase, Session, refused
 from ferrule.runtime.asking import DEFAULTS, Asking, LinkOptions, lost
 from ferrule.runtime.batch import BatchPart, Replies
 from ferrule.runtime.dispatch import Dispatcher, unencodable
+from ferrule.runtime.holdings import Holdings
 from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
 from ferrule.supervision.logs import keep_short
@@ -48,26 +48,23 @@ REQUESTS = process.requests
 
 NO_BATCHES = Rejected(InvalidRequest("Invalid request: batches are not supported here"))
 TOO_MUCH_GARBAGE = "too many messages that cannot be read"
-NO_ROOM = "Busy: the calls that run or wait hold as much as they may"
-NO_STANDING_ROOM = "Busy: as many requests stay open as may"
 
 
 class Link(Asking):
     """One peer, while connected: a session and its channels."""
 
     __slots__ = (
-        "_account",
         "_context",
         "_idle",
         "_line",
         "_on_closed",
         "_roomy_up_to",
-        "_standing",
         "_start",
         "_starting",
         "_unreadable",
         "dispatcher",
         "draining",
+        "holdings",
     )
 
     def __init__(
@@ -92,9 +89,7 @@ class Link(Asking):
         self.draining = False
         self._on_closed = on_closed
         self._line: deque[Call] | tuple[()] = ()
-        self._standing = 0
-        self._account: Account | None = None
-        """What the calls of this peer hold, made when the first of them stays."""
+        self.holdings = self.new_holdings()
         self._unreadable = 0
         """Messages in a row that could not be read."""
         self._idle: tuple[asyncio.Future[None], ...] = ()
@@ -102,6 +97,10 @@ class Link(Asking):
     def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> Session:
         """Make the book-keeping of this link."""
         return Session(eras, methods, origin, self)
+
+    def new_holdings(self) -> Holdings:
+        """Make the account of what the calls of this link hold."""
+        return Holdings(self.options.max_held, self.options.max_standing)
 
     # -- what a carrier drives
 
@@ -215,7 +214,7 @@ class Link(Asking):
             if task is not None:  # most calls end where they began
                 call.task = task
                 if not call.held:
-                    self.hold(call)
+                    self.holdings.add(call)
 
     def _refuse(self, request: Request, refusal: Refusal, channel: Channel) -> None:
         if self.session.one_way:
@@ -232,7 +231,7 @@ class Link(Asking):
     @property
     def _slots_taken(self) -> int:
         """How many calls hold a slot; those that wait in line and those that stand for long hold none."""
-        return len(self.session.running) - len(self._line) - self._standing
+        return len(self.session.running) - len(self._line) - self.holdings.standing
 
     def _full(self, call: Call) -> bool:
         return self.draining or (not call.row.standing and self._slots_taken > self.options.max_running)
@@ -246,6 +245,13 @@ class Link(Asking):
             self._line = self._line or deque()
             self._line.append(call)
 
+    def _take_room(self, call: Call) -> bool:
+        """Debit a call before it starts or waits; without room it is refused as busy. Return whether there was."""
+        lacking = self.holdings.take(call)
+        if lacking:
+            self._finish(call, Busy(lacking))
+        return not lacking
+
     def _finish(self, call: Call, outcome: Any) -> None:
         reply = self.session.finish(call, outcome)
         if reply is not None:
@@ -254,72 +260,21 @@ class Link(Asking):
             except EncodeError as error:
                 self._send_failure(refused(call.id, unencodable(call, error), call.era), call.channel)
             if call.row.standing and call.held:
-                self._stands_no_more()
+                self.holdings.stand_no_more()
         if call.task is not None:
             call.task = None
         if call.held:
-            self.release(call)
+            self.holdings.release(call)
         if self._line:
             self._start_waiting()
         if self._idle and not self.session.running:
             self._wake()
 
-    # -- what calls hold
-
-    def new_account(self) -> Account:
-        """Make the account of what the calls of this peer hold."""
-        return Account("requests of one peer", self.options.max_held, within=process.requests)
-
-    def _take_room(self, call: Call) -> bool:
-        """Debit a call before it starts or waits; without room it is refused as busy. Return whether there was."""
-        if call.row.standing:
-            if self._standing >= self.max_standing or not process.standing.take(1):
-                self._finish(call, Busy(NO_STANDING_ROOM))
-                return False
-            self._standing += 1
-        size = len(call.raw)
-        amount = size if size <= LIGHT else weight(bytes(call.raw))
-        if self._account is None:
-            self._account = self.new_account()
-        if not self._account.take(amount):
-            if call.row.standing:
-                self._stands_no_more()
-            self._finish(call, Busy(NO_ROOM))
-            return False
-        call.held = amount
-        return True
-
-    def hold(self, call: Call) -> None:
-        """Debit a short call that runs already and stays."""
-        if self._account is None:
-            self._account = self.new_account()
-        call.held = len(call.raw)
-        self._account.add(call.held)
-
-    def release(self, call: Call) -> None:
-        """Credit what a call held; harmless when called again."""
-        held, call.held = call.held, 0
-        self.credit(held)
-
-    def credit(self, held: int) -> None:
-        """Credit what was held for a call and went on with its work beyond its answer."""
-        if held and self._account is not None:
-            self._account.give(held)
-
-    @property
-    def max_standing(self) -> int:
-        """How many calls may stay open at once."""
-        return self.options.max_standing
-
-    def _stands_no_more(self) -> None:
-        self._standing -= 1
-        process.standing.give(1)
-
     def _end_work(self, call: Call, task: asyncio.Task[Any]) -> None:
         """Cancel the work of a call; its params are held until the work has really ended."""
         self.scope.cancel(task)
         if call.held:
-            task.add_done_callback(lambda _: self.release(call))
+            task.add_done_callback(lambda _: self.holdings.release(call))
 
     def _start_waiting(self) -> None:
         # A call that never waits is finished before it has started, so to speak: the next must not start inside it.
@@ -359,9 +314,9 @@ class Link(Asking):
             self._end_work(call, call.task)
         elif self._line and call in self._line:
             self._line.remove(call)
-            self.release(call)
+            self.holdings.release(call)
         if call.row.standing:
-            self._stands_no_more()
+            self.holdings.stand_no_more()
         if self._line:
             self._start_waiting()
         if self._idle and not self.session.running:
@@ -464,11 +419,11 @@ class Link(Asking):
             if call.on_cancel is not None:
                 call.on_cancel()
             if call.row.standing and call.held:
-                self._stands_no_more()
+                self.holdings.stand_no_more()
             if call.task is not None:
                 self._end_work(call, call.task)
             else:
-                self.release(call)
+                self.holdings.release(call)
         self.session.running.clear()
         self._line = ()
         for awaited in self.session.close(Phase.ERROR if error else Phase.CLOSED):
@@ -478,4 +433,3 @@ class Link(Asking):
         self._wake()
         if self._on_closed is not None:
             self._on_closed(self, error)
-

@@ -10,7 +10,6 @@ Rule 4: the elements of a batch are not looked at before somebody asks for them 
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Literal
@@ -173,11 +172,14 @@ def _check_utf_8(frame: bytes) -> None:
     if len(frame) <= UTF_8_PART:
         frame.decode()
         return
-    whole, start = memoryview(frame), 0
+    start = 0
     while start < len(frame):
         end = start + UTF_8_PART
-        _, read_bytes = codecs.utf_8_decode(whole[start:end], "strict", end >= len(frame))
-        start += read_bytes
+        for _ in range(3):  # a character has at most three bytes behind its first
+            if end < len(frame) and frame[end] & 0xC0 == 0x80:
+                end -= 1
+        frame[start:end].decode()
+        start = end
 
 
 def _over_a_bound(envelope: Envelope, frame: bytes) -> Rejected | None:

@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, UnsetType
 from ferrule.wire.codec import HEAD_SIZE, is_long
 from ferrule.wire.messages import Id
 
-MAX_READ_AGAIN = 64 * 1024
+MAX_READ_AGAIN = 16 * 1024
 
 MEMBER = re.compile(rb'(?:^\s*\{|(?!^)\s*,)\s*("[^"\\]*")\s*:\s*(?:("(?:[^"\\]|\\.)*"|-?[0-9]+)(?=\s*[,}]))?')
 """A member of the outermost object: its name, and its value if that is a string or a whole number and ends here."""
