@@ -6,7 +6,7 @@ Sizes of text are characters where the text is decoded anyway, else bytes. Every
 
 from __future__ import annotations
 
-MAX_ID_LENGTH = 1024
+MAX_ID_LENGTH = 4096
 """Characters of a request id or a progress token."""
 
 MAX_METHOD_LENGTH = 512
@@ -18,8 +18,17 @@ MAX_NAME_LENGTH = 1024
 MAX_URI_LENGTH = 8192
 """Characters of a URI in a request."""
 
+MAX_CURSOR_LENGTH = 4096
+"""Characters of the cursor of a page in a request."""
+
 MAX_BATCH = 1000
 """Elements of a batch."""
+
+MAX_BATCH_ANSWER = 4 * 1024 * 1024
+"""Bytes of the answers to one batch, which are held until the last is there; the first may be longer."""
+
+MAX_ERROR_DATA = 64 * 1024
+"""Bytes of the `data` of a peer's error; longer data is left out."""
 
 MAX_META_SIZE = 64 * 1024
 """Bytes of the `_meta` of a request."""
@@ -27,8 +36,11 @@ MAX_META_SIZE = 64 * 1024
 MAX_PEER_INFO_SIZE = 64 * 1024
 """Bytes of what a peer says of itself in a handshake: its name and its capabilities, each."""
 
+MAX_PEER_INFO_VALUES = 1000
+"""Objects, arrays and members in each of them: so many small ones would take far more memory than their text."""
+
 MAX_MESSAGE_WEIGHT = 64 * 1024 * 1024
 """Estimated bytes of one message once it is decoded (`ferrule.budgets.weight`)."""
 
 MAX_UNREADABLE = 16
-"""Messages in a row that cannot be read, after which a socket is closed."""
+"""Messages in a row that cannot be read, after which a socket is closed; also of one batch, which is refused then."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 from msgspec import Raw, structs
 
+from ferrule.budgets.weight import full_weight
 from ferrule.errors import InvalidRequest
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
@@ -51,8 +52,18 @@ FLAGS = {
 TASKS = ("tasks", "tasks.list", "tasks.cancel")
 
 MOST_MET = 256
+"""How many ways in which clients introduce themselves are remembered."""
+HEAVIEST_MET = 8 * 1024
+"""Estimated bytes of one that is remembered, text and all; longer ones are read anew each time."""
 
-_read_any = msgspec.json.Decoder(dict[str, Any]).decode
+
+class Declared(msgspec.Struct):
+    """The capabilities of a client, as it wrote them."""
+
+    capabilities: dict[str, Any] = {}
+
+
+_read_declared = msgspec.json.Decoder(Declared).decode
 
 
 class Builtins:
@@ -159,9 +170,11 @@ class Builtins:
         words = bytes(call.raw)
         met = self._met.get(words)
         if met is None:
-            if len(self._met) >= MOST_MET:
-                self._met.clear()
-            met = self._met[words] = (call.params, _read_any(call.raw).get("capabilities", {}))
+            met = call.params, _read_declared(words).capabilities
+            if full_weight(words) <= HEAVIEST_MET:
+                if len(self._met) >= MOST_MET:
+                    self._met.clear()
+                self._met[words] = met
         return met
 
     def initialized(self, note: Note) -> None:
