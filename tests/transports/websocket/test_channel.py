@@ -407,7 +407,9 @@ async def test_backpressure_begins_at_80_percent_and_ends_at_50_and_both_are_tol
         while not told:
             await asyncio.sleep(0.01)
         assert told[0][0] == "buffer_full"
-        assert 81_920 < told[0][1] < 102_400 + 2048
+        # How much of a write the system takes depends on what it knows of the way to the peer. So a write may find any
+        # backlog up to the mark; it adds what is flushed at once, and that ends with the message that fills the buffer.
+        assert 81_920 < told[0][1] <= 81_920 + 102_400 + 2048
         held = -1
         while server.said != held:
             held = server.said
