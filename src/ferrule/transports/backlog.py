@@ -14,6 +14,11 @@ from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.budgets.shares import Shares
 
+BACKLOG_MESSAGES = 2
+"""How many messages of the greatest size may wait for one peer, however little waits for the others."""
+LEAST_BACKLOG = 4 * 1024 * 1024
+"""How many bytes may wait for one peer, however small the greatest size of a message is."""
+
 logger = logging.getLogger("ferrule.transports")
 
 
@@ -90,6 +95,11 @@ class Backlog:
         self.cut += 1
         logger.info("a connection was cut: its peer does not read, and %d bytes or more wait for it", held)
         holder.abort()
+
+
+def most_waiting(max_message_size: int) -> int:
+    """Return how many bytes may wait for one peer."""
+    return max(LEAST_BACKLOG, BACKLOG_MESSAGES * max_message_size)
 
 
 backlog = Backlog(process.answers)
