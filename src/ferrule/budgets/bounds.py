@@ -44,3 +44,13 @@ MAX_MESSAGE_WEIGHT = 64 * 1024 * 1024
 
 MAX_UNREADABLE = 16
 """Messages in a row that cannot be read, after which a socket is closed; also of one batch, which is refused then."""
+"""Messages in a row that cannot be read, after which a socket is closed."""
+
+FRAMES_A_TURN = 64
+"""Messages of one peer, read at once, that are handed over before the others have their turn."""
+
+BYTES_A_TURN = 256 * 1024
+"""Bytes of such messages, where one read can bring more: compressed ones. A longer message has a turn of its own."""
+
+FREE_UNFINISHED = 64 * 1024
+"""Bytes of a message that is not whole yet, up to which they are not counted in the account of the process."""
