@@ -118,7 +118,7 @@ class HandshakeDoor:
         if not session.link.frame_received(request.body, opening, origin):
             responder.reply(202, EMPTY_HEAD + head)
         if opening.opened and lasting:
-            self.sessions.add(session)
+            self.sessions.add(session, request.body)
         else:
             session.link.channel_lost(session.standing, None)
 

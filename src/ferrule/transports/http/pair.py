@@ -110,6 +110,7 @@ class PairDoor:
         if not created:
             session.stream.lost = partial(self._miss, session)
             self._miss(session)
+        session.owner = request.address
         link.channel_opened(session.standing)
         self._sessions.add(session)
         return session

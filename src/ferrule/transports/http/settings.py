@@ -36,7 +36,8 @@ class DoorSettings(Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] | None = None
     """Host names a request may be for; None: the loopback names where bound to loopback, any elsewhere."""
     max_body_size: int = MAX_MESSAGE_SIZE
-    max_sessions: int = 50_000
+    max_sessions: int = 20_000
+    """One more makes room: a session nobody has used, or the idlest of whoever has most."""
     session_idle_timeout: float = 1800.0
     session_lifetime: float = 86_400.0
     max_events: int = 1000
