@@ -322,10 +322,10 @@ async def test_delete_really_ends_what_runs(endpoint: Any, app: Any) -> None:
         assert sorted(app.cancelled) == ["plain", "streamed"]
         assert streamed.over
         assert standing.over
-        assert (plain.status, plain.over) == (404, True)
+        assert (plain.status, plain.content, plain.over) == (202, b"", True)
         assert [answer.status for answer in (client.ask("tools/list"), client.get(), client.delete())] == [404] * 3
         await asyncio.sleep(100)
-        assert plain.content.count(b"jsonrpc") == 1
+        assert plain.content == b""
         app.gate("stays").set()
         assert (await stays.whole()).text == "held stays"
 
@@ -345,9 +345,19 @@ async def test_delete_is_heard_by_a_call_that_cannot_be_stopped_too(endpoint: An
         answer = client.call("stubborn", {"seconds": 1})
         await doors.settle()
         assert client.delete().status == 204
-        assert answer.status == 404
+        assert answer.status == 202
         await asyncio.sleep(10)
-        assert answer.content.count(b"jsonrpc") == 1
+        assert answer.content == b""
+
+
+async def test_a_call_whose_session_has_to_make_room_is_told_so(endpoint: Any, app: Any) -> None:
+    """Its client did not ask for the end, and still waits."""
+    async with endpoint(app, max_sessions=1) as doors:
+        client = doors.client()
+        answer = client.call("hold", {"name": "a"})
+        await doors.settle()
+        doors.client()
+        assert (answer.status, "Session not found" in answer.body["error"]["message"]) == (404, True)
 
 
 # -- what they cost

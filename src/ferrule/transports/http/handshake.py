@@ -166,7 +166,7 @@ class HandshakeDoor:
         """End a session."""
         session = self._named(request, responder, head)
         if session is not None:
-            self.sessions.end(session)
+            self.sessions.end(session, deleted=True)
             responder.reply(204, EMPTY_HEAD + head)
 
     def drain(self) -> None:

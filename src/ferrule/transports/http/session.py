@@ -139,11 +139,18 @@ class HttpSession:
         """When somebody was last here: asked, got an answer, or read a stream."""
         return max([self.used, *(stream.left for stream in self.streams)])
 
-    def end(self) -> None:
-        """End all exchanges and streams, and forget what was said."""
+    def end(self, *, deleted: bool = False) -> None:
+        """End all exchanges and streams, and forget what was said.
+
+        A client that deletes its session expects no answers any more: what it waited for ends as if it were cancelled.
+        Any other has to learn that its session is over.
+        """
         self.over = True
         for exchange in list(self._answering or ()):
-            exchange.close()
+            if deleted:
+                exchange.withdrawn()
+            else:
+                exchange.close()
         for stream in self.streams:
             stream.forget()
         self._own = self._finished = None
@@ -307,7 +314,7 @@ class SessionExchange:
             await asyncio.sleep(0)
 
     def withdrawn(self) -> None:
-        """Learn that the client has cancelled the call: nothing is said any more, and nobody need wait for it."""
+        """Called when the client has cancelled the call: nothing is said any more, and nobody need wait for it."""
         if self.end():
             if self._stream is not None:
                 self._stream.finish()

@@ -110,8 +110,8 @@ class Sessions:
             del self._unused[session.owner]
         self._unused_shares.give(session.owner, session.size)
 
-    def end(self, session: Open) -> None:
-        """End a session: what runs in it is cancelled, and nothing of it is kept."""
+    def end(self, session: Open, *, deleted: bool = False) -> None:
+        """End a session, perhaps because its client deletes it: what runs is cancelled, and nothing of it is kept."""
         if self._open.pop(session.id, None) is not None:
             self._shares.give(session.owner, session.size)
             if not self._shares.held(session.owner):
@@ -119,7 +119,7 @@ class Sessions:
             if session.unused:
                 self._take_up(session)
         session.link.channel_lost(session.standing, None)
-        session.end()
+        session.end(deleted=deleted)
         self._shared.unheard.forget(session.standing)
 
     def end_all(self) -> None:
