@@ -44,7 +44,6 @@ MAX_MESSAGE_WEIGHT = 64 * 1024 * 1024
 
 MAX_UNREADABLE = 16
 """Messages in a row that cannot be read, after which a socket is closed; also of one batch, which is refused then."""
-"""Messages in a row that cannot be read, after which a socket is closed."""
 
 FRAMES_A_TURN = 64
 """Messages of one peer, read at once, that are handed over before the others have their turn."""
