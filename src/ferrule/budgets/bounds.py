@@ -30,5 +30,11 @@ MAX_PEER_INFO_SIZE = 64 * 1024
 MAX_MESSAGE_WEIGHT = 64 * 1024 * 1024
 """Estimated bytes of one message once it is decoded (`ferrule.budgets.weight`)."""
 
+MAX_KNOWN_TOOLS = 20_000
+"""Listed tools a client remembers, to know which may be called twice and what their results must fit."""
+
+MAX_KEPT_SCHEMAS = 16 * 1024 * 1024
+"""Bytes of the names and output schemas of those tools."""
+
 MAX_UNREADABLE = 16
 """Messages in a row that cannot be read, after which a socket is closed."""
