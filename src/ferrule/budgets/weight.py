@@ -18,5 +18,10 @@ def weight(text: bytes) -> int:
     size = len(text)
     if size <= LIGHT:
         return size
+    return full_weight(text)
+
+
+def full_weight(text: bytes) -> int:
+    """Estimate the same for a text of any size, where many small ones are kept together."""
     containers = text.count(b"[") + text.count(b"{")
-    return 2 * size + PER_VALUE * text.count(b",") + PER_CONTAINER * containers
+    return 2 * len(text) + PER_VALUE * text.count(b",") + PER_CONTAINER * containers
