@@ -42,6 +42,24 @@ MAX_PEER_INFO_VALUES = 1000
 MAX_MESSAGE_WEIGHT = 64 * 1024 * 1024
 """Estimated bytes of one message once it is decoded (`ferrule.budgets.weight`)."""
 
+MAX_KNOWN_TOOLS = 20_000
+"""Listed tools a client remembers, to know which may be called twice and what their results must fit."""
+
+MAX_KEPT_SCHEMAS = 8 * 1024 * 1024
+"""Bytes of the names and output schemas of those tools."""
+
+MAX_QUESTIONS = 100
+"""Questions a server may ask at once in the answer to one request, or of one task."""
+
+MAX_PROGRESS_WAITING = 1000
+"""Progress callbacks of one call that may run at once; what is told meanwhile is dropped."""
+
+MAX_CHANGES_WAITING = 1000
+"""Changes that wait in a `subscribe` block whose body is slow; the oldest is dropped."""
+
+MAX_NOTICES_SIZE = 8 * 1024 * 1024
+"""Bytes of the notifications that wait for a client's handlers; the oldest are dropped."""
+
 MAX_UNREADABLE = 16
 """Messages in a row that cannot be read, after which a socket is closed; also of one batch, which is refused then."""
 

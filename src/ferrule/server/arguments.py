@@ -91,7 +91,7 @@ class SchemaReader:
 
     def _read(self, raw: RawJson) -> Values:
         arguments = parsed_arguments(raw)
-        if not self._checker.accepts(arguments):
+        if not self._checker.accepts(arguments, len(bytes(raw))):
             arguments = self._repaired(arguments, len(bytes(raw)))
         if self._takes_whole:
             arguments = {self._parameters[0].key: arguments}

@@ -165,7 +165,7 @@ class Reshape:
             raise InvalidArguments(
                 [*(missing(name, given) for name in lacking), *(unknown(name, given[name]) for name in strange)]
             )
-        if self._checker is not None and not self._checker.accepts(given):
+        if self._checker is not None and not self._checker.accepts(given, len(bytes(raw))):
             raise InvalidArguments(self._checker.violations(given, len(bytes(raw))))
         inner = {**self._defaults, **{self._originals.get(name, name): value for name, value in given.items()}}
         inner.update({name: make() for name, make in self._presets.items()})
