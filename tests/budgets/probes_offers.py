@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 from table import probe
 
+from ferrule import Client, FerruleError, Server
+from ferrule.budgets.account import Account
 from ferrule.server.binding import InvalidArguments, bind
 from ferrule.server.spelling import Spellings
+from ferrule.server.subscriptions import COST, SHARE, Subscriber, Subscriptions
 
 
 def numbers(a: list[int]) -> None:
@@ -50,3 +53,34 @@ async def suggested(limit: int, size: int) -> bool:
 async def among(limit: int, size: int) -> bool:
     names = [msgspec.json.encode(number).decode() for number in range(size - 1)]
     return Spellings([*names, "last"]).nearest("lasr") == "last"
+
+
+@probe("Server(max_subscriptions=…)", lowered=20)
+async def subscribed(limit: int, size: int) -> bool:
+    app = Server("sea", max_subscriptions=limit)
+    app.add_resource("sea://{name}", lambda name: name)
+    async with Client(app, mode="handshake") as client:
+        try:
+            for number in range(size):
+                await client.request("resources/subscribe", {"uri": f"sea://{number}"})
+        except FerruleError:
+            assert app.subscriptions.watched == limit
+            return False
+    return app.subscriptions.watched == 0
+
+
+@probe("ferrule.budgets.process.subscriptions", lowered=100 * SHARE * COST)
+async def subscriptions(limit: int, size: int) -> bool:
+    account = Account("subscriptions", limit)
+    all_of_them = Subscriptions(size, account)
+    left = size
+    try:
+        for number in range(SHARE):
+            subscriber = Subscriber(None, owner=number, holder=f"address {number}")
+            while left > 0 and subscriber.cost < limit // SHARE:
+                text = f"{left}:".ljust(min(left, limit // SHARE - subscriber.cost, 4 * COST) - COST, "x")
+                all_of_them.subscribe(subscriber, text)
+                left -= len(text) + COST
+    except FerruleError:
+        return False
+    return left == 0

@@ -702,7 +702,6 @@ PAD = "x" * MAX_EXPLAINED_SIZE
     ],
 )
 def test_long_arguments_are_mended_as_short_ones_are(annotation: Any, sent: Any, got: Any) -> None:
-    """HND-08."""
     values: list[Any] = []
 
     def handler(pad: str, a: annotation, b: int = 3) -> None:
