@@ -71,3 +71,12 @@ BYTES_A_TURN = 256 * 1024
 
 FREE_UNFINISHED = 64 * 1024
 """Bytes of a message that is not whole yet, up to which they are not counted in the account of the process."""
+
+MAX_EXPLAINED_SIZE = 4 * 1024
+"""Bytes of arguments up to which all that is wrong with them is listed; of longer ones only the first things are."""
+
+MAX_MENDED_SIZE = 64 * 1024
+"""Bytes of an argument in which 2.0 is taken for 2 where a whole number is wanted."""
+
+MAX_VIOLATIONS = 20
+"""Violations that the refusal of arguments lists."""

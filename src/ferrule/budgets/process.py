@@ -18,3 +18,6 @@ standing = Account("standing calls", 10_000)
 
 answers = Account("answers not yet taken by their readers", 32 * MIB)
 """Bytes written to peers that read slower than we write."""
+
+subscriptions = Account("subscriptions", 32 * MIB)
+"""Bytes of the URIs and tasks that peers listen to, with what keeping each of them takes."""

@@ -37,6 +37,7 @@ from ferrule.schema.notices import (
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
 from ferrule.server.guards import Guards
+from ferrule.server.links import holder_of
 from ferrule.server.subscriptions import Subscriber
 from ferrule.wire.messages import Notification
 
@@ -214,28 +215,26 @@ class Builtins:
     def subscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource."""
         self._require("resources.subscribe")
-        self._server.resources.find(call.params.uri)
-        if not self._server.links.has_session(call):
+        server = self._server
+        server.subscriptions.check((call.params.uri,))
+        server.resources.find(call.params.uri)
+        subscriber = server.links.subscriber(call)
+        if subscriber is None:
             raise InvalidRequest("A subscription needs a session, and this server keeps none")
-        self._server.subscriptions.subscribe(self._server.links.state(call).subscriber, call.params.uri)
+        server.subscriptions.subscribe(subscriber, call.params.uri)
         return EmptyResult()
 
     def unsubscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource no more."""
         self._require("resources.subscribe")
-        if self._server.links.has_session(call):
-            self._server.subscriptions.unsubscribe(self._server.links.state(call).subscriber, call.params.uri)
+        subscriber = self._server.links.subscriber(call)
+        if subscriber is not None:
+            self._server.subscriptions.unsubscribe(subscriber, call.params.uri)
         return EmptyResult()
 
     async def listen(self, call: Call) -> EmptyResult:
         """Hold a subscription open until the client or the server ends it."""
-        honoured, kinds = self._honoured(call.params.notifications)
-        if call.params.notifications.task_ids:
-            honoured.task_ids = await self._visible_tasks(call, call.params.notifications.task_ids)
-        tag = {SUBSCRIPTION_KEY: call.id}
-        uris, tasks = honoured.resource_subscriptions or (), honoured.task_ids or ()
-        subscriber = Subscriber(call.channel, kinds, uris, call.id, call.origin.principal, tasks)
-        call.channel.send(Notification(ACKNOWLEDGED, {"_meta": tag, "notifications": honoured}))
+        subscriber = await self._subscribed(call)
         ended = asyncio.Event()
 
         def end() -> None:
@@ -243,12 +242,32 @@ class Builtins:
             ended.set()
 
         call.on_cancel = end
-        self._server.subscriptions.add(subscriber)
         try:
             await ended.wait()
         finally:
             end()
-        return EmptyResult(meta=tag)
+        return EmptyResult(meta={SUBSCRIPTION_KEY: call.id})
+
+    async def _subscribed(self, call: Call) -> Subscriber:
+        """Let the client hear of what it wants and this server offers, and tell it what that is."""
+        server = self._server
+        wanted = call.params.notifications
+        server.subscriptions.check(wanted.resource_subscriptions or (), wanted.task_ids or ())
+        honoured, kinds = self._honoured(wanted)
+        if wanted.task_ids:
+            honoured.task_ids = await self._visible_tasks(call, wanted.task_ids)
+        uris, tasks = honoured.resource_subscriptions or (), honoured.task_ids or ()
+        owner = server.links.of(call) if server.links.has_session(call) else None
+        holder = holder_of(call.origin)
+        subscriber = Subscriber(call.channel, kinds, uris, call.id, call.origin.principal, tasks, owner, holder)
+        server.subscriptions.add(subscriber)
+        told = {"_meta": {SUBSCRIPTION_KEY: call.id}, "notifications": honoured}
+        try:
+            call.channel.send(Notification(ACKNOWLEDGED, told))
+        except BaseException:  # it may be too long once it is escaped
+            server.subscriptions.remove(subscriber)
+            raise
+        return subscriber
 
     def _honoured(self, wanted: ListenFilter) -> tuple[ListenFilter, list[str]]:
         """Choose of what is wanted what this server offers."""

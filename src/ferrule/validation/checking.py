@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ferrule.errors import SetupError, quoted
-from ferrule.validation.violations import Violation, excerpt, pointer, short, unknown
+from ferrule.validation.violations import MAX_LISTED, Violation, excerpt, pointer, short, unknown
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -110,7 +110,12 @@ class Checker:
         if self._graph.most_visits(depth_of(value), LISTING_BUDGET) * size > LISTING_BUDGET:
             return None
         try:
-            return [violation for error in self._validator.iter_errors(value) for violation in _violations(error)]
+            found: list[Violation] = []
+            for error in self._validator.iter_errors(value):
+                found += _violations(error)
+                if len(found) > MAX_LISTED:
+                    break
+            return found
         except (ValueError, RecursionError):
             return None
 
