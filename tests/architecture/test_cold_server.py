@@ -33,8 +33,9 @@ app.run()
 
 ROOMS = {
     "": "errors",
+    "budgets": "account bounds process weight",
     "protocol": "call capabilities crowd era erlmcp handshake needs sealing session stateless tasks trims",
-    "runtime": "asking batch crowd dispatch limits link",
+    "runtime": "asking batch crowd dispatch holdings limits link",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
     " roots rounds sampling tasks tools",
     "server": "arguments asking binding builtins catalogue changes completions composing consulting context"

@@ -100,7 +100,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     patched: Counter[str] = Counter()
     for module in (ferrule.runtime.link, ferrule.transports.memory, ferrule.transports.stream):
-        for name, what in (("decode", "read"), ("encode", "written"), ("write", "written")):
+        for name, what in (("read", "read"), ("encode", "written"), ("write", "written")):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, counting(what, getattr(module, name)))
                 patched[what] += 1

@@ -42,12 +42,13 @@ def default(where: str) -> Any:
     called = re.fullmatch(r"([A-Z]\w+)(?:\.(\w+))?\((\w+)=…\)", where)
     if called is None:
         module, _, name = where.rpartition(".")
-        return getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), name)
+        return getattr(found, "limit", found)  # of an account its limit
     owner, method, option = called.groups()
     if owner in doc_names.SETTINGS and method is None:
         return getattr(doc_names.SETTINGS[owner](), option)
-    (found,) = doc_names.CLASSES[owner]
-    return inspect.signature(getattr(found, method) if method else found).parameters[option].default
+    (class_,) = doc_names.CLASSES[owner]
+    return inspect.signature(getattr(class_, method) if method else class_).parameters[option].default
 
 
 def test_the_page_has_rows():

@@ -1,12 +1,18 @@
 """Subscriptions in both eras: who hears of what, how it begins, and how it ends."""
 
 import asyncio
+import contextlib
+import json
 import logging
+import tracemalloc
 
 import pytest
 
-from ferrule import CapabilityNotSupported, Server
+from ferrule import CapabilityNotSupported, Client, Http, Server, Tcp, WebSocket
+from ferrule.budgets import process
+from ferrule.budgets.bounds import MAX_URI_LENGTH
 from ferrule.schema.lifecycle import ResourcesCapability, ServerCapabilities
+from ferrule.server.subscriptions import Subscriber, Subscriptions
 from ferrule.testing import pair
 
 UPDATED = "notifications/resources/updated"
@@ -61,6 +67,7 @@ class TestBothEras:
             await peer.leave()
             await asyncio.sleep(0)
             assert len(app.subscriptions) == 0
+            assert app.subscriptions.watched == 0
             app.notify_resource_updated("weather://oslo")
         assert peer.told(UPDATED) == []
 
@@ -143,6 +150,9 @@ class TestHandshake:
             app.notify_resource_updated("weather://lima")
             assert [m["params"]["uri"] for m in peer.told(UPDATED)] == ["weather://lima"]
             assert app.subscriptions.subscribers("weather://oslo") == []
+            assert app.subscriptions.watched == 1
+            await peer.request("resources/unsubscribe", {"uri": "weather://lima"})
+            assert app.subscriptions.watched == 0
 
     async def test_what_does_not_exist_cannot_be_subscribed_to(self, wire):
         async with wire(weather()) as peer:
@@ -309,3 +319,218 @@ class TestInProcess:
             assert heard == ["weather://oslo"]
             assert len(peer.told(UPDATED)) == 1
         assert "a subscriber of weather://oslo failed" in caplog.text
+
+
+class TestBounds:
+    """How much a client may listen to, and what is left of it."""
+
+    async def test_so_many_subscriptions_and_no_more(self, era, wire):
+        """BUD-08"""
+        app = weather(max_subscriptions=5)
+        held = process.subscriptions.held
+        async with wire(app, era) as peer, wire(app, era) as other:
+            await peer.watch(*(f"sea://{number}" for number in range(5)))
+            refused = await refusal(peer, "sea://5")
+            assert "subscriptions of this client already" in refused["message"]
+            assert app.subscriptions.watched == 5
+            await other.watch("sea://5")
+            await peer.leave()
+            await asyncio.sleep(0)
+            assert app.subscriptions.watched == 1
+        assert process.subscriptions.held == held
+
+    async def test_what_is_ended_makes_room(self, wire):
+        app = weather(max_subscriptions=2)
+        async with wire(app) as peer:
+            await peer.watch("sea://1", "sea://2", "sea://2")
+            assert "error" in await peer.request("resources/subscribe", {"uri": "sea://3"})
+            await peer.request("resources/unsubscribe", {"uri": "sea://1"})
+            await peer.request("resources/unsubscribe", {"uri": "sea://1"})
+            assert (await peer.request("resources/subscribe", {"uri": "sea://3"}))["result"] == {}
+            assert "error" in await peer.request("resources/subscribe", {"uri": "sea://4"})
+
+    async def test_a_wish_for_too_much_is_refused_whole(self, wire):
+        app = weather(max_subscriptions=5)
+        async with wire(app, "stateless") as peer:
+            for wish in ([f"sea://{number}" for number in range(6)], ["sea://" + "x" * MAX_URI_LENGTH]):
+                answer = await peer.request("subscriptions/listen", {"notifications": {"resourceSubscriptions": wish}})
+                assert answer["error"]["code"] == -32602
+            tasks = {"notifications": {"taskIds": ["x" * 2000]}}
+            assert (await peer.request("subscriptions/listen", tasks))["error"]["code"] == -32602
+            assert peer.told(ACKNOWLEDGED) == []
+            assert app.subscriptions.watched == 0
+
+    async def test_a_long_uri_cannot_be_subscribed_to(self, wire):
+        """BUD-08"""
+        app = weather()
+        held = process.subscriptions.held
+        async with wire(app) as peer:
+            fits = "sea://" + "x" * (MAX_URI_LENGTH - 6)
+            assert (await peer.request("resources/subscribe", {"uri": fits}))["result"] == {}
+            assert (await peer.request("resources/subscribe", {"uri": fits + "x"}))["error"]["code"] == -32602
+            assert process.subscriptions.held > held + MAX_URI_LENGTH
+        assert process.subscriptions.held == held
+
+    async def test_one_client_takes_no_more_than_a_share_of_all_bytes(self, era, wire, monkeypatch):
+        monkeypatch.setattr(process.subscriptions, "_limit", process.subscriptions.held + 40_000)
+        app = weather()
+        async with wire(app, era, principal="greedy") as greedy, wire(app, era, principal="modest") as modest:
+            taken = 0
+            for number in range(100):
+                peer = greedy
+                uri = f"sea://{number:01000}"
+                if peer.stateless:
+                    peer.ask("subscriptions/listen", {"notifications": {"resourceSubscriptions": [uri]}})
+                    await asyncio.sleep(0)
+                else:
+                    await peer.request("resources/subscribe", {"uri": uri})
+                taken = app.subscriptions.watched
+            assert 4 <= taken <= 7
+            await modest.watch("sea://mine")
+            assert app.subscriptions.watched == taken + 1
+
+    async def test_many_listens_of_one_link_are_counted_together(self, wire):
+        app = weather(max_subscriptions=3)
+        async with wire(app, "stateless") as peer:
+            for _ in range(3):
+                peer.ask("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+                await asyncio.sleep(0)
+            answer = await peer.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+            assert "already" in answer["error"]["message"]
+            assert len(app.subscriptions) == 3
+
+    async def test_a_second_handshake_leaves_nothing_behind(self, wire):
+        app = weather()
+        async with wire(app) as peer:
+            await peer.watch("weather://oslo")
+            await peer.request("initialize", {"protocolVersion": peer.version, "capabilities": {}, "clientInfo": {}})
+        await asyncio.sleep(0)
+        assert app.subscriptions.watched == 0
+
+    @pytest.mark.parametrize("carrier", ["tcp", "websocket", "http", "memory"])
+    async def test_nothing_is_left_when_a_client_is_gone(self, carrier, era):
+        """BUD-08, SUBS-08, SUBS-09: on every carrier, in both eras."""
+        app = weather()
+        held = process.subscriptions.held
+        async with served(app, carrier) as address, Client(address, mode=era) as client:
+            changes = client.subscribe("weather://oslo")
+            await changes.__aenter__()
+            await client.subscribe("sea://1").__aenter__()
+            assert app.subscriptions.watched == 2
+            assert process.subscriptions.held > held
+            await client.close(drain=0)
+            await until(lambda: app.subscriptions.watched == 0)
+            assert len(app.subscriptions) == 0
+            assert process.subscriptions.held == held
+
+
+class SlowChannel:
+    """A channel whose peer reads when it is told to."""
+
+    def __init__(self):
+        self.congested = True
+        self.sent = []
+        self._room = asyncio.Event()
+
+    def send(self, message):
+        self.sent.append(message)
+
+    async def wait_writable(self):
+        await self._room.wait()
+
+    def read_on(self):
+        self.congested = False
+        self._room.set()
+
+
+class TestSlowReaders:
+    """A subscriber that does not read."""
+
+    async def test_it_is_told_of_each_thing_once_when_it_reads_again(self):
+        """BUD-08"""
+        subscriptions = Subscriptions()
+        channel = SlowChannel()
+        uris = [f"sea://{number}" for number in range(3)]
+        subscriptions.add(Subscriber(channel, [TOOLS], uris, tag=7, holder="a"))
+        for number in range(10_000):
+            subscriptions.updated(uris[number % 3], {"_meta": {"number": number}})
+            subscriptions.changed(TOOLS)
+        assert channel.sent == []
+        channel.read_on()
+        await asyncio.sleep(0.01)
+        assert sorted(message.method for message in channel.sent) == [UPDATED] * 3 + [TOOLS]
+        assert all(b"999" in bytes(message.params) for message in channel.sent if message.method == UPDATED)
+        subscriptions.updated(uris[0], {})
+        assert len(channel.sent) == 5
+
+    async def test_what_was_held_back_is_dropped_when_it_leaves(self):
+        running = len(asyncio.all_tasks())
+        subscriptions = Subscriptions()
+        channel = SlowChannel()
+        subscriber = Subscriber(channel, (), ["sea://1"], holder="a")
+        subscriptions.add(subscriber)
+        subscriptions.updated("sea://1", {})
+        subscriptions.remove(subscriber)
+        channel.read_on()
+        await asyncio.sleep(0.01)
+        assert channel.sent == []
+        assert len(asyncio.all_tasks()) == running
+
+    async def test_over_a_socket_the_server_holds_little_for_it(self):
+        """BUD-08: a client that subscribes and never reads."""
+        app = weather()
+        async with served(app, "tcp") as address:
+            host, port = address.removeprefix("tcp://").split(":")
+            _, writer = await asyncio.open_connection(host, int(port), limit=1024)
+            for message in (
+                {"id": 1, "method": "initialize", "params": OPENING},
+                {"method": "notifications/initialized"},
+                {"id": 2, "method": "resources/subscribe", "params": {"uri": "weather://oslo"}},
+            ):
+                writer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            await until(lambda: app.subscriptions.watched == 1)
+            tracemalloc.start()
+            for _ in range(200):
+                for _ in range(100):
+                    app.notify_resource_updated("weather://oslo", text="x" * 1000)
+                await asyncio.sleep(0)
+            grown = tracemalloc.get_traced_memory()[0]
+            tracemalloc.stop()
+            assert grown < 4 * 1024 * 1024
+            writer.close()
+
+
+OPENING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "slow", "version": "1"}}
+
+
+@contextlib.asynccontextmanager
+async def served(app, carrier):
+    """Serve on a carrier; gives what a client connects to."""
+    if carrier == "memory":
+        yield app
+        return
+    listener = {"tcp": Tcp, "websocket": WebSocket, "http": Http}[carrier](port=0)
+    ready = asyncio.Event()
+    serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+    await asyncio.wait([serving, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
+    try:
+        yield f"tcp://127.0.0.1:{listener.address[1]}" if carrier == "tcp" else listener.url
+    finally:
+        await app.stop(grace=0.0)
+        await serving
+
+
+async def refusal(peer, uri):
+    """Return the error that one more subscription is refused with."""
+    if peer.stateless:
+        answer = await peer.request("subscriptions/listen", {"notifications": {"resourceSubscriptions": [uri]}})
+    else:
+        answer = await peer.request("resources/subscribe", {"uri": uri})
+    return answer["error"]
+
+
+async def until(holds):
+    """Wait until something holds."""
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.01)

@@ -141,15 +141,56 @@ def test_only_so_many_bytes_of_a_stream_are_kept_but_always_the_newest_event() -
     assert log.size == 1000
 
 
-def test_over_the_whole_bound_the_stream_silent_longest_is_forgotten() -> None:
-    log = MemoryEventLog(LogBounds(total=30))
+def test_over_the_whole_bound_whoever_holds_most_loses_the_stream_silent_longest() -> None:
+    log = MemoryEventLog(LogBounds(total=100))
+    log.append("quiet.1", 1, b"x" * 10, 0.0)
+    for number in range(1, 10):
+        log.append(f"loud.{number}", 1, b"x" * 10, 0.0)
+    log.append("loud.1", 2, b"x" * 10, 0.0)
+    assert [after(log, f"loud.{number}", 0) for number in (1, 2, 3)] == [[b"x" * 10] * 2, None, [b"x" * 10]]
+    assert after(log, "quiet.1", 0) == [b"x" * 10]
+    assert log.size == 100
+
+
+def test_over_the_whole_bound_whoever_holds_most_in_one_stream_loses_its_oldest_event() -> None:
+    log = MemoryEventLog(LogBounds(total=100))
+    log.append("quiet.1", 1, b"x" * 10, 0.0)
+    for number in range(1, 1001):
+        log.append("loud.1", number, b"y" * 10, 0.0)
+    assert after(log, "quiet.1", 0) == [b"x" * 10]
+    assert (after(log, "loud.1", 990), after(log, "loud.1", 991)) == (None, [b"y" * 10] * 9)
+
+
+def test_one_session_does_not_push_out_what_is_kept_for_others() -> None:
+    """The bounds are the usual ones: a flood of a hundred streams costs the flooder alone."""
+    log = MemoryEventLog()
+    for number in range(200):
+        log.append(f"session{number}.1", 1, b"x" * 1000, 0.0)
+    for stream in range(100):
+        for number in range(1, 9):
+            log.append(f"flood.{stream}", number, b"y" * 500_000, 0.0)
+    assert log.size <= LogBounds().total
+    assert all(after(log, f"session{number}.1", 0) == [b"x" * 1000] for number in range(200))
+
+
+def test_only_so_many_bytes_of_one_owner_are_kept_but_always_the_newest_event() -> None:
+    log = MemoryEventLog(LogBounds(owner=25))
     for stream in "abc":
-        log.append(stream, 1, b"x" * 10, 0.0)
-    log.append("a", 2, b"x" * 10, 0.0)
-    assert (after(log, "b", 0), len(log), log.size) == (None, 2, 30)
-    log.append("d", 1, b"x" * 100, 0.0)
-    assert (len(log), log.size) == (1, 100)
-    assert after(log, "d", 0) == [b"x" * 100]
+        log.append(f"me.{stream}", 1, b"x" * 10, 0.0)
+        log.append(f"{stream}.me", 1, b"x" * 10, 0.0)
+    assert [after(log, f"me.{stream}", 0) for stream in "abc"] == [None, [b"x" * 10], [b"x" * 10]]
+    log.append("me.d", 1, b"y" * 100, 0.0)
+    assert after(log, "me.d", 0) == [b"y" * 100]
+    assert log.size == 130
+
+
+def test_nothing_of_an_owner_is_left_when_its_last_stream_is_forgotten() -> None:
+    log = MemoryEventLog()
+    log.append("me.a", 1, b"x", 0.0)
+    log.append("me.b", 1, b"", 0.0)
+    log.forget("me.a")
+    log.forget("me.b")
+    assert (len(log), log.size, log._owned, len(log._shares)) == (0, 0, {}, 0)
 
 
 def test_streams_that_were_silent_for_too_long_are_swept() -> None:
@@ -176,20 +217,21 @@ def test_a_stream_goes_on_after_it_was_forgotten() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 40)), max_size=120),
+    st.lists(st.tuples(st.sampled_from(["a.1", "a.2", "b", "c"]), st.integers(0, 40)), max_size=120),
     st.integers(1, 5),
     st.integers(1, 60),
     st.integers(1, 100),
+    st.integers(1, 100),
 )
 def test_a_log_never_holds_more_than_it_may_and_never_gives_a_gap(
-    said: list[tuple[str, int]], events: int, size: int, total: int
+    said: list[tuple[str, int]], events: int, size: int, total: int, owner: int
 ) -> None:
-    log = MemoryEventLog(LogBounds(events=events, bytes=size, total=total))
+    log = MemoryEventLog(LogBounds(events=events, bytes=size, total=total, owner=owner))
     numbers: dict[str, int] = {}
     for stream, length in said:
         number = numbers[stream] = numbers.get(stream, 0) + 1
         log.append(stream, number, b"%03d" % number + b"x" * length, 0.0)
-        assert log.size <= max(total, size, 43)
+        assert log.size <= max(total, 43)
     for stream, last in numbers.items():
         for number in range(last + 1):
             found = run_now(log.after(stream, number))

@@ -14,7 +14,10 @@ from typing import Any, Literal
 
 import pytest
 
+from ferrule.budgets import process
+from ferrule.budgets.bounds import FRAMES_A_TURN, FREE_UNFINISHED
 from ferrule.errors import EncodeError
+from ferrule.transports.backlog import backlog
 from ferrule.transports.pipe import PipeTransport
 from ferrule.transports.stream import LARGE, StreamChannel, frame_as_lines
 from ferrule.wire.channel import Channel
@@ -115,9 +118,10 @@ class Line:
         framer: Framer | None = None,
         on_oversize: Literal["skip", "close"] = "skip",
         json_only: bool = False,
+        **options: Any,
     ) -> tuple[StreamChannel, Peer]:
         self.recorder.answer = answer
-        channel = StreamChannel(self.recorder, framer, on_oversize=on_oversize, json_only=json_only)
+        channel = StreamChannel(self.recorder, framer, on_oversize=on_oversize, json_only=json_only, **options)
         if self.carrier == "pipes":
             (our_read, peer_write), (peer_read, our_write) = os.pipe(), os.pipe()
             PipeTransport(our_read, our_write, channel)
@@ -473,5 +477,315 @@ def test_the_descriptors_of_pipes_are_closed_and_block_again(run: Run) -> None:
             os.close(fd)
         gc.collect()
         assert set(os.listdir("/proc/self/fd")) == before
+
+    run(test())
+
+
+# -- one turn's share
+
+
+class Turns:
+    """Counts the turns of the loop, and notes in which one each frame came."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.frames: dict[int, int] = {}
+        self._loop = asyncio.get_running_loop()
+        self._next()
+
+    def _next(self) -> None:
+        self.turn += 1
+        self._handle = self._loop.call_soon(self._next)
+
+    def note(self, frame: bytes, channel: Channel) -> None:
+        """Note a frame; an answer to `Recorder`."""
+        self.frames[self.turn] = self.frames.get(self.turn, 0) + 1
+
+    def end(self) -> None:
+        self._handle.cancel()
+
+
+def test_one_read_of_many_frames_is_handed_over_in_turns_whole_and_in_order(run: Run, line: Line) -> None:
+    async def test() -> None:
+        turns = Turns()
+        _, peer = await line.open(turns.note)
+        numbers = [b"%d" % number for number in range(5000)]
+        await peer.write(b"\n".join([*numbers, b"the rest"]))
+        await until(lambda: len(line.recorder.frames) == 5000)
+        peer.end()
+        await until(lambda: line.recorder.ends)
+        assert line.recorder.frames == [*numbers, b"the rest"]
+        # Some loops read twice a turn, and one read may come behind the rest of another.
+        assert max(turns.frames.values()) <= 2 * FRAMES_A_TURN
+        turns.end()
+        await line.finish()
+
+    run(test())
+
+
+def test_what_one_read_brings_is_handed_over_at_once_where_it_is_no_more_than_a_share(run: Run) -> None:
+    async def test() -> None:
+        recorder = Recorder()
+        channel = StreamChannel(recorder)
+        channel.connection_made(Deaf())
+        channel.data_received(b"1\n" * FRAMES_A_TURN)
+        assert len(recorder.frames) == FRAMES_A_TURN
+        channel.data_received(b"1\n" * (FRAMES_A_TURN + 1))
+        assert len(recorder.frames) == 2 * FRAMES_A_TURN
+        # What comes though we do not read, from a thread for one, has its turn after the rest.
+        channel.data_received(b"2\n")
+        assert len(recorder.frames) == 2 * FRAMES_A_TURN
+        await asyncio.sleep(0.01)
+        assert recorder.frames[2 * FRAMES_A_TURN :] == [b"1", b"2"]
+
+    run(test())
+
+
+def test_after_a_close_nothing_of_the_same_read_is_handed_over(run: Run, line: Line) -> None:
+    """So a carrier that closes on what cannot be read does so after a few messages of many."""
+
+    async def test() -> None:
+        def close_at_ten(frame: bytes, channel: Channel) -> None:
+            channel.send(Notification("unreadable"))
+            if frame == b"100":
+                channel.close("too many messages that cannot be read")
+
+        _, peer = await line.open(close_at_ten)
+        await peer.write(b"".join(b"%d\n" % number for number in range(700)))
+        await until(lambda: line.recorder.losses)
+        assert len(line.recorder.frames) == 101
+        assert (await peer.read_all()).count(b"\n") == 101
+        peer.close()
+
+    run(test())
+
+
+def test_what_was_read_is_handed_over_though_the_stream_is_lost_meanwhile(run: Run) -> None:
+    async def test() -> None:
+        recorder = Recorder(lambda frame, channel: channel.send(Notification("nobody hears this")))
+        channel, transport = StreamChannel(recorder), Deaf()
+        channel.connection_made(transport)
+        channel.data_received(b"1\n" * 1000)
+        channel.connection_lost(ConnectionResetError())
+        written = len(transport.writes)
+        assert recorder.losses == []
+        await channel.wait_lost()
+        assert len(recorder.frames) == 1000
+        assert len(recorder.losses) == 1
+        assert isinstance(recorder.losses[0], ConnectionResetError)
+        assert len(transport.writes) == written
+
+    run(test())
+
+
+def test_an_abort_after_the_loss_drops_what_was_read_and_tells_the_loss_once(run: Run) -> None:
+    async def test() -> None:
+        recorder = Recorder()
+        for end in (StreamChannel.abort, StreamChannel.close):
+            recorder.frames, recorder.losses = [], []
+            channel = StreamChannel(recorder)
+            channel.connection_made(Deaf())
+            channel.data_received(b"1\n" * 1000)
+            channel.connection_lost(None)
+            end(channel)
+            assert (channel.lost, len(recorder.losses)) == (True, 1)
+            await asyncio.sleep(0.01)
+            assert (len(recorder.frames), len(recorder.losses)) == (FRAMES_A_TURN, 1)
+
+    run(test())
+
+
+def test_the_end_of_the_input_comes_behind_what_was_read_before_it(run: Run) -> None:
+    async def test() -> None:
+        recorder = Recorder()
+        channel = StreamChannel(recorder)
+        channel.connection_made(Deaf())
+        channel.data_received(b"1\n" * 1000 + b"2")
+        assert channel.eof_received()
+        assert recorder.ends == 0
+        await channel.wait_ended()
+        assert (len(recorder.frames), recorder.frames[-1], recorder.ends) == (1001, b"2", 1)
+
+    run(test())
+
+
+def test_a_peer_that_does_not_take_its_answers_is_answered_no_more_of_what_was_read(run: Run, line: Line) -> None:
+    async def test() -> None:
+        _, peer = await line.open(lambda frame, channel: channel.send(Success(1, "x" * 20_000)))
+        await peer.write(b"1\n" * 1000)
+        await asyncio.sleep(0.2)
+        assert len(line.recorder.frames) < 200
+        assert line.channel.backlog < 3_000_000
+        received = 0
+        while received < 1000:
+            received += (await peer.read()).count(b"\n")
+        assert len(line.recorder.frames) == 1000
+        await line.finish()
+
+    run(test())
+
+
+class Deaf(asyncio.Transport):
+    """A transport that takes nothing: what is written waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.backlog = 0
+        self.paused = self.closed = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return self.backlog
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+        self.backlog += len(data)
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+
+# -- what peers hold
+
+
+def test_what_waits_for_a_slow_peer_is_counted_for_the_process_until_it_is_taken(run: Run, line: Line) -> None:
+    async def test() -> None:
+        before = process.answers.held
+        channel, peer = await line.open()
+        channel.send(Success(1, "x" * 2_000_000))
+        await asyncio.sleep(0.01)
+        assert channel.congested
+        assert process.answers.held - before > 1_000_000
+        await peer.read_line()
+        await until(lambda: not channel.congested)
+        assert process.answers.held == before
+        channel.send(Success(1, "x" * 2_000_000))
+        await asyncio.sleep(0.01)
+        assert process.answers.held > before
+        await line.finish()
+        assert process.answers.held == before
+
+    run(test())
+
+
+def test_over_the_limit_of_the_process_the_peer_for_whom_most_waits_is_cut(
+    run: Run, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(process.answers, "_limit", process.answers.held + 4_000_000)
+        other = Line(line.carrier)
+        large, _ = await line.open()
+        small, _ = await other.open()
+        large.send(Success(1, "x" * 3_000_000))
+        await asyncio.sleep(0.01)
+        small.send(Success(1, "x" * 1_900_000))
+        await large.wait_lost()
+        assert "does not read" in str(line.recorder.losses[0])
+        assert not small.lost
+        assert backlog.held(large) == 0
+        line.peer.close()
+        await other.finish()
+
+    run(test())
+
+
+def test_a_peer_that_takes_nothing_is_cut_after_the_write_timeout(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, _ = await line.open(write_timeout=0.3)
+        channel.send(Success(1, "x" * 2_000_000))
+        await asyncio.wait_for(channel.wait_lost(), 10)
+        assert "does not read" in str(line.recorder.losses[0])
+        line.peer.close()
+
+    run(test())
+
+
+def test_a_peer_that_takes_a_little_within_the_write_timeout_is_not_cut(run: Run) -> None:
+    async def test() -> None:
+        recorder, transport = Recorder(), Deaf()
+        channel = StreamChannel(recorder, write_timeout=0.2)
+        channel.connection_made(transport)
+        channel.send(Success(1, "x" * 2_000_000))
+        await asyncio.sleep(0)
+        channel.pause_writing()
+        for _ in range(10):
+            transport.backlog -= 1
+            await asyncio.sleep(0.05)
+        assert not transport.closed
+        await until(lambda: transport.closed)
+        channel.connection_lost(None)
+
+    run(test())
+
+
+def test_what_is_held_of_an_unfinished_message_is_counted_until_it_is_whole(run: Run, line: Line) -> None:
+    async def test() -> None:
+        before = process.requests.held
+        _, peer = await line.open()
+        await peer.write(b"x" * FREE_UNFINISHED)
+        await asyncio.sleep(0.05)
+        assert process.requests.held == before
+        await peer.write(b"x" * 100_000)
+        await until(lambda: process.requests.held == before + FREE_UNFINISHED + 100_000)
+        await peer.write(b"\n")
+        await until(lambda: line.recorder.frames)
+        assert process.requests.held == before
+        await peer.write(b"x" * 100_000)
+        await until(lambda: process.requests.held == before + 100_000)
+        await line.finish()
+        assert process.requests.held == before
+
+    run(test())
+
+
+def test_over_the_limit_the_longest_unfinished_message_is_refused_and_its_stream_closed(
+    run: Run, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(process.requests, "_limit", process.requests.held + 1_000_000)
+        other = Line(line.carrier)
+        _, hog = await line.open()
+        _, modest = await other.open()
+        await hog.write(b"x" * 800_000)
+        await until(lambda: process.requests.held >= 800_000)
+        await modest.write(b"y" * 300_000)
+        refusal = json.loads(await hog.read_line())
+        assert refusal["id"] is None
+        assert "not whole" in refusal["error"]["message"]
+        await line.channel.wait_lost()
+        await modest.write(b"\n")
+        await until(lambda: other.recorder.frames)
+        hog.close()
+        await other.finish()
+
+    run(test())
+
+
+@pytest.mark.parametrize("serving", [True, False])
+def test_where_the_public_can_speak_http_is_closed_at_its_first_line(
+    run: Run, line: Line, serving: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        _, peer = await line.open(public=True, serving=serving)
+        await peer.write(b'{"a":1}\nPOST / HTTP/1.1\r\nHost: x\r\n\r\n{"b":1}\n')
+        await line.channel.wait_lost()
+        assert line.recorder.frames == [b'{"a":1}']
+        assert "HTTP" in str(line.recorder.losses[0])
+        assert "speaks HTTP" in caplog.text
+        peer.close()
 
     run(test())

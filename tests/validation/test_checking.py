@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ferrule.budgets.bounds import MAX_VIOLATIONS
 from ferrule.errors import FerruleError, SetupError
 from ferrule.validation.checking import Checker, depth_of, given_schema, own_schema
 from ferrule.validation.violations import (
@@ -243,9 +244,12 @@ def test_the_text_of_an_error_has_a_line_for_each_violation() -> None:
 
 
 def test_a_flood_of_violations_is_cut_and_counted() -> None:
-    error = InvalidArguments([Violation("/a", 1, "type", "bad")] * (MAX_LISTED + 5))
+    error = InvalidOutput("f", [Violation("/a", 1, "type", "bad")] * (MAX_LISTED + 5))
     assert (len(error.violations), error.omitted) == (MAX_LISTED, 5)
     assert str(error).endswith("and 5 more")
+    refused = InvalidArguments([Violation("/a", 1, "type", "bad")] * (MAX_VIOLATIONS + 5))
+    assert (len(refused.violations), refused.omitted) == (MAX_VIOLATIONS, 5)
+    assert str(refused).endswith("and 5 more")
 
 
 def test_an_own_schema_reads_formats_as_the_types_do() -> None:

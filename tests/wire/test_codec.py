@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw
 
 from ferrule.errors import EncodeError, FerruleError
 from ferrule.schema.tools import CallToolParams
-from ferrule.wire.codec import MAX_MESSAGE_SIZE, Unreadable, decode, encode
+from ferrule.wire.codec import MAX_MESSAGE_SIZE, Rejected, Unreadable, decode, encode
 from ferrule.wire.messages import ErrorObject, Failure, Message, Notification, Request, Success
 
 LONG = os.environ.get("FERRULE_LONG") == "1"
@@ -354,8 +354,10 @@ class TestRefusals:
         assert type(why.id) is type(identity)
         assert not why.response
 
-    def test_frm_11_a_method_of_a_mebibyte_is_just_a_method(self) -> None:
-        assert isinstance(read(request(name=b'"' + b"m" * MIB + b'"')), Request)
+    def test_frm_11_a_method_of_a_mebibyte_is_refused_under_its_id(self) -> None:
+        why = refused(request(name=b'"' + b"m" * MIB + b'"'))
+        assert (why.refusal.own_code, why.id) == (INVALID_REQUEST, 1)
+        assert "m" * 600 not in why.refusal.message
 
     BAD_RESPONSES = (
         members(jsonrpc="2.0", id=4, result={}, error={"code": 1, "message": "x"}),
@@ -477,9 +479,9 @@ class TestBatches:
         """BATC-01 BATC-02 RPC-11: each element has its own fault, under its own id where there is one."""
         batch = decode(b'[1,{"jsonrpc":"2.0","id":1,"method":"a"},{"id":2,"method":"b"},[],[[]],null,{}]')
         assert isinstance(batch, list)
-        faults = [item.id if isinstance(item, Unreadable) else item.method for item in batch]
+        faults = [item.id if isinstance(item, Rejected) else item.method for item in batch]
         assert faults == [UNSET, "a", 2, UNSET, UNSET, UNSET, UNSET]
-        assert all(item.refusal.own_code == INVALID_REQUEST for item in batch if isinstance(item, Unreadable))
+        assert all(item.refusal.own_code == INVALID_REQUEST for item in batch if isinstance(item, Rejected))
 
     def test_a_batch_of_responses_is_read_as_well(self) -> None:
         """BATC-08 RPC-11: answers may come as an array, in any order."""

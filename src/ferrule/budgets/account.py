@@ -15,13 +15,15 @@ from ferrule.errors import SetupError
 class Account:
     """Counts what is held, in bytes or in things."""
 
-    __slots__ = ("_limit", "held", "most", "name", "refused", "within")
+    __slots__ = ("_limit", "held", "most", "name", "refused", "room", "within")
 
     def __init__(self, name: str, limit: int, *, within: Account | None = None) -> None:
         self.name = name
         self.within = within
-        self.limit = limit
         self.held = 0
+        self.room = 0
+        """What is left, without a look at the accounts around this one; negative when more is held than may be."""
+        self.limit = limit
         self.most = 0
         """The most that was ever held at once."""
         self.refused = 0
@@ -37,30 +39,40 @@ class Account:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise SetupError(f"the limit of {self.name} must be a whole number of at least 1, not {limit!r}")
         self._limit = limit
+        self.room = limit - self.held
 
     @property
     def full(self) -> bool:
         """Whether nothing more can be taken, here or in an account around this one."""
-        if self.held >= self._limit:
+        if self.room <= 0:
             return True
         return self.within is not None and self.within.full
 
     def take(self, amount: int) -> bool:
         """Debit an amount if there is room for it. Return whether there was."""
-        held = self.held
-        if held and held + amount > self._limit:
+        if self.held and amount > self.room:
             self.refused += 1
             return False
         if self.within is not None and not self.within.take(amount):
             self.refused += 1
             return False
-        self.held = held + amount
+        self.held += amount
+        self.room -= amount
         self.most = max(self.most, self.held)
         return True
+
+    def add(self, amount: int) -> None:
+        """Debit an amount that is held already, whether there is room or not."""
+        self.held += amount
+        self.room -= amount
+        self.most = max(self.most, self.held)
+        if self.within is not None:
+            self.within.add(amount)
 
     def give(self, amount: int) -> None:
         """Credit an amount that was taken before."""
         assert amount <= self.held, f"{self.name}: {amount} given back, only {self.held} held"
         self.held -= amount
+        self.room += amount
         if self.within is not None:
             self.within.give(amount)

@@ -13,5 +13,11 @@ MIB = 1024 * 1024
 requests = Account("requests being read or worked on", 48 * MIB)
 """Estimated bytes of messages that are not whole yet, that wait, or whose call still runs (see `budgets.weight`)."""
 
+standing = Account("standing calls", 10_000)
+"""Calls that stay open for as long as their caller wants, such as `subscriptions/listen`: they hold no slot."""
+
 answers = Account("answers not yet taken by their readers", 32 * MIB)
 """Bytes written to peers that read slower than we write."""
+
+subscriptions = Account("subscriptions", 32 * MIB)
+"""Bytes of the URIs and tasks that peers listen to, with what keeping each of them takes."""

@@ -11,6 +11,8 @@ LIGHT = 16 * 1024
 
 PER_VALUE = 40
 PER_CONTAINER = 64
+MOST_PER_BYTE = 2 + PER_CONTAINER
+"""No text weighs more than this per byte."""
 
 
 def weight(text: bytes) -> int:
@@ -18,5 +20,10 @@ def weight(text: bytes) -> int:
     size = len(text)
     if size <= LIGHT:
         return size
+    return full_weight(text)
+
+
+def full_weight(text: bytes) -> int:
+    """Estimate the same for a text of any size: for what is kept rather than worked on."""
     containers = text.count(b"[") + text.count(b"{")
-    return 2 * size + PER_VALUE * text.count(b",") + PER_CONTAINER * containers
+    return 2 * len(text) + PER_VALUE * text.count(b",") + PER_CONTAINER * containers

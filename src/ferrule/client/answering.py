@@ -31,7 +31,7 @@ from ferrule.schema.model import (
 )
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
-from ferrule.validation.checking import given_schema
+from ferrule.validation.checking import foreign_checker
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.settings import TaskSettings
@@ -295,7 +295,7 @@ def _checked(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, An
     if not properties:
         return filled
     try:
-        _, checker = given_schema(schema, "the requested schema")
+        checker = foreign_checker(schema, "the requested schema")
     except SetupError as reason:
         raise InvalidParams(f"Invalid params: {reason}") from None
     found = checker.violations(filled, len(msgspec.json.encode(filled)))

@@ -57,13 +57,17 @@ class Kept(Struct, frozen=True):
 
     raw: Raw
     until: float
+    size: int
 
 
 class Cache:
     """The kept results of one client: one authorization context, so private and public are alike here."""
 
-    def __init__(self, limit: int = 1000) -> None:
+    def __init__(self, limit: int = 1000, max_bytes: int = 8 * 1024 * 1024, max_entry: int = 2 * 1024 * 1024) -> None:
         self._limit = limit
+        self._max_bytes = max_bytes
+        self._max_entry = max_entry
+        self._held = 0
         self._kept: dict[tuple[str, bytes], Kept] = {}
         self.hits = 0
         self.misses = 0
@@ -89,27 +93,37 @@ class Cache:
         if hints.result_type not in (None, "complete") or not isinstance(ttl, int) or isinstance(ttl, bool) or ttl <= 0:
             return
         key = method, _canonical(params)
-        self._kept.pop(key, None)
-        if len(self._kept) >= self._limit:
-            self._kept.pop(next(iter(self._kept)))
-        self._kept[key] = Kept(raw.copy(), now + min(ttl, LONGEST) / 1000)
+        self._forget(key)
+        size = len(key[1]) + len(bytes(raw))
+        if size > self._max_entry:
+            return
+        while self._kept and (len(self._kept) >= self._limit or self._held + size > self._max_bytes):
+            self._forget(next(iter(self._kept)))
+        self._kept[key] = Kept(raw.copy(), now + min(ttl, LONGEST) / 1000, size)
+        self._held += size
+
+    def _forget(self, key: tuple[str, bytes]) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._held -= kept.size
 
     def drop(self, notice: str, uri: str | None = None) -> None:
         """Forget what a change makes stale."""
         self.changes += 1
         if notice == RESOURCE_UPDATED:
-            self._kept.pop(("resources/read", _canonical({"uri": uri})), None)
+            self._forget(("resources/read", _canonical({"uri": uri})))
             return
         stale = DROPPED_BY.get(notice, ())
         for key in [key for key in self._kept if key[0] in stale]:
-            del self._kept[key]
+            self._forget(key)
 
     def drop_pages(self, method: str) -> None:
         """Forget every page of a list, as after an invalid cursor."""
         for key in [key for key in self._kept if key[0] == method]:
-            del self._kept[key]
+            self._forget(key)
 
     def clear(self) -> None:
         """Forget everything."""
         self.changes += 1
         self._kept.clear()
+        self._held = 0

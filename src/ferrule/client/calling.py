@@ -23,7 +23,6 @@ from ferrule.errors import (
     MethodNotFound,
     MissingCapability,
     PeerError,
-    SetupError,
     TimedOut,
     ToolError,
 )
@@ -34,7 +33,6 @@ from ferrule.schema.notices import TASK_CHANGED, TASK_STATUS_CHANGED
 from ferrule.schema.tasks import TASKS_EXTENSION
 from ferrule.schema.tasks import Task as TaskState
 from ferrule.schema.tools import CallToolResult, Tool
-from ferrule.validation.checking import given_schema
 
 logger = logging.getLogger("ferrule.client")
 
@@ -58,8 +56,6 @@ class Calling(Fetching):
 
     followed: dict[str, list[asyncio.Event]]
     """Who waits for news of which task."""
-    _only_as_task: set[str]
-    """Tools that are known to run as tasks only."""
 
     # -- tools
 
@@ -70,13 +66,7 @@ class Calling(Fetching):
     async def iter_tools(self, *, timeout: float | None = None) -> AsyncIterator[Tool]:
         """Give the tools one after another, page by page."""
         async for tool in self._pages("tools/list", "tools", timeout):
-            self._note_harm(tool)
-            self._output_checks.pop(tool.name, None)
-            self._only_as_task.discard(tool.name)
-            if tool.execution is not None and tool.execution.get("taskSupport") == "required":
-                self._only_as_task.add(tool.name)
-            if tool.output_schema is not None and self.settings.validate_results:
-                self._output_checks[tool.name] = tool.output_schema
+            self._tools.note(tool, checks=self.settings.validate_results)
             yield tool
 
     # -- tasks
@@ -132,7 +122,7 @@ class Calling(Fetching):
     ) -> CallToolResult:
         """Call a tool as told, and follow the task it becomes to its end."""
         task = await self._begin(name, arguments, how, choice)
-        return self.judged(name, await self._own_result(task, timeout), raise_on_error)
+        return await self.judged(name, await self._own_result(task, timeout), raise_on_error)
 
     async def _own_result(self, task: Task, timeout: float | None) -> CallToolResult:
         """Wait for the end of a task only this call knows of: it is cancelled when the wait is."""
@@ -201,31 +191,16 @@ class Calling(Fetching):
         if refusal.code != MethodNotFound.code or not _offers_tasks(self._talk().peer):
             return False
         await self.list_tools()
-        return name in self._only_as_task
+        return name in self._tools.only_as_task
 
-    def judged(self, name: str, result: CallToolResult, raise_on_error: bool) -> CallToolResult:
+    async def judged(self, name: str, result: CallToolResult, raise_on_error: bool) -> CallToolResult:
         """Give the result of a tool if it fits what the tool promised; raises ToolError when the tool failed."""
         if result.is_error:
             if raise_on_error:
                 raise ToolError(result.text or f"the tool {name} failed", result=result)
-        elif name in self._output_checks:
-            self._check_output(name, result)
+        elif name in self._tools.output_checks:
+            await self._tools.check(name, result)
         return result
-
-    def _check_output(self, name: str, result: CallToolResult) -> None:
-        check = self._output_checks[name]
-        if isinstance(check, dict):
-            try:
-                _, check = given_schema(check, f"the output schema of the tool {name}")
-            except SetupError as reason:
-                logger.warning("results of the tool %s are not checked: %s", name, reason)
-                del self._output_checks[name]
-                return
-            self._output_checks[name] = check
-        value = result.structured_content
-        found = check.violations(value, len(msgspec.json.encode(value)))
-        if found:
-            raise InvalidAnswer(f"the result of the tool {name} does not fit its output schema: {found[0].message}")
 
     # -- following
 

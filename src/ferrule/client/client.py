@@ -28,6 +28,7 @@ from ferrule.client.settings import ClientOptions, read_settings, require_level
 from ferrule.client.skills import Skilled
 from ferrule.client.subscription import Changes, Listening, covers
 from ferrule.client.tasks import ProgressRelay
+from ferrule.client.tool_facts import ToolFacts
 from ferrule.errors import (
     Cancelled,
     PeerError,
@@ -86,9 +87,7 @@ class Client(Calling, Connecting, Skilled):
         self._phases = Phases()
         self._debounce = Debounce()
         self._level: str | None = None
-        self._harmless: set[str] = set()
-        self._output_checks: dict[str, Any] = {}
-        self._only_as_task = set()
+        self._tools = ToolFacts()
         self.followed = {}
         self._watchers: dict[str, list[Deliver]] = {}
         self._usual = self._how(settings.tool_timeout)
@@ -113,7 +112,7 @@ class Client(Calling, Connecting, Skilled):
         how = self._usual
         if timeout is not None or on_progress is not None or meta is not None:
             how = self._how(given(timeout, self.settings.tool_timeout), on_progress, meta)
-        if task != "auto" or name in self._only_as_task:
+        if task != "auto" or name in self._tools.only_as_task:
             return await self._call_as_task(
                 name, arguments or {}, how, choice=task, timeout=timeout, raise_on_error=raise_on_error
             )
@@ -146,8 +145,8 @@ class Client(Calling, Connecting, Skilled):
             raw = await conversation.completed("tools/call", params, how, raw)
             created = self._created(name, raw, ProgressRelay(on_progress)) if self._takes_tasks else None
             result = self._read("tools/call", raw) if created is None else await self._own_result(created, timeout)
-        if result.is_error or name in self._output_checks:
-            return self.judged(name, result, raise_on_error)
+        if result.is_error or name in self._tools.output_checks:
+            return await self.judged(name, result, raise_on_error)
         return result
 
     # -- resources

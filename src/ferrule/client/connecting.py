@@ -54,7 +54,7 @@ class Connecting(Restoring):
         self._forget()
         self._forget_wishes()
         self._level = None
-        self._harmless.clear()
+        self._tools.clear()
         usual = transport is not self.target and not isinstance(transport, Memory)
         self._reconnecting.begin(plan_for(self.settings.reconnect, usual=usual))
         await self._converse(transport, timeout)
@@ -163,8 +163,7 @@ class Connecting(Restoring):
     def _forget(self) -> None:
         """Forget what this conversation has taught: it need not hold in the next."""
         self.cache.clear()
-        self._output_checks.clear()
-        self._only_as_task.clear()
+        self._tools.changed()
 
     def _forget_wishes(self) -> None:
         """Forget every subscription."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
+from ferrule.budgets.weight import full_weight
 from ferrule.client.cache import without_hints
 from ferrule.client.conversation import RequestOptions
 from ferrule.client.progress import ProgressHandler
@@ -19,6 +20,9 @@ from ferrule.schema.rounds import COMPLETE
 T = TypeVar("T")
 
 MAX_PAGES = 10_000
+
+PER_ITEM = 400
+"""Bytes an item of a list takes, besides what its text does."""
 
 
 class Fetching(Replaying):
@@ -37,6 +41,10 @@ class Fetching(Replaying):
 
     async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
         """Ask for something that may be kept, unless it is kept already."""
+        return (await self._fetch_raw(method, params, timeout))[0]
+
+    async def _fetch_raw(self, method: str, params: dict[str, Any], timeout: float | None) -> tuple[Any, Raw]:
+        """Ask as `_fetch` does, and return besides the text that was read."""
         conversation = self._talk()
         if self._reconnecting.active:
             conversation = await self._present(given(timeout, self.settings.request_timeout))
@@ -45,13 +53,13 @@ class Fetching(Replaying):
         if keeps:
             kept = self.cache.find(method, params, clock())
             if kept is not None:
-                return self._read(method, kept)
+                return self._read(method, kept), kept
         changes = self.cache.changes
         raw, simple = await self._ask_simply(method, params, self._plain(timeout))
         result = self._read(method, raw)
         if keeps and simple and self.cache.changes == changes:
             self.cache.keep(method, params, raw, clock())
-        return result
+        return result, raw
 
     async def _listed(self, each: Callable[[], AsyncIterator[T]]) -> list[T]:
         """Gather all pages; a cursor that has gone stale in the cache means to start over."""
@@ -68,14 +76,19 @@ class Fetching(Replaying):
     ) -> AsyncIterator[Any]:
         cursor: str | None = None
         seen: set[str] = set()
+        items = weight = 0
         for _ in range(MAX_PAGES):
             params = {**(asked or {}), **({} if cursor is None else {"cursor": cursor})}
             try:
-                page = await self._fetch(method, params, timeout)
+                page, raw = await self._fetch_raw(method, params, timeout)
             except PeerError:
                 self.cache.drop_pages(method)
                 raise
-            for item in getattr(page, member):
+            found = getattr(page, member)
+            items += len(found)
+            weight += full_weight(bytes(raw)) + PER_ITEM * len(found)
+            self._require_bounded(method, items, weight)
+            for item in found:
                 yield item
             cursor = page.next_cursor
             if cursor is None:
@@ -84,6 +97,17 @@ class Fetching(Replaying):
                 raise InvalidAnswer(f"{method}: the server gave the same cursor again")
             seen.add(cursor)
         raise InvalidAnswer(f"{method}: more than {MAX_PAGES} pages")
+
+    def _require_bounded(self, method: str, items: int, weight: int) -> None:
+        """Raise `InvalidAnswer` when a list has become longer than a list may be."""
+        most, heaviest = self.settings.max_list_items, self.settings.max_list_bytes
+        if items > most:
+            raise InvalidAnswer(f"{method}: the server lists more than {most} items; see Client(max_list_items=…)")
+        if weight > heaviest:
+            raise InvalidAnswer(
+                f"{method}: the server's list takes more than {heaviest} bytes once it is read; "
+                "see Client(max_list_bytes=…)"
+            )
 
     def _read(self, method: str, raw: Raw) -> Any:
         row = self._row(method)

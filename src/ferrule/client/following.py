@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw
 
+from ferrule.budgets.bounds import MAX_QUESTIONS
 from ferrule.client.conversation import RequestOptions
 from ferrule.client.progress import contained
 from ferrule.errors import (
@@ -171,6 +172,10 @@ class Following:
             self._result = self._client.spawn(self._fetch_result())
             self._result.add_done_callback(seen)
         for key, request in (state.input_requests or {}).items():
+            if key not in self._asked and len(self._asked) >= MAX_QUESTIONS:
+                self._failure = InvalidAnswer(f"the task {self._id} asks more than {MAX_QUESTIONS} questions")
+                self._news.set()
+                return
             if key not in self._asked:
                 self._asked[key] = self._client.spawn(self._answer(key, request))
 

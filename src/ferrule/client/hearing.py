@@ -12,6 +12,7 @@ from ferrule.client.facts import Facts
 from ferrule.client.phases import PhaseHandler, Phases
 from ferrule.client.reconnecting import ConnectionHandler, Reconnecting
 from ferrule.client.subscription import FLAGS, list_kind
+from ferrule.client.tool_facts import ToolFacts
 from ferrule.errors import CallFailed, PeerError
 from ferrule.protocol.call import Note
 from ferrule.protocol.session import Phase
@@ -26,8 +27,7 @@ class Hearing(Facts):
 
     cache: Cache
     _phases: Phases
-    _output_checks: dict[str, Any]
-    _only_as_task: set[str]
+    _tools: ToolFacts
     _reconnecting: Reconnecting
 
     def _talk(self) -> Conversation:
@@ -117,8 +117,7 @@ class Hearing(Facts):
         uri = self._listening.hear(note)
         self.cache.drop(note.method, uri)
         if note.method == TOOLS_CHANGED:
-            self._output_checks.clear()
-            self._only_as_task.clear()
+            self._tools.changed()
         link = conversation.link
         if link is not None:
             self.notices.receive(note, link.scope)

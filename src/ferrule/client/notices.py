@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ferrule.budgets.bounds import MAX_NOTICES_SIZE
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Note
 from ferrule.schema.notices import OLD_NAMES
@@ -28,10 +29,15 @@ _read_any = msgspec.json.Decoder(dict[str, Any]).decode
 class Notices:
     """Hands notifications to their handlers; a slow or failing handler delays only other notifications."""
 
-    def __init__(self, limit: int = 10_000) -> None:
+    def __init__(self, limit: int = 10_000, max_bytes: int = MAX_NOTICES_SIZE) -> None:
         self._handlers: dict[str, list[Deliver]] = {}
-        self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=limit)
+        self._waiting: deque[tuple[str, bytes]] = deque()
         self._limit = limit
+        self._max_bytes = max_bytes
+        self._held = 0
+        """Bytes of the notifications that wait."""
+        self._dropping = False
+        """Whether notifications were dropped since none waited."""
         self._worker: asyncio.Task[None] | None = None
 
     @property
@@ -57,15 +63,28 @@ class Notices:
         if note.method not in self._handlers:
             logger.debug("no handler for the notification %s", note.method)
             return
-        if len(self._waiting) == self._limit:
-            logger.warning("notification handlers are too slow: the oldest of %d waiting is dropped", self._limit)
-        self._waiting.append((note.method, _read_any(note.params)))
+        params = bytes(note.params)
+        while self._waiting and (len(self._waiting) >= self._limit or self._held + len(params) > self._max_bytes):
+            self._drop_oldest()
+        self._waiting.append((note.method, params))
+        self._held += len(params)
         if self._worker is None or self._worker.done():
             self._worker = scope.spawn(self._work())
 
+    def _drop_oldest(self) -> None:
+        if not self._dropping:
+            logger.warning(
+                "notification handlers are too slow: the oldest of %d waiting is dropped", len(self._waiting)
+            )
+        self._dropping = True
+        _, params = self._waiting.popleft()
+        self._held -= len(params)
+
     async def _work(self) -> None:
         while self._waiting:
-            method, params = self._waiting.popleft()
+            method, text = self._waiting.popleft()
+            self._held -= len(text)
+            params = _read_any(text)
             for deliver in tuple(self._handlers.get(method, ())):
                 try:
                     value = deliver(method, params)
@@ -75,6 +94,7 @@ class Notices:
                     raise
                 except Exception:
                     logger.exception("the handler of the notification %s failed", method)
+        self._dropping = False
 
 
 def _deliverer(handler: Any) -> Deliver:

@@ -28,7 +28,7 @@ from ferrule.protocol.introduction import AlwaysIntroduced, Introduction, OnceIn
 from ferrule.protocol.session import Phase
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.runtime.link import Link
-from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
+from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities, bounded
 from ferrule.schema.model import SERVER_INFO_KEY, ClientCapabilities, Implementation, RootsCapability
 from ferrule.schema.notices import INITIALIZED
 from ferrule.wire.messages import Notification
@@ -41,7 +41,7 @@ SAYS_NOTHING = frozenset({401, 403, 408, 429})
 MODERN_ONLY = frozenset({HeaderMismatch.code, MissingCapability.code})
 """Errors that over HTTP only a server of the stateless era has."""
 
-_read_initialize = msgspec.json.Decoder(InitializeResult).decode
+_read_initialize = bounded(msgspec.json.Decoder(InitializeResult).decode)
 
 
 class Discovery(Struct, rename="camel"):
@@ -54,7 +54,7 @@ class Discovery(Struct, rename="camel"):
     meta: Any = msgspec.field(default=None, name="_meta")
 
 
-_read_discovery = msgspec.json.Decoder(Discovery).decode
+_read_discovery = bounded(msgspec.json.Decoder(Discovery).decode)
 
 
 class Opened(Struct, frozen=True):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ferrule.budgets.bounds import MAX_PROGRESS_WAITING
 from ferrule.supervision.scope import Scope
 
 logger = logging.getLogger("ferrule.client")
@@ -18,10 +19,20 @@ ProgressHandler = Callable[[float, float | None, str | None], Any]
 def progress_told(progress: ProgressHandler, scope: Scope) -> ProgressHandler:
     """Give a callback that does not wait for the caller's, which may."""
 
+    running = 0
+
+    def ended(_task: asyncio.Task[None]) -> None:
+        nonlocal running
+        running -= 1
+
     def tell(done: float, total: float | None, message: str | None) -> None:
+        nonlocal running
+        if running >= MAX_PROGRESS_WAITING:
+            return
         value = progress(done, total, message)
         if asyncio.iscoroutine(value):
-            scope.spawn(contained(value))
+            running += 1
+            scope.spawn(contained(value)).add_done_callback(ended)
 
     return tell
 

@@ -21,7 +21,6 @@ from ferrule.errors import (
     TimedOutReconnecting,
 )
 from ferrule.schema.methods import METHODS, Method
-from ferrule.schema.tools import Tool
 
 LOST = (LinkLost, TimedOut, NotConnected)
 """How a call fails whose link may be gone: before or after it was sent, in silence, while a new one is opened."""
@@ -31,7 +30,6 @@ class Replaying(Hearing):
     """The asking half of a client."""
 
     settings: ClientSettings
-    _harmless: set[str]
 
     async def _present(self, timeout: float | None) -> Conversation:
         """Give the conversation, as soon as there is one again if it was lost."""
@@ -106,7 +104,7 @@ class Replaying(Hearing):
     def _is_harmless(self, method: str, params: Mapping[str, Any]) -> bool:
         """Tell whether a request does the same when it is done twice; a tool is asked about when it is listed."""
         if method == "tools/call":
-            return params["name"] in self._harmless
+            return params["name"] in self._tools.harmless
         try:
             return self._row(method).read_only
         except KeyError:
@@ -114,11 +112,3 @@ class Replaying(Hearing):
 
     def _row(self, method: str) -> Method:
         return METHODS[method]
-
-    def _note_harm(self, tool: Tool) -> None:
-        """Remember whether a tool says that it may be called twice."""
-        hints = tool.annotations
-        if hints is not None and (hints.read_only_hint or hints.idempotent_hint):
-            self._harmless.add(tool.name)
-        else:
-            self._harmless.discard(tool.name)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from ferrule.budgets.bounds import MAX_QUESTIONS
 from ferrule.errors import InvalidAnswer, NotConnected, Refusal
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
 from ferrule.schema.tasks import TASK
@@ -27,6 +28,8 @@ def input_required(raw: Raw) -> InputRequired | None:
         return None
     if asked.result_type != INPUT_REQUIRED:
         raise InvalidAnswer(f"the server answered with an unknown kind of result: {asked.result_type!r}")
+    if asked.input_requests is not None and len(asked.input_requests) > MAX_QUESTIONS:
+        raise InvalidAnswer(f"the server asks more than {MAX_QUESTIONS} questions at once")
     if not asked.input_requests and asked.request_state is None:
         raise InvalidAnswer("the server's request for input does not say which")
     return asked

@@ -24,6 +24,8 @@ NUMBERS = (
     "ping_timeout",
     "max_request_time",
     "max_rounds",
+    "max_list_items",
+    "max_list_bytes",
     "task_patience",
 )
 """The options that may not be less than nothing."""
@@ -51,6 +53,10 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     reconnect: Reconnect | bool | None = None
     """Come back after a loss; None: where the client makes its own way to the server, not over an object given."""
     max_rounds: int = 10
+    max_list_items: int = 100_000
+    """How many items a server may list, on all pages of one list together."""
+    max_list_bytes: int = 48 * 1024 * 1024
+    """How many bytes one list may take once it is read, as estimated."""
     question_rate: float | None = None
     """How many questions of one kind a second are answered, and in one burst; None for all."""
     strict: bool = True
@@ -180,6 +186,8 @@ class ClientOptions(TypedDict, total=False):
     probe_on_timeout: bool
     reconnect: Reconnect | bool | None
     max_rounds: int
+    max_list_items: int
+    max_list_bytes: int
     question_rate: float | None
     strict: bool
     cache: bool

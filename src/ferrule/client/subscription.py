@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ferrule.budgets.bounds import MAX_CHANGES_WAITING, MAX_URI_LENGTH
 from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.errors import CallFailed, CapabilityNotSupported, LinkLost, NotConnected, PeerError, SetupError, TimedOut
 from ferrule.protocol.call import Awaited, Note
@@ -73,6 +74,8 @@ class Changes:
         self._listening = listening
         self.uri = uri
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
+        self._dropping = False
+        """Whether changes were dropped since the last was read."""
 
     async def __aenter__(self) -> Changes:
         await self._listening.ready()
@@ -101,7 +104,12 @@ class Changes:
             self._listening.streams.pop(self.uri, None)
 
     def tell(self, uri: str) -> None:
-        """Add a change."""
+        """Add a change; one too many drops the oldest."""
+        if self._waiting.qsize() >= MAX_CHANGES_WAITING:
+            if not self._dropping:
+                logger.warning("changes of %s are not read fast enough: the oldest is dropped", self.uri)
+            self._dropping = True
+            self._waiting.get_nowait()
         self._waiting.put_nowait(uri)
 
     def finish(self) -> None:
@@ -116,6 +124,7 @@ class Changes:
         if uri is None:
             self.finish()  # whoever asks again is at the end again
             raise StopAsyncIteration
+        self._dropping = False
         return uri
 
 
@@ -281,6 +290,8 @@ class Listening:
         if note.method != RESOURCE_UPDATED:
             return None
         uri = _read_updated(note.params).uri
+        if len(uri) > MAX_URI_LENGTH:
+            return None
         for wanted, streams in self.streams.items():
             if covers(wanted, uri):
                 for stream in streams:

@@ -98,7 +98,7 @@ class Task:
         if self._done is None:
             self._relay.target = on_progress or self._relay.target
             self._done = await limited(self._awaited(), timeout, f"the task {self.id}")
-        return self._client.judged(self.tool, self._done, raise_on_error)
+        return await self._client.judged(self.tool, self._done, raise_on_error)
 
     async def _awaited(self) -> CallToolResult:
         following = self._following()

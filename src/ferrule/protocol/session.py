@@ -27,7 +27,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply, Withdrawn
 from ferrule.protocol.era import Era, Eras
 from ferrule.schema.methods import Method
-from ferrule.schema.model import ClientCapabilities, EmptyResult, Meta, MetaOnly, read_meta
+from ferrule.schema.model import ClientCapabilities, EmptyResult, Meta, MetaOnly, is_remembered, read_meta
 from ferrule.schema.notices import CANCELLED, OLD_NAMES, CancelledParams
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.messages import ErrorObject, Failure, Id, Message, Notification, Request, Success
@@ -101,6 +101,7 @@ class Session:
         "phase",
         "running",
         "stateless",
+        "withheld",
     )
 
     def __init__(self, eras: Eras, methods: Mapping[str, Method], origin: Origin, link: Asker) -> None:
@@ -126,6 +127,13 @@ class Session:
         self.outlasting: dict[Id, Awaited] | None = None
         """Requests of ours that were answered with a task, whose progress is still told."""
         self.next_id = 1
+        self.withheld: Mapping[str, Method] | None = None
+        """What the peer may ask, while it looks as if it may ask nothing (see `withhold`)."""
+
+    def withhold(self) -> None:
+        """Admit no request for now: the peer answered as those do who may only answer."""
+        if self.withheld is None:
+            self.withheld, self.methods = self.methods, {}
 
     def enter(self, phase: Phase) -> None:
         """Go on to another phase."""
@@ -134,6 +142,8 @@ class Session:
         if phase not in NEXT_PHASES[self.phase]:
             raise IllegalTransition(f"a session cannot go from {self.phase} to {phase}")
         self.phase = phase
+        if phase is Phase.INITIALIZING and self.withheld is not None:
+            self.methods, self.withheld = self.withheld, None
 
     @property
     def connection_state(self) -> str:
@@ -150,7 +160,9 @@ class Session:
     @property
     def one_way(self) -> bool:
         """Whether only the peer answers here: the client's side of the stateless era."""
-        return self.peer is not None and not self.peer.revision.two_way
+        if self.peer is None:
+            return self.withheld is not None
+        return not self.peer.revision.two_way
 
     # -- the peer speaks
 
@@ -190,8 +202,9 @@ class Session:
             era, peer, self.met_stateless = self.stateless, self.met_peer, True  # type: ignore[assignment]
         else:
             era = self.stateless
-            peer = self.met_peer = era.admit(self, row, meta)
-            self.met = meta
+            peer = era.admit(self, row, meta)
+            if is_remembered(params.meta):  # else its next words are read anew, and could not be the same object
+                self.met, self.met_peer = meta, peer
         call = Call(request.id, row, params, raw, meta, era, peer, channel, origin, self.link)
         if row.may_ask and (params.request_state is not None or params.input_responses is not UNSET):
             call.retry = True
@@ -249,7 +262,7 @@ class Session:
         try:
             params = _read_cancelled(raw)
         except READING_FAILURES as reason:
-            return Ignored(f"a malformed cancellation: {reason}")
+            return Ignored(f"a malformed cancellation: {quoted(str(reason))}")
         if params.request_id is UNSET:
             return Ignored("a cancellation that names no request")
         call = self.running.get(params.request_id)
@@ -274,7 +287,7 @@ class Session:
     def _answered(self, message: Success | Failure) -> Event:
         awaited = None if message.id in (None, UNSET) else self.awaited.pop(message.id, None)
         if awaited is None:
-            detail = f": {message.error.message}" if isinstance(message, Failure) else ""
+            detail = f": {quoted(message.error.message)}" if isinstance(message, Failure) else ""
             return Ignored(f"a response to an unknown request {message.id!r}{detail}", "warning")
         return Reply(awaited, message)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import msgspec
@@ -41,6 +41,10 @@ class LinkOptions(Struct, frozen=True):
     max_waiting: int = 1024
     max_message_size: int = MOST_SETTABLE_SIZE
     """The outermost bound; a carrier refuses what is over its own, which is lower."""
+    max_held: int = 24 * 1024 * 1024
+    """Estimated bytes of the calls that run or wait; one larger call is taken while nothing else is held."""
+    max_standing: int = 128
+    """Calls that stay open for as long as the peer wants, such as `subscriptions/listen`."""
     allow_batch: bool = False
     ping_timeout: float = 5.0
     probe_on_timeout: bool = True
@@ -148,6 +152,8 @@ class Asking:
         """Send a request of ours on the link's own channel and wait for its result."""
         awaited = self.start(method, params, None, **options)
         awaited.cancellable = method != "initialize"
+        if method == "server/discover" and self.session.peer is None:
+            awaited.waiter = FirstAnswer(self.session, awaited.waiter)
         return await self._result(awaited)
 
     def start(
@@ -334,6 +340,35 @@ def lost(error: Exception | None) -> LinkLost:
     failure = LinkLost(f"the link was lost before the answer came: {error}" if error else "the link was closed")
     failure.__cause__ = error
     return failure
+
+
+class FirstAnswer:
+    """Waits for the answer to `server/discover`: whoever gives one belongs to the era in which servers ask nothing.
+
+    What such a server asks right behind its answer is refused before the client has looked at the answer.
+    """
+
+    __slots__ = ("_session", "_waiter")
+
+    def __init__(self, session: Session, waiter: asyncio.Future[Raw]) -> None:
+        self._session = session
+        self._waiter = waiter
+
+    def __await__(self) -> Generator[Any, None, Raw]:
+        return self._waiter.__await__()
+
+    def done(self) -> bool:
+        """Whether the answer, or its absence, is known."""
+        return self._waiter.done()
+
+    def set_result(self, result: Raw) -> None:
+        """Called when the answer came."""
+        self._session.withhold()
+        self._waiter.set_result(result)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Called when there is an error, or no answer."""
+        self._waiter.set_exception(error)
 
 
 class Pong:

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ferrule.errors import EncodeError, Internal
+from ferrule.budgets.bounds import MAX_BATCH_ANSWER
+from ferrule.errors import Busy, EncodeError, Internal
 from ferrule.wire.channel import Channel
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure, Message, Success
+
+TOO_MUCH = ErrorObject(
+    Busy.code,
+    f"Busy: the answers of one batch may have {MAX_BATCH_ANSWER} bytes; ask for this alone",
+    {"retryAfter": 1},
+)
 
 
 class Replies:
     """The replies to one array, kept until all are there."""
 
-    __slots__ = ("_replies", "channel", "expected")
+    __slots__ = ("_replies", "_size", "channel", "expected")
 
     def __init__(self, channel: Channel, expected: int) -> None:
         self.channel = channel
         self.expected = expected
         self._replies: list[Message] = []
+        self._size = 0
+        """Bytes of what is kept."""
 
     def keep(self, reply: Message) -> None:
         """Keep a reply, and send the array when it was the last."""
-        encode(reply)  # what cannot be written must fail its own request, not the whole array at the end
+        size = len(encode(reply))  # what cannot be written must fail its own request, not the whole array at the end
+        if self._size + size > MAX_BATCH_ANSWER and self._replies:
+            reply = Failure(reply.id, TOO_MUCH)  # type: ignore[union-attr]  # only what answers is kept
+            size = 0
+        self._size += size
         self._replies.append(reply)
         self._complete()
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ferrule.protocol.crowd import CrowdSession
 from ferrule.protocol.era import Eras
+from ferrule.runtime.holdings import Holdings
 from ferrule.runtime.link import Link
 from ferrule.schema.methods import Method
 from ferrule.wire.channel import Channel, Origin
@@ -19,6 +20,10 @@ class Crowd(Link):
     def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> CrowdSession:
         """Make the book-keeping of this link."""
         return CrowdSession(eras, methods, origin, self)
+
+    def new_holdings(self) -> Holdings:
+        """Make the account of what calls hold: all who ask without a session share what the process has."""
+        return Holdings(None, None)
 
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
         """Whoever asked is gone: what runs for it ends, and the others are not touched.

@@ -59,7 +59,8 @@ class Dispatcher:
                 call.answers = call.era.recall(call)
             outcome = call.era.seal(call, await self.handlers[call.row.name](call))
         except Refusal as refusal:
-            outcome = refusal
+            # Its traceback holds this very frame, and with it the call, until the garbage collector comes by.
+            outcome = refusal.with_traceback(None)
         except BaseException as error:  # a handler may raise anything; it ends its own call only
             outcome = self._explain(call, error)
         done(call, outcome)
@@ -69,7 +70,7 @@ class Dispatcher:
         try:
             return call.era.seal(call, handler(call))
         except Refusal as refusal:
-            return refusal
+            return refusal.with_traceback(None)
         except Exception as error:
             return self._explain(call, error)
 

@@ -14,6 +14,9 @@ from typing import Any
 
 from msgspec import UNSET
 
+from ferrule.budgets import process
+from ferrule.budgets.bounds import MAX_UNREADABLE
+from ferrule.budgets.weight import LIGHT
 from ferrule.errors import (
     Busy,
     Cancelled,
@@ -29,16 +32,22 @@ from ferrule.protocol.session import Phase, Session, refused
 from ferrule.runtime.asking import DEFAULTS, Asking, LinkOptions, lost
 from ferrule.runtime.batch import BatchPart, Replies
 from ferrule.runtime.dispatch import Dispatcher, unencodable
+from ferrule.runtime.holdings import Holdings
 from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
 from ferrule.supervision.logs import keep_short
 from ferrule.supervision.starting import starting
 from ferrule.wire.channel import Channel, Origin
-from ferrule.wire.codec import Decoded, Unreadable, decode, too_large
+from ferrule.wire.codec import Batch, Decoded, Rejected, check_array, read, read_batch, too_large
 from ferrule.wire.messages import Failure, Message, Request, Success
 
 logger = logging.getLogger("ferrule.link")
 keep_short()  # every conversation comes by here, on either side
+
+REQUESTS = process.requests
+
+NO_BATCHES = Rejected(InvalidRequest("Invalid request: batches are not supported here"))
+TOO_MUCH_GARBAGE = "too many messages that cannot be read"
 
 
 class Link(Asking):
@@ -50,11 +59,12 @@ class Link(Asking):
         "_line",
         "_on_closed",
         "_roomy_up_to",
-        "_standing",
         "_start",
         "_starting",
+        "_unreadable",
         "dispatcher",
         "draining",
+        "holdings",
     )
 
     def __init__(
@@ -79,12 +89,18 @@ class Link(Asking):
         self.draining = False
         self._on_closed = on_closed
         self._line: deque[Call] | tuple[()] = ()
-        self._standing = 0
+        self.holdings = self.new_holdings()
+        self._unreadable = 0
+        """Messages in a row that could not be read."""
         self._idle: tuple[asyncio.Future[None], ...] = ()
 
     def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> Session:
         """Make the book-keeping of this link."""
         return Session(eras, methods, origin, self)
+
+    def new_holdings(self) -> Holdings:
+        """Make the account of what the calls of this link hold."""
+        return Holdings(self.options.max_held, self.options.max_standing)
 
     # -- what a carrier drives
 
@@ -96,18 +112,19 @@ class Link(Asking):
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame; tells whether it will be answered."""
-        try:
-            message = decode(frame, self.options.max_message_size)
-        except Unreadable as unreadable:
-            return self._unreadable(unreadable, channel)
+        message = read(frame, self.options.max_message_size)
         kind = type(message)
         if kind is Request:
+            self._unreadable = 0
             self.request_received(message, channel, origin)  # type: ignore[arg-type]
             return True
+        if kind is Rejected:
+            return self._rejected(message, channel)  # type: ignore[arg-type]
+        if kind is Batch:
+            return self._batch(message, channel, origin)  # type: ignore[arg-type]
+        self._unreadable = 0
         if kind is Success:
             self.message_received(message, channel)  # type: ignore[arg-type]
-        elif kind is list:
-            return self._batch(message, channel, origin)  # type: ignore[arg-type]
         else:
             self._event(message, channel)  # type: ignore[arg-type]
         return False
@@ -121,24 +138,48 @@ class Link(Asking):
         elif not awaited.waiter.done():
             awaited.waiter.set_result(message.result)  # type: ignore[union-attr]
 
-    def _unreadable(self, unreadable: Unreadable, channel: Channel) -> bool:
+    def _rejected(self, rejected: Rejected, channel: Channel) -> bool:
         """Answer what cannot be read; a response is no question, its id is one of ours: whoever waits for it fails."""
-        response, why = unreadable.response, unreadable.refusal.message
-        awaited = self.session.awaited.pop(unreadable.id, None) if response else None  # type: ignore[arg-type]
+        response, why = rejected.response, rejected.refusal.message
+        awaited = self.session.awaited.pop(rejected.id, None) if response else None  # type: ignore[arg-type]
         if awaited is not None:
             if not awaited.waiter.done():
                 awaited.waiter.set_exception(InvalidAnswer(f"the answer to {awaited.method} cannot be read: {why}"))
             return False
-        identity = UNSET if response else unreadable.id
-        if self.session.one_way or (identity is UNSET and not self.options.tell_unreadable):
+        identity = UNSET if response else rejected.id
+        silent = self.session.one_way or (identity is UNSET and not self.options.tell_unreadable)
+        if channel is self.channel:
+            self._unreadable += 1
+            if self._unreadable > MAX_UNREADABLE:
+                if self._hang_up(channel):
+                    return False
+                if silent or identity is UNSET:
+                    self._count_skipped()
+                    return False
+        if silent:
             logger.error("skipped a message that cannot be read: %s", why)
             return False
-        self._send_failure(self.session.refuse(identity, unreadable.refusal), channel)
+        self._send_failure(self.session.refuse(identity, rejected.refusal), channel)
         return True
+
+    def _hang_up(self, channel: Channel) -> bool:
+        """Close a channel on which only garbage comes, where it is one that is closed for it. Return whether it is."""
+        if not getattr(channel, "closes_on_garbage", False):
+            return False
+        if self._unreadable == MAX_UNREADABLE + 1:
+            logger.warning("closed a connection: %d messages in a row cannot be read", self._unreadable)
+        channel.close(TOO_MUCH_GARBAGE)
+        return True
+
+    def _count_skipped(self) -> None:
+        """Log how many messages were skipped, each time their number has doubled."""
+        count = self._unreadable
+        if count & (count - 1) == 0:
+            logger.error("skipped %d messages in a row that cannot be read", count)
 
     def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
         """Answer a frame that was over the limit and never read, under its id if that stands ahead."""
-        self._unreadable(too_large(max_size, head), channel)
+        self._rejected(too_large(max_size, head), channel)
 
     def end_received(self, channel: Channel) -> None:
         """The peer will ask nothing more; what it asked is still answered."""
@@ -166,12 +207,14 @@ class Link(Asking):
         elif len(session.running) > self._roomy_up_to and self._full(call):
             self._wait_in_line(call)
         else:
-            if call.row.standing:
-                self._standing += 1
+            if (call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= 0) and not self._take_room(call):
+                return
             start = self._start
             task = start(dispatcher.run(call, self._finish), request.method, self._context)
             if task is not None:  # most calls end where they began
                 call.task = task
+                if not call.held:
+                    self.holdings.add(call)
 
     def _refuse(self, request: Request, refusal: Refusal, channel: Channel) -> None:
         if self.session.one_way:
@@ -188,7 +231,7 @@ class Link(Asking):
     @property
     def _slots_taken(self) -> int:
         """How many calls hold a slot; those that wait in line and those that stand for long hold none."""
-        return len(self.session.running) - len(self._line) - self._standing
+        return len(self.session.running) - len(self._line) - self.holdings.standing
 
     def _full(self, call: Call) -> bool:
         return self.draining or (not call.row.standing and self._slots_taken > self.options.max_running)
@@ -198,9 +241,16 @@ class Link(Asking):
             self._finish(call, Busy("Busy: the server is stopping"))
         elif len(self._line) >= self.options.max_waiting:
             self._finish(call, Busy())
-        else:
+        elif self._take_room(call):
             self._line = self._line or deque()
             self._line.append(call)
+
+    def _take_room(self, call: Call) -> bool:
+        """Debit a call before it starts or waits; without room it is refused as busy. Return whether there was."""
+        lacking = self.holdings.take(call)
+        if lacking:
+            self._finish(call, Busy(lacking))
+        return not lacking
 
     def _finish(self, call: Call, outcome: Any) -> None:
         reply = self.session.finish(call, outcome)
@@ -209,14 +259,22 @@ class Link(Asking):
                 call.channel.send(reply)
             except EncodeError as error:
                 self._send_failure(refused(call.id, unencodable(call, error), call.era), call.channel)
-            if self._standing and call.row.standing:
-                self._standing -= 1
+            if call.row.standing and call.held:
+                self.holdings.stand_no_more()
         if call.task is not None:
             call.task = None
+        if call.held:
+            self.holdings.release(call)
         if self._line:
             self._start_waiting()
         if self._idle and not self.session.running:
             self._wake()
+
+    def _end_work(self, call: Call, task: asyncio.Task[Any]) -> None:
+        """Cancel the work of a call; its params are held until the work has really ended."""
+        self.scope.cancel(task)
+        if call.held:
+            task.add_done_callback(lambda _: self.holdings.release(call))
 
     def _start_waiting(self) -> None:
         # A call that never waits is finished before it has started, so to speak: the next must not start inside it.
@@ -253,11 +311,12 @@ class Link(Asking):
         if call.on_cancel is not None:
             call.on_cancel()
         if call.task is not None:
-            self.scope.cancel(call.task)
+            self._end_work(call, call.task)
         elif self._line and call in self._line:
             self._line.remove(call)
+            self.holdings.release(call)
         if call.row.standing:
-            self._standing -= 1
+            self.holdings.stand_no_more()
         if self._line:
             self._start_waiting()
         if self._idle and not self.session.running:
@@ -271,17 +330,38 @@ class Link(Asking):
             self.peer_is_ready()
         self.dispatcher.note(note)
 
-    def _batch(self, items: list[Decoded], channel: Channel, origin: Origin | None) -> bool:
+    def _batch(self, batch: Batch, channel: Channel, origin: Origin | None) -> bool:
         peer = self.session.peer
         if not self.options.allow_batch and (peer is None or not peer.revision.batches):
-            refusal = InvalidRequest("Invalid request: batches are not supported here")
-            return self._unreadable(Unreadable(refusal), channel)
-        replies = Replies(channel, sum(1 for item in items if isinstance(item, Request | Unreadable)))
+            return self._rejected(check_array(batch) or NO_BATCHES, channel)
+        items = read_batch(batch)
+        if isinstance(items, Rejected):
+            return self._rejected(items, channel)
+        if all(isinstance(item, Rejected) for item in items):
+            return self._rejected_batch(items, channel)
+        self._unreadable = 0
+        return self._take_batch(items, channel, origin)
+
+    def _rejected_batch(self, items: list[Decoded], channel: Channel) -> bool:
+        """Count a batch of which nothing can be read as one message that cannot be read, and answer it."""
+        if channel is self.channel:
+            self._unreadable += 1
+            if self._unreadable > MAX_UNREADABLE and self._hang_up(channel):
+                return False
+        return self._take_batch(items, channel, None)
+
+    def _take_batch(self, items: list[Decoded], channel: Channel, origin: Origin | None) -> bool:
+        """Take the elements of a batch; those without a readable id share one answer, which names none of them."""
+        replies = Replies(channel, sum(1 for item in items if isinstance(item, Request | Rejected)))
+        nameless = False
         for item in items:
-            if isinstance(item, Unreadable):
+            if isinstance(item, Rejected):
                 part = BatchPart(replies)
-                if not self._unreadable(item, part):
+                has_name = item.id is not UNSET and (not item.response or item.id in self.session.awaited)
+                if (nameless and not has_name) or not self._rejected(item, part):
                     part.withdrawn()
+                elif not has_name:
+                    nameless = True
             elif isinstance(item, Request):
                 self._batched(item, BatchPart(replies), origin)
             else:
@@ -338,8 +418,12 @@ class Link(Asking):
             call.cancelled = True
             if call.on_cancel is not None:
                 call.on_cancel()
+            if call.row.standing and call.held:
+                self.holdings.stand_no_more()
             if call.task is not None:
-                self.scope.cancel(call.task)
+                self._end_work(call, call.task)
+            else:
+                self.holdings.release(call)
         self.session.running.clear()
         self._line = ()
         for awaited in self.session.close(Phase.ERROR if error else Phase.CLOSED):

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ferrule.schema.model import Model, Params, Result, Value
+from ferrule.schema.model import Model, Name, Params, Result, Uri, Value
 
 
 class PromptReference(Struct, tag_field="type", tag="ref/prompt", omit_defaults=True):
     """Completes an argument of this prompt."""
 
-    name: str
+    name: Name
     title: str | None = None
 
 
 class ResourceReference(Struct, tag_field="type", tag="ref/resource", omit_defaults=True):
     """Completes a variable of this template."""
 
-    uri: str
+    uri: Uri
 
 
 Reference = PromptReference | ResourceReference
@@ -26,14 +26,14 @@ Reference = PromptReference | ResourceReference
 class CompletionArgument(Model, kw_only=True):
     """The argument and what has been typed of it."""
 
-    name: str
+    name: Name
     value: str
 
 
 class CompletionContext(Value, frozen=True, kw_only=True):
     """Arguments that are settled already."""
 
-    arguments: dict[str, str] = {}
+    arguments: dict[Name, str] = {}
 
 
 NOTHING_SETTLED = CompletionContext()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import msgspec
+from msgspec import Raw, Struct
+
+from ferrule.budgets.bounds import MAX_PEER_INFO_SIZE, MAX_PEER_INFO_VALUES
 from ferrule.schema.model import CacheableResult, ClientCapabilities, Implementation, Params, Result, Value
 
 
@@ -56,3 +61,48 @@ class DiscoverResult(CacheableResult, kw_only=True):
     supported_versions: list[str]
     capabilities: ServerCapabilities
     instructions: str | None = None
+
+
+# -- how much a peer may say of itself
+
+T = TypeVar("T")
+NOTHING = Raw(b"{}")
+
+
+class Said(Struct, rename="camel", gc=False):
+    """What a peer says of itself, unread."""
+
+    client_info: Raw = NOTHING
+    server_info: Raw = NOTHING
+    capabilities: Raw = NOTHING
+
+
+_read_said = msgspec.json.Decoder(Said).decode
+
+
+def check_said(raw: Raw | bytes) -> None:
+    """Raise ValidationError for a peer that says too much of itself: it is kept as long as the peer is there."""
+    if len(raw) <= MAX_PEER_INFO_VALUES:  # one byte a value: it has no room for too much
+        return
+    said = _read_said(raw)
+    _check_part("clientInfo", said.client_info)
+    _check_part("serverInfo", said.server_info)
+    _check_part("capabilities", said.capabilities)
+
+
+def _check_part(name: str, part: Raw) -> None:
+    if len(part) > MAX_PEER_INFO_SIZE:
+        raise msgspec.ValidationError(f"Expected an object of at most {MAX_PEER_INFO_SIZE} bytes - at `$.{name}`")
+    text = bytes(part)
+    if text.count(b"{") + text.count(b"[") + text.count(b",") > MAX_PEER_INFO_VALUES:
+        raise msgspec.ValidationError(f"Expected at most {MAX_PEER_INFO_VALUES} values - at `$.{name}`")
+
+
+def bounded(decode: Callable[[Raw | bytes], T]) -> Callable[[Raw | bytes], T]:
+    """Return a decoder that refuses a peer which says too much of itself."""
+
+    def read(raw: Raw | bytes) -> T:
+        check_said(raw)
+        return decode(raw)
+
+    return read

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from ferrule.schema.completion import CompleteParams, CompleteResult
 from ferrule.schema.elicitation import ElicitParams, ElicitResult
-from ferrule.schema.lifecycle import DiscoverResult, InitializeParams, InitializeResult
+from ferrule.schema.lifecycle import DiscoverResult, InitializeParams, InitializeResult, bounded
 from ferrule.schema.model import EmptyResult, MetaOnly, Page, Params, Result
 from ferrule.schema.notices import ListenParams, SetLevelParams
 from ferrule.schema.prompts import GetPromptParams, GetPromptResult, ListPromptsResult
@@ -37,6 +37,7 @@ class Method:
         "decode_params",
         "decode_result",
         "handshake",
+        "introduces",
         "may_ask",
         "name",
         "params",
@@ -63,6 +64,7 @@ class Method:
         cacheable: bool = False,
         standing: bool = False,
         read_only: bool = True,
+        introduces: bool = False,
     ) -> None:
         self.name = name
         self.params = params
@@ -75,20 +77,24 @@ class Method:
         self.cacheable = cacheable
         self.standing = standing
         self.read_only = read_only
+        self.introduces = introduces
+        """Whether a peer says who it is in it: how much it says is bounded."""
 
     def __getattr__(self, name: str) -> Any:
         """Compile a decoder when it is first wanted: a server needs few of the results, a client few of the params."""
         types = {"decode_params": "params", "decode_result": "result"}
         if name not in types:
             raise AttributeError(name)
-        decode = msgspec.json.Decoder(getattr(self, types[name])).decode
+        decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder(getattr(self, types[name])).decode
+        if self.introduces:
+            decode = bounded(decode)
         setattr(self, name, decode)
         return decode
 
 
 ROWS = (
-    Method("initialize", InitializeParams, InitializeResult, stateless=False),
-    Method("server/discover", MetaOnly, DiscoverResult, handshake=False, cacheable=True),
+    Method("initialize", InitializeParams, InitializeResult, stateless=False, introduces=True),
+    Method("server/discover", MetaOnly, DiscoverResult, handshake=False, cacheable=True, introduces=True),
     Method("ping", MetaOnly, EmptyResult, stateless=False),
     Method("tools/list", Page, ListToolsResult, capability="tools", cacheable=True),
     Method("tools/call", CallToolParams, CallToolResult, capability="tools", may_ask=True, read_only=False),

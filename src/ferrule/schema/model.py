@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from ferrule.budgets.bounds import (
+    MAX_CURSOR_LENGTH,
+    MAX_ID_LENGTH,
+    MAX_META_SIZE,
+    MAX_NAME_LENGTH,
+    MAX_URI_LENGTH,
+)
+from ferrule.budgets.weight import full_weight
+
+Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
+"""A name in a request; a longer one is refused."""
+Uri = Annotated[str, msgspec.Meta(max_length=MAX_URI_LENGTH)]
+Cursor = Annotated[str, msgspec.Meta(max_length=MAX_CURSOR_LENGTH)]
+Token = int | Annotated[str, msgspec.Meta(max_length=MAX_ID_LENGTH)]
+"""An id of a request where another message names it."""
 
 Role = Literal["user", "assistant"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -90,7 +106,7 @@ class ClientCapabilities(Value, frozen=True, kw_only=True):
 class Meta(Struct, frozen=True, gc=False):
     """What the protocol itself reads from a request's `_meta`; everything else there is the users'."""
 
-    progress_token: int | str | None = field(default=None, name="progressToken")
+    progress_token: Token | None = field(default=None, name="progressToken")
     version: str | UnsetType = field(default=UNSET, name=VERSION_KEY)
     client_info: Implementation | UnsetType = field(default=UNSET, name=CLIENT_INFO_KEY)
     client_capabilities: ClientCapabilities | UnsetType = field(default=UNSET, name=CLIENT_CAPABILITIES_KEY)
@@ -100,7 +116,10 @@ class Meta(Struct, frozen=True, gc=False):
 _decode_meta: Callable[[bytes], Meta | None] = msgspec.json.Decoder(Meta | None).decode
 _metas: dict[bytes, Meta | None] = {}
 _last_meta: list[Any] = [b"", None]
-MOST_METAS, LONGEST_META = 256, 4096
+MOST_METAS = 256
+"""How many texts of `_meta` are remembered with what they say."""
+HEAVIEST_META = 8 * 1024
+"""Estimated bytes of one that is remembered, text and all."""
 
 
 def read_meta(raw: Raw) -> Meta | None:
@@ -114,16 +133,23 @@ def read_meta(raw: Raw) -> Meta | None:
         meta = _metas[words]
         _last_meta[:] = words, meta
         return meta
+    if len(words) > MAX_META_SIZE:
+        raise msgspec.ValidationError(f"Expected an object of at most {MAX_META_SIZE} bytes - at `$._meta`")
     try:
         meta = _decode_meta(words)
     except msgspec.ValidationError as reason:
         raise msgspec.ValidationError(_below_meta(str(reason))) from None
-    if len(words) <= LONGEST_META:
+    if full_weight(words) <= HEAVIEST_META:
         if len(_metas) >= MOST_METAS:
             _metas.clear()
         _metas[words] = meta
         _last_meta[:] = words, meta
     return meta
+
+
+def is_remembered(raw: Raw) -> bool:
+    """Whether the same words, said again, will be read as the same object."""
+    return full_weight(bytes(raw)) <= HEAVIEST_META
 
 
 def _below_meta(reason: str) -> str:
@@ -144,7 +170,7 @@ class MetaOnly(Params, kw_only=True):
 class Page(Params, kw_only=True):
     """Params of the list methods."""
 
-    cursor: str | None = None
+    cursor: Cursor | None = None
 
 
 class Result(Model, kw_only=True):

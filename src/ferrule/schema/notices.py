@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType, field
 
-from ferrule.schema.model import SUBSCRIPTION_KEY, LogLevel, Model, Params
+from ferrule.schema.model import SUBSCRIPTION_KEY, LogLevel, Model, Name, Params, Token, Uri
 
 CANCELLED = "notifications/cancelled"
 INITIALIZED = "notifications/initialized"
@@ -59,14 +59,14 @@ class Notice(Model, kw_only=True):
 class CancelledParams(Model, kw_only=True):
     """Which request is not wanted any more."""
 
-    request_id: int | str | UnsetType = UNSET
+    request_id: Token | UnsetType = UNSET
     reason: str | None = None
 
 
 class ProgressParams(Model, omit_defaults=True, kw_only=True):
     """How far a running request is."""
 
-    progress_token: int | str
+    progress_token: Token
     progress: float
     total: float | None = None
     message: str | None = None
@@ -83,7 +83,7 @@ class LogMessageParams(Model, kw_only=True):
 class ResourceUpdatedParams(Notice, kw_only=True):
     """Which resource changed."""
 
-    uri: str
+    uri: Uri
 
 
 class SetLevelParams(Params, kw_only=True):
@@ -98,8 +98,8 @@ class ListenFilter(Model, kw_only=True):
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
     resources_list_changed: bool | None = None
-    resource_subscriptions: list[str] | None = None
-    task_ids: list[str] | None = None
+    resource_subscriptions: list[Uri] | None = None
+    task_ids: list[Name] | None = None
 
 
 class ListenParams(Params, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET, Raw, UnsetType, field
 
 from ferrule.schema.content import ContentBlock
-from ferrule.schema.model import Icon, Model, PagedResult, Params, Result, Role
+from ferrule.schema.model import Icon, Model, Name, PagedResult, Params, Result, Role
 
 
 class PromptArgument(Model, kw_only=True):
@@ -39,8 +39,8 @@ class ListPromptsResult(PagedResult, kw_only=True):
 class GetPromptParams(Params, kw_only=True):
     """Which prompt, with what."""
 
-    name: str
-    arguments: dict[str, str] | None = {}
+    name: Name
+    arguments: dict[Name, str] | None = {}
     input_responses: Raw | UnsetType = UNSET
     request_state: str | None = None
 

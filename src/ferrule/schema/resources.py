@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, Raw, UnsetType, field
 
 from ferrule.schema.content import ResourceContents
-from ferrule.schema.model import Annotations, CacheableResult, Icon, Model, PagedResult, Params
+from ferrule.schema.model import Annotations, CacheableResult, Icon, Model, PagedResult, Params, Uri
 
 
 class Resource(Model, kw_only=True):
@@ -53,7 +53,7 @@ class ListResourceTemplatesResult(PagedResult, kw_only=True):
 class ReadResourceParams(Params, kw_only=True):
     """Which resource to read."""
 
-    uri: str
+    uri: Uri
     input_responses: Raw | UnsetType = UNSET
     request_state: str | None = None
 
@@ -77,4 +77,4 @@ class ReadResourceResult(CacheableResult, kw_only=True):
 class SubscribeParams(Params, kw_only=True):
     """Which resource to watch, or to watch no more (handshake era)."""
 
-    uri: str
+    uri: Uri

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ferrule.schema.model import Model, Params, Result
+from ferrule.schema.model import Model, Name, Params, Result
 from ferrule.schema.rounds import InputRequest
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
@@ -89,13 +89,13 @@ class ListTasksResult(Result, kw_only=True):
 class TaskParams(Params, kw_only=True):
     """Which task."""
 
-    task_id: str
+    task_id: Name
 
 
 class UpdateTaskParams(TaskParams, kw_only=True):
     """Answers to what a task has asked (stateless era)."""
 
-    input_responses: dict[str, Raw]
+    input_responses: dict[Name, Raw]
 
 
 class TaskWanted(Struct):

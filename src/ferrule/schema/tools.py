@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ferrule.schema.content import ContentBlock, TextContent
-from ferrule.schema.model import Icon, Model, PagedResult, Params, Result, Value
+from ferrule.schema.model import Icon, Model, Name, PagedResult, Params, Result, Value
 
 EMPTY_OBJECT = Raw(b"{}")
 
@@ -71,7 +71,7 @@ class ListToolsResult(PagedResult, kw_only=True):
 class CallToolParams(Params, kw_only=True):
     """Which tool, with what; the arguments stay raw until the tool's own type reads them."""
 
-    name: str
+    name: Name
     arguments: Raw = EMPTY_OBJECT
     input_responses: Raw | UnsetType = UNSET
     request_state: str | None = None

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from msgspec.structs import astuple
 
+from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_MENDED_SIZE, MAX_VIOLATIONS
 from ferrule.server.signatures import Parameter, Signature
 from ferrule.server.types.known import convert, decode_hook
 from ferrule.validation.checking import Checker, own_schema
-from ferrule.validation.violations import InvalidArguments, Unfit, Violation, excerpt, missing, refusals, unknown
+from ferrule.validation.violations import (
+    InvalidArguments,
+    Unfit,
+    Violation,
+    excerpt,
+    missing,
+    refusals,
+    refused_by_type,
+    short,
+    unknown,
+)
 
 RawJson = bytes | msgspec.Raw
 Values = tuple[Any, ...]
 Read = Callable[[RawJson], Values]
 RefusedArguments = dict[str, msgspec.ValidationError | RecursionError]
+
+NOT_SHOWN = "…"
+"""Stands for a value that is too long to be shown."""
+UNHASHABLE = "holds an array or object, which a set cannot"
 
 _SHARED_DEFAULTS = (int, float, str, bytes, bool, types.NoneType)
 
@@ -33,8 +50,10 @@ class TypedReader:
         self.schema = schema
         self._parameters = signature.parameters
         self._decode = msgspec.json.Decoder(_struct(signature, closed=True), dec_hook=decode_hook).decode
+        self._signature = signature
         self._checker: Checker | None = None
         self._is_compiled = False
+        self._long: LongReader | None = None
 
     def reading(self) -> Read:
         """Give the function that reads: at full speed, and once more with care where that fails."""
@@ -44,18 +63,23 @@ class TypedReader:
             try:
                 return astuple(decode(raw))
             except (ValueError, TypeError, RecursionError):
-                return recover(raw)
+                pass  # its message may repeat the arguments: it is let go before they are read again
+            return recover(raw)
 
         return read
 
     def _recover(self, raw: RawJson) -> Values:
+        if len(memoryview(raw)) > MAX_EXPLAINED_SIZE:
+            if self._long is None:
+                self._long = LongReader(self._signature)
+            return self._long.read(raw)
         arguments = parsed_arguments(raw)
         known = {parameter.key for parameter in self._parameters}
         values, lacking, refused = _convert_each(self._parameters, arguments)
         shape = lacking + [unknown(name, value) for name, value in arguments.items() if name not in known]
         if not shape and not refused:
             return values
-        raise InvalidArguments([*shape, *self._explained(arguments, refused, len(bytes(raw)))])
+        raise InvalidArguments([*shape, *self._explained(arguments, refused, len(memoryview(raw)))])
 
     def _explained(self, arguments: dict[str, Any], refused: RefusedArguments, size: int) -> list[Violation]:
         """Say all the schema has to say about what the types refused, and their own word where it is silent."""
@@ -70,6 +94,108 @@ class TypedReader:
         told = [violation.path for violation in found]
         own = _in_own_words(refused, arguments)
         return found + [violation for violation in own if not any(_is_about(violation.path, path) for path in told)]
+
+
+class LongReader:
+    """Reads long arguments that their types refused, each on its own, for no more than reading them costs.
+
+    It mends what a client may have meant, and names the first thing that is wrong with each argument.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self._parameters = signature.parameters
+        self._decoders = [
+            msgspec.json.Decoder(parameter.type, dec_hook=decode_hook).decode for parameter in signature.parameters
+        ]
+        fields: list[tuple[str, Any, Any]] = []
+        names: dict[str, str] = {}
+        for number, parameter in enumerate(signature.parameters):
+            fields.append((f"p{number}", msgspec.Raw | msgspec.UnsetType, msgspec.UNSET))
+            names[f"p{number}"] = parameter.key
+        parts = msgspec.defstruct("Parts", fields, rename=names, forbid_unknown_fields=True, gc=False, module=__name__)
+        self._split = msgspec.json.Decoder(parts).decode
+
+    def read(self, raw: RawJson) -> Values:
+        """Return the values; raises InvalidArguments."""
+        try:
+            parts = astuple(self._split(raw))
+        except (ValueError, RecursionError) as error:
+            raise _unreadable(raw, error) from None
+        values: list[Any] = []
+        found: list[Violation] = []
+        for parameter, decode, part in zip(self._parameters, self._decoders, parts, strict=True):
+            if part is not msgspec.UNSET:
+                value, reason = _read_part(decode, parameter.type, part)
+                values.append(value)
+                if reason is not None:
+                    found += _of_long(parameter.key, reason)
+            elif parameter.required:
+                found.append(Violation("", NOT_SHOWN, "required", f'"{parameter.key}" is a required property'))
+            else:
+                values.append(parameter.made_default())
+        if found:
+            raise InvalidArguments(found)
+        return tuple(values)
+
+
+def _unreadable(raw: RawJson, error: Exception) -> InvalidArguments:
+    """Make the refusal of long arguments that cannot be told apart."""
+    if not bytes(raw[:64] if isinstance(raw, bytes) else memoryview(raw)[:64]).lstrip().startswith(b"{"):
+        return NoObject([Violation("", NOT_SHOWN, "type", 'the arguments are not of type "object"')])
+    if isinstance(error, msgspec.ValidationError):
+        return InvalidArguments([structs.replace(refused_by_type(error, None, ()), value=NOT_SHOWN)])
+    return InvalidArguments([Violation("", NOT_SHOWN, "json", f"cannot be read as JSON: {error}")])
+
+
+def _read_part(decode: Callable[[Any], Any], type_: Any, part: msgspec.Raw) -> tuple[Any, Exception | None]:
+    """Read one long argument as it is, else as the JSON its text holds, else with 2 for 2.0. Return it, or why not."""
+    value, refused = _decoded(decode, part)
+    if refused is None:
+        return value, None
+    if bytes(memoryview(part)[:1]) == b'"':
+        content = msgspec.json.decode(part, type=str).encode()
+        if content.lstrip().startswith(b'"'):
+            return None, refused
+        value, reason = _decoded(decode, content)
+        if reason is None:
+            return value, None
+    else:
+        content = bytes(part)
+    if len(content) <= MAX_MENDED_SIZE and (b"." in content or b"e" in content or b"E" in content):
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            return convert(_with_whole_numbers(msgspec.json.decode(content)), type_), None
+    return None, refused
+
+
+def _decoded(decode: Callable[[Any], Any], part: RawJson) -> tuple[Any, Exception | None]:
+    try:
+        return decode(part), None
+    except msgspec.ValidationError as error:
+        if len(str(error)) <= MAX_EXPLAINED_SIZE:
+            return None, error
+        # It repeats the value.
+        refused = msgspec.ValidationError(short(str(error)))
+        refused.__cause__ = error.__cause__
+        return None, refused
+    except (ValueError, RecursionError) as error:
+        return None, error
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        return None, msgspec.ValidationError(UNHASHABLE)
+
+
+def _of_long(name: str, reason: Exception) -> list[Violation]:
+    """Say why a type refuses a long argument, without repeating it."""
+    if isinstance(reason, msgspec.ValidationError):
+        found = refusals(reason, None, [name])[:MAX_VIOLATIONS]
+        if not isinstance(reason.__cause__, Unfit):
+            # Its own words say where; the value is not there to be followed.
+            found = [structs.replace(found[0], message=short(str(reason)))]
+        return [structs.replace(violation, value=NOT_SHOWN) for violation in found]
+    if isinstance(reason, RecursionError):
+        return [Violation(f"/{name}", NOT_SHOWN, "depth", "is nested too deeply")]
+    return [Violation(f"/{name}", NOT_SHOWN, "json", "cannot be read as JSON")]
 
 
 class SchemaReader:
@@ -91,8 +217,9 @@ class SchemaReader:
 
     def _read(self, raw: RawJson) -> Values:
         arguments = parsed_arguments(raw)
-        if not self._checker.accepts(arguments):
-            arguments = self._repaired(arguments, len(bytes(raw)))
+        size = len(memoryview(raw))
+        if not self._checker.accepts(arguments, size):
+            arguments = self._repaired(arguments, size)
         if self._takes_whole:
             arguments = {self._parameters[0].key: arguments}
         values = self._converted(arguments)
@@ -111,6 +238,8 @@ class SchemaReader:
 
     def _repaired(self, arguments: dict[str, Any], size: int) -> dict[str, Any]:
         """Parse the texts that were sent for something else, where that makes them valid."""
+        if size > MAX_EXPLAINED_SIZE:
+            raise InvalidArguments([too_long_to_explain()])
         found = self._checker.violations(arguments, size)
         wrong = {violation.parameter for violation in found}
         parsed = {name: value for name in arguments if name in wrong for value in _parsed(arguments[name])}
@@ -121,6 +250,13 @@ class SchemaReader:
         if found:
             raise InvalidArguments(found)
         return arguments
+
+
+def too_long_to_explain() -> Violation:
+    """Say that arguments are wrong, where it would take too long to say what is."""
+    return Violation(
+        "", NOT_SHOWN, "schema", f"does not fit the schema; above {MAX_EXPLAINED_SIZE:,} bytes no more is said"
+    )
 
 
 def _struct(signature: Signature, *, closed: bool) -> type[msgspec.Struct]:
@@ -143,9 +279,9 @@ def _struct(signature: Signature, *, closed: bool) -> type[msgspec.Struct]:
 def parsed_arguments(raw: RawJson) -> dict[str, Any]:
     """Read arguments as plain values; raises InvalidArguments, NoObject for what could be no tool's."""
     try:
-        arguments = msgspec.json.decode(raw) if bytes(raw) else {}
+        arguments = msgspec.json.decode(raw) if memoryview(raw) else {}
     except (ValueError, RecursionError) as error:
-        text = bytes(raw).decode(errors="replace")
+        text = bytes(raw)[:MAX_EXPLAINED_SIZE].decode(errors="replace")
         raise InvalidArguments([Violation("", excerpt(text), "json", f"cannot be read as JSON: {error}")]) from None
     if arguments is None:
         return {}  # how some clients write that there are none
@@ -218,7 +354,7 @@ def _fitted(value: Any, type_: Any) -> Any:
         # A set of anything may be sent lists or objects, which no set can hold.
         if "unhashable" not in str(error):
             raise
-        raise msgspec.ValidationError("holds an array or object, which a set cannot") from None
+        raise msgspec.ValidationError(UNHASHABLE) from None
 
 
 def _repairs(value: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 from msgspec import Raw, structs
 
+from ferrule.budgets.weight import full_weight
 from ferrule.errors import InvalidRequest
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
@@ -36,6 +37,7 @@ from ferrule.schema.notices import (
 from ferrule.server.catalogue import Catalogue, off
 from ferrule.server.context import LEVELS
 from ferrule.server.guards import Guards
+from ferrule.server.links import holder_of
 from ferrule.server.subscriptions import Subscriber
 from ferrule.wire.messages import Notification
 
@@ -51,8 +53,18 @@ FLAGS = {
 TASKS = ("tasks", "tasks.list", "tasks.cancel")
 
 MOST_MET = 256
+"""How many ways in which clients introduce themselves are remembered."""
+HEAVIEST_MET = 8 * 1024
+"""Estimated bytes of one that is remembered, text and all; longer ones are read anew each time."""
 
-_read_any = msgspec.json.Decoder(dict[str, Any]).decode
+
+class Declared(msgspec.Struct):
+    """The capabilities of a client, as it wrote them."""
+
+    capabilities: dict[str, Any] = {}
+
+
+_read_declared = msgspec.json.Decoder(Declared).decode
 
 
 class Builtins:
@@ -159,9 +171,11 @@ class Builtins:
         words = bytes(call.raw)
         met = self._met.get(words)
         if met is None:
-            if len(self._met) >= MOST_MET:
-                self._met.clear()
-            met = self._met[words] = (call.params, _read_any(call.raw).get("capabilities", {}))
+            met = call.params, _read_declared(words).capabilities
+            if full_weight(words) <= HEAVIEST_MET:
+                if len(self._met) >= MOST_MET:
+                    self._met.clear()
+                self._met[words] = met
         return met
 
     def initialized(self, note: Note) -> None:
@@ -201,28 +215,26 @@ class Builtins:
     def subscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource."""
         self._require("resources.subscribe")
-        self._server.resources.find(call.params.uri)
-        if not self._server.links.has_session(call):
+        server = self._server
+        server.subscriptions.check((call.params.uri,))
+        server.resources.find(call.params.uri)
+        subscriber = server.links.subscriber(call)
+        if subscriber is None:
             raise InvalidRequest("A subscription needs a session, and this server keeps none")
-        self._server.subscriptions.subscribe(self._server.links.state(call).subscriber, call.params.uri)
+        server.subscriptions.subscribe(subscriber, call.params.uri)
         return EmptyResult()
 
     def unsubscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource no more."""
         self._require("resources.subscribe")
-        if self._server.links.has_session(call):
-            self._server.subscriptions.unsubscribe(self._server.links.state(call).subscriber, call.params.uri)
+        subscriber = self._server.links.subscriber(call)
+        if subscriber is not None:
+            self._server.subscriptions.unsubscribe(subscriber, call.params.uri)
         return EmptyResult()
 
     async def listen(self, call: Call) -> EmptyResult:
         """Hold a subscription open until the client or the server ends it."""
-        honoured, kinds = self._honoured(call.params.notifications)
-        if call.params.notifications.task_ids:
-            honoured.task_ids = await self._visible_tasks(call, call.params.notifications.task_ids)
-        tag = {SUBSCRIPTION_KEY: call.id}
-        uris, tasks = honoured.resource_subscriptions or (), honoured.task_ids or ()
-        subscriber = Subscriber(call.channel, kinds, uris, call.id, call.origin.principal, tasks)
-        call.channel.send(Notification(ACKNOWLEDGED, {"_meta": tag, "notifications": honoured}))
+        subscriber = await self._subscribed(call)
         ended = asyncio.Event()
 
         def end() -> None:
@@ -230,12 +242,32 @@ class Builtins:
             ended.set()
 
         call.on_cancel = end
-        self._server.subscriptions.add(subscriber)
         try:
             await ended.wait()
         finally:
             end()
-        return EmptyResult(meta=tag)
+        return EmptyResult(meta={SUBSCRIPTION_KEY: call.id})
+
+    async def _subscribed(self, call: Call) -> Subscriber:
+        """Let the client hear of what it wants and this server offers, and tell it what that is."""
+        server = self._server
+        wanted = call.params.notifications
+        server.subscriptions.check(wanted.resource_subscriptions or (), wanted.task_ids or ())
+        honoured, kinds = self._honoured(wanted)
+        if wanted.task_ids:
+            honoured.task_ids = await self._visible_tasks(call, wanted.task_ids)
+        uris, tasks = honoured.resource_subscriptions or (), honoured.task_ids or ()
+        owner = server.links.of(call) if server.links.has_session(call) else None
+        holder = holder_of(call.origin)
+        subscriber = Subscriber(call.channel, kinds, uris, call.id, call.origin.principal, tasks, owner, holder)
+        server.subscriptions.add(subscriber)
+        told = {"_meta": {SUBSCRIPTION_KEY: call.id}, "notifications": honoured}
+        try:
+            call.channel.send(Notification(ACKNOWLEDGED, told))
+        except BaseException:  # it may be too long once it is escaped
+            server.subscriptions.remove(subscriber)
+            raise
+        return subscriber
 
     def _honoured(self, wanted: ListenFilter) -> tuple[ListenFilter, list[str]]:
         """Choose of what is wanted what this server offers."""

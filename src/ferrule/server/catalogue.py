@@ -14,7 +14,7 @@ from ferrule.errors import CapabilityOff, InvalidParams, SetupError, quoted
 from ferrule.protocol.call import Call
 from ferrule.schema.completion import PromptReference, ResourceReference
 from ferrule.schema.model import PagedResult
-from ferrule.server.elsewhere import alike
+from ferrule.server.spelling import Spellings
 
 Entry = TypeVar("Entry")
 
@@ -88,6 +88,8 @@ class Catalogue(Generic[Entry]):
         self._entries: dict[str, Entry] = {}
         """Those of the registered that are switched on."""
         self._pages: dict[tuple[str, str | None, str], Raw] = {}
+        self._spellings: Spellings | None = None
+        """Made when an unknown name first comes."""
         self.view: Callable[[Call], View | None] | None = None
         """Chooses how a caller sees the list, where not all see the same."""
         self.get = self._entries.get
@@ -166,11 +168,14 @@ class Catalogue(Generic[Entry]):
     def changed(self) -> None:
         """Forget the encoded pages and tell whoever listens."""
         self._pages.clear()
+        self._spellings = None
         self._on_change()
 
     def hint(self, key: str) -> str:
         """Suggest what may have been meant."""
-        meant = alike(key, self._entries)
+        if self._spellings is None:
+            self._spellings = Spellings(self._entries)
+        meant = self._spellings.nearest(key)
         return f"; did you mean {meant!r}?" if meant else ""
 
     def page(self, call: Call) -> Raw:

@@ -29,6 +29,7 @@ class Guards:
         self._prompts = server.prompts
         self._resources = server.resources
         self._visibility = server.visibility
+        self._subscriptions = server.subscriptions
 
     def handlers(self, handlers: dict[str, Handler], *, looked_into: bool) -> dict[str, Handler]:
         """Guard what runs somebody's code, or waits."""
@@ -84,12 +85,14 @@ class Guards:
     async def _listen(self, listen: Handler, call: Call) -> Any:
         """Tell no caller of changes to what it does not see."""
         wanted = call.params.notifications
+        self._subscriptions.check(wanted.resource_subscriptions or (), wanted.task_ids or ())
         uris = [uri for uri in wanted.resource_subscriptions or () if not self._hides(uri, call)]
         heard = structs.replace(wanted, resource_subscriptions=uris or None)
         call.params = structs.replace(call.params, notifications=heard)
         return await listen(call)
 
     def _subscribe(self, subscribe: Instant, call: Call) -> Any:
+        self._subscriptions.check((call.params.uri,))
         self._found(call.params.uri, call)
         return subscribe(call)
 

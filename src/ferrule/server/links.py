@@ -21,6 +21,7 @@ from ferrule.server.context import LEVELS
 from ferrule.server.settings import ServerSettings
 from ferrule.server.subscriptions import ChangeNotice, Subscriber, Subscriptions
 from ferrule.server.visibility import Switches
+from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
     from ferrule.server.entrances import Entrance
@@ -104,14 +105,16 @@ class Links:
         """Learn that a client has made the handshake, and which lists it was told it will hear of."""
         state = self._states[link]
         _stop(state)
-        state.subscriber = Subscriber(link.channel, kinds)
+        if state.subscriber is not SILENT:
+            self._subscriptions.remove(state.subscriber)
+        state.subscriber = Subscriber(link.channel, kinds, owner=link, holder=holder_of(link.session.origin))
 
     def ready(self, link: Link) -> None:
         """Learn that a client is ready: from now on it hears of changed lists, and is pinged."""
         state = self._states.get(link)
         if state is not None:
             link.session.peer_ready = True
-            self._subscriptions.add(state.subscriber)
+            self._subscriptions.add_to_lists(state.subscriber)
             if link.session.origin.carrier not in SELF_WATCHING:
                 link.keep_alive()
 
@@ -136,6 +139,13 @@ class Links:
     def has_session(self, call: Call) -> bool:
         """Tell whether anything of this caller is remembered for its next request."""
         return not isinstance(self.of(call), Crowd)
+
+    def subscriber(self, call: Call) -> Subscriber | None:
+        """Return what hears of changes for the link a call came in on; None for one that made no handshake."""
+        state = self._states.get(self.of(call))
+        if state is None or state.subscriber is SILENT or not self.has_session(call):
+            return None
+        return state.subscriber
 
     def state(self, call: Call) -> LinkState:
         """Give what is remembered of the link a call came in on."""
@@ -237,6 +247,14 @@ class Links:
             return state is None
         state.last_turn = now
         return True
+
+
+def holder_of(origin: Origin) -> str:
+    """Return whose share of what all clients may hold a sender takes from: its principal's, else its address's."""
+    if origin.principal is not None:
+        return f"principal {origin.principal}"
+    host = origin.address.rpartition(":")[0] if origin.carrier == "tcp" else origin.address
+    return f"address {host}"
 
 
 def _stop(state: LinkState) -> None:

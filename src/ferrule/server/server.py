@@ -102,7 +102,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
         self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
         self.completions = Completions(self)
-        self.subscriptions = Subscriptions()
+        self.subscriptions = Subscriptions(settings.max_subscriptions)
         self.extensions = Extensions(self, settings.extensions or {})
         self.changes = ChangeNotices(self.subscriptions, settings.list_changed_interval, settings.update_interval)
         Serving.__init__(self, lifespan)

@@ -68,6 +68,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How much of all kept results together."""
     bad_arguments: str = "auto"
     """How bad arguments of a tool are told: as the revision says, always in a `result`, or always as an `error`."""
+    max_subscriptions: int = 1000
+    """How many resources and tasks one client may listen to."""
     tasks: TaskSettings | None = None
     """How tasks are kept; None for the defaults."""
 
@@ -114,6 +116,7 @@ LEAST = {
     "result_limit": 1,
     "result_ttl": 0,
     "max_kept_bytes": 0,
+    "max_subscriptions": 1,
 }
 CHOICES = {
     "error_profile": ("spec", "erlmcp"),
@@ -164,4 +167,5 @@ class ServerOptions(TypedDict, total=False):
     result_ttl: float
     max_kept_bytes: int
     bad_arguments: str
+    max_subscriptions: int
     tasks: TaskSettings

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
+from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_VIOLATIONS
 from ferrule.errors import SetupError
 from ferrule.schema.tools import CallToolResult, Tool
-from ferrule.server.arguments import parsed_arguments
+from ferrule.server.arguments import NOT_SHOWN, parsed_arguments, too_long_to_explain
 from ferrule.server.binding import InvalidArguments
 from ferrule.server.describing import ToolOptions
 from ferrule.server.detours import settle
@@ -161,12 +162,17 @@ class Reshape:
         given = parsed_arguments(raw)
         strange = [name for name in given if name not in self._originals and (self._closed or name in self._withheld)]
         lacking = [name for name in self.schema.get("required", ()) if name not in given]
+        size = len(memoryview(raw))
         if strange or lacking:
+            shown: Any = given if size <= MAX_EXPLAINED_SIZE else NOT_SHOWN
+            strange = strange[: MAX_VIOLATIONS + 1]
             raise InvalidArguments(
-                [*(missing(name, given) for name in lacking), *(unknown(name, given[name]) for name in strange)]
+                [*(missing(name, shown) for name in lacking), *(unknown(name, given[name]) for name in strange)]
             )
-        if self._checker is not None and not self._checker.accepts(given):
-            raise InvalidArguments(self._checker.violations(given, len(bytes(raw))))
+        if self._checker is not None and not self._checker.accepts(given, size):
+            if size > MAX_EXPLAINED_SIZE:
+                raise InvalidArguments([too_long_to_explain()])
+            raise InvalidArguments(self._checker.violations(given, size))
         inner = {**self._defaults, **{self._originals.get(name, name): value for name, value in given.items()}}
         inner.update({name: make() for name, make in self._presets.items()})
         return Raw(_write(inner))

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from ferrule.budgets.shares import Shares
+from ferrule.stores.store import owner_of
+
 LEAST_LOOKED_AT = 1024
 """How many values there are before those that expired are looked for."""
 
@@ -63,8 +66,10 @@ class LogBounds(Struct, frozen=True):
     bytes: int = 4 * 1024 * 1024
     """Of one stream; the newest event is kept whatever its size."""
     age: float = 300.0
-    total: int = 64 * 1024 * 1024
+    total: int = 32 * 1024 * 1024
     """Bytes of all streams together."""
+    owner: int = 8 * 1024 * 1024
+    """Bytes of all streams of one owner; the newest event is kept whatever its size."""
 
 
 class _Kept(Struct, eq=False, gc=False):
@@ -76,37 +81,63 @@ class _Kept(Struct, eq=False, gc=False):
 
 
 class MemoryEventLog:
-    """What was said on streams, in this process; the stream that was silent longest is forgotten first."""
+    """What was said on streams, in this process.
+
+    Over the bound on all streams together, whoever holds most loses first: the stream of theirs that was silent
+    longest, and of a single stream its oldest event. So nobody can push out what is kept for others.
+    """
 
     def __init__(self, bounds: LogBounds | None = None) -> None:
         self._bounds = bounds or LogBounds()
         self._streams: dict[str, _Kept] = {}
-        self.size = 0
+        """The one that spoke last stands last."""
+        self._owned: dict[str, dict[str, _Kept]] = {}
+        """The streams of each owner, in the same order."""
+        self._shares: Shares[str] = Shares()
 
     def __len__(self) -> int:
         return len(self._streams)
 
+    @property
+    def size(self) -> int:
+        """Bytes of all events that are kept."""
+        return self._shares.total
+
     def append(self, stream: str, number: int, event: bytes, now: float) -> None:
         """Keep one event; what is over a bound is forgotten, the oldest first."""
-        kept, bounds = self._streams.pop(stream, None), self._bounds
+        bounds, owner = self._bounds, owner_of(stream)
+        kept = self._streams.pop(stream, None)
+        owned = self._owned.setdefault(owner, {})
         if kept is None:
             kept = _Kept(number, deque((event,)), len(event), now)
         else:
+            del owned[stream]
             kept.events.append(event)
             kept.size += len(event)
             kept.touched = now
-        self._streams[stream] = kept  # the one that spoke last stands last
-        self.size += len(event)
+        self._streams[stream] = owned[stream] = kept
+        self._shares.take(owner, len(event))
         while len(kept.events) > bounds.events or (kept.size > bounds.bytes and len(kept.events) > 1):
-            self._drop_oldest(kept)
-        while self.size > bounds.total and len(self._streams) > 1:
-            self.forget(next(iter(self._streams)))
+            self._drop_oldest(owner, kept)
+        while self._shares.held(owner) > bounds.owner and (len(owned) > 1 or len(kept.events) > 1):
+            self._shrink(owner)
+        while self._shares.total > bounds.total and (len(self._streams) > 1 or len(kept.events) > 1):
+            self._shrink(self._shares.largest() or owner)
 
-    def _drop_oldest(self, kept: _Kept) -> None:
+    def _shrink(self, owner: str) -> None:
+        """Forget the stream of an owner that was silent longest; of its only stream, the oldest event."""
+        owned = self._owned[owner]
+        stream = next(iter(owned))
+        if len(owned) == 1 and len(owned[stream].events) > 1:
+            self._drop_oldest(owner, owned[stream])
+        else:
+            self.forget(stream)
+
+    def _drop_oldest(self, owner: str, kept: _Kept) -> None:
         size = len(kept.events.popleft())
         kept.first += 1
         kept.size -= size
-        self.size -= size
+        self._shares.give(owner, size)
 
     async def after(self, stream: str, number: int) -> list[bytes] | None:
         """Give the events after a number, in order; None when some of them are forgotten."""
@@ -129,15 +160,21 @@ class MemoryEventLog:
             size += len(event)
             wanted += 1
         while len(kept.events) > wanted:
-            self._drop_oldest(kept)
+            self._drop_oldest(owner_of(stream), kept)
         if not wanted:
             self.forget(stream)
 
     def forget(self, stream: str) -> None:
         """Forget a stream."""
         kept = self._streams.pop(stream, None)
-        if kept is not None:
-            self.size -= kept.size
+        if kept is None:
+            return
+        owner = owner_of(stream)
+        owned = self._owned[owner]
+        del owned[stream]
+        if not owned:
+            del self._owned[owner]
+        self._shares.give(owner, kept.size)
 
     def sweep(self, now: float) -> None:
         """Forget what is too old: streams that were silent for longer than the age."""

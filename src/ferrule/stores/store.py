@@ -25,6 +25,7 @@ class EventLog(Protocol):
     """What was said on a stream, so that a lost reader can catch up.
 
     A stream numbers its events itself, from 1. Writing never waits: a log that lives elsewhere writes behind.
+    The name of a stream begins with its owner (`owner_of`): a log that is full takes from whoever holds most.
     """
 
     def append(self, stream: str, number: int, event: bytes, now: float) -> None:
@@ -41,3 +42,8 @@ class EventLog(Protocol):
 
     def sweep(self, now: float) -> None:
         """Forget what is too old."""
+
+
+def owner_of(stream: str) -> str:
+    """Return whose a stream is: what stands before the first dot of its name, or all of it."""
+    return stream.partition(".")[0]

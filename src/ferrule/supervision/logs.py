@@ -1,8 +1,14 @@
-"""What a process of ours logs: records that stay short, and one word a minute about a log that cannot be written."""
+"""What a process of ours logs: short records of plain text, and one word a minute about a log that cannot be written.
+
+A record may repeat what a peer said. Its line breaks could pass for records of their own, its escape codes could speak
+to a terminal, and its marks of direction could show a line in another order than it has: all of them are written as
+escapes, as in a Python literal. The line breaks of a traceback stay; those inside the text of an exception are set off.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 import traceback
@@ -31,22 +37,35 @@ TELL_EVERY = 60.0
 """How many seconds pass before a log that cannot be written is told of again."""
 
 
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""Control characters of both sets, line and paragraph separators, marks of direction, and halves of pairs."""
+
+
 class Short(logging.Filter):
-    """Cuts what a record says, before any handler sees it: peers and handlers may have named things at any length."""
+    """Cuts and escapes what a record says, before any handler sees it: peers may have said anything at any length."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Cut, and let everything pass."""
+        """Cut and escape, and let everything pass."""
         # A failing format is for the handler to report.
         with suppress(Exception):
             if isinstance(record.args, tuple):
                 record.args = tuple(cut(each) if isinstance(each, str) else each for each in record.args)
             message = record.getMessage()
-            if len(message) > MAX_TEXT:
-                record.msg, record.args = cut(message), ()
+            if len(message) > MAX_TEXT or UNSAFE.search(message):
+                record.msg, record.args = escaped(cut(message)), ()
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and _is_long(error):
+        if error is not None and _is_odd(error):
             record.exc_text = _told(error)
         return True
+
+
+def escaped(text: str) -> str:
+    """Return a text as one line that shows what it holds: control characters as escapes."""
+    return UNSAFE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found.group().encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def cut(text: str, most: int = MAX_TEXT) -> str:
@@ -54,12 +73,14 @@ def cut(text: str, most: int = MAX_TEXT) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
-def _is_long(error: BaseException | None) -> bool:
+def _is_odd(error: BaseException | None) -> bool:
+    """Whether the text of an exception, or of one that led to it, is long or holds more than plain text."""
     for _ in range(MAX_CHAIN):
         if error is None:
             return False
         try:
-            if len(str(error)) > MAX_TEXT:
+            text = str(error)
+            if len(text) > MAX_TEXT or UNSAFE.search(text):
                 return True
         except Exception:
             return True
@@ -70,17 +91,25 @@ def _is_long(error: BaseException | None) -> bool:
 
 
 def _told(error: BaseException) -> str:
-    """Write a traceback as `logging` does, with its long lines cut and the middle of many left out."""
+    """Write a traceback as `logging` does, long lines cut, the middle of many left out, control characters escaped."""
     with suppress(Exception):
-        lines = "".join(traceback.format_exception(error)).splitlines()
-        text = "\n".join(cut(line, MAX_LINE) for line in lines)
+        parts = [_part(part) for part in traceback.format_exception(error)]
+        lines = "".join(parts).split("\n")
+        text = "\n".join(escaped(cut(line, MAX_LINE)) for line in lines).rstrip("\n")
         half = MAX_TRACEBACK // 2
         return text if len(text) <= MAX_TRACEBACK else f"{text[:half]}\n…\n{text[-half:]}"
     return f"{type(error).__name__} (its traceback cannot be written)"
 
 
+def _part(part: str) -> str:
+    """Return a part of a traceback; lines behind the first of an exception's own text cannot pass for anything else."""
+    if part.startswith((" ", "\n", "Traceback ")):
+        return part
+    return part.rstrip("\n").replace("\n", "\n  | ") + "\n"
+
+
 def keep_short() -> None:
-    """Let none of our loggers pass a long record on."""
+    """Let none of our loggers pass on a record that is long or more than plain text."""
     for name in NAMES:
         logging.getLogger(name).addFilter(_short)
 

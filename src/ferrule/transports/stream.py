@@ -1,32 +1,45 @@
 """Framed messages on a byte stream, whatever carries the bytes.
 
-Rule 1: a frame goes from the read to the receiver in the same turn: no queue, no task.
+Rule 1: a frame goes from the read to the receiver in the same turn: no queue, no task. Only where one read brings more
+frames than one turn's share do the others wait for the next turns, in order, and nothing more is read until then.
 Rule 2: what is sent in one turn of the loop leaves in one write.
-Rule 3: reading pauses only while our own outgoing side is over its high-water mark, and only where we serve: were both
-sides to do so, each could wait for the other to read first.
+Rule 3: reading pauses, beside that, only while our own outgoing side is over its high-water mark, and only where we
+serve: were both sides to do so, each could wait for the other to read first.
+Rule 4: what was read is handed over, also when the peer is gone meanwhile; after our own close nothing is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from ferrule.errors import CarrierError
+from ferrule.budgets.bounds import FRAMES_A_TURN
+from ferrule.errors import Busy, CarrierError
+from ferrule.transports.backlog import backlog, most_waiting
 from ferrule.transports.ending import tell_lost
+from ferrule.transports.foreign import foreign_protocol
+from ferrule.transports.unfinished import NO_ROOM, Unfinished
 from ferrule.transports.waiting import HELD_BACK, Waiters
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.framing import AutoFramer, Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize
-from ferrule.wire.messages import Message
+from ferrule.wire.messages import ErrorObject, Failure, Message
 
 HIGH_WATER = 256 * 1024
-BACKLOG_MESSAGES = 4
-"""How many messages of the greatest size may wait for a peer that does not read, before it is given up."""
 LOW_WATER = LARGE = 64 * 1024
+OBJECT = ord("{")
+"""How nearly every message begins."""
+
+TLS_WRITE = 64 * 1024
+"""How much is given to TLS at once; see `_flush`."""
 
 logger = logging.getLogger("ferrule.transports")
+
+Read = bytes | Oversize | FramingLost
+"""What a read brings: a frame, one that was too long, or the end of all framing."""
 
 
 class StreamChannel(asyncio.Protocol):
@@ -42,21 +55,31 @@ class StreamChannel(asyncio.Protocol):
         on_oversize: Literal["skip", "close"] = "close",
         json_only: bool = False,
         serving: bool = True,
+        public: bool = False,
+        write_timeout: float | None = None,
     ) -> None:
         self._receiver = receiver
         self._serving = serving
+        self._public = public
+        """Whether anything that can open a socket can speak to us, a browser for one."""
         self._framer = framer or LineFramer()
         self._feed = self._feed_opening if isinstance(framer, AutoFramer) else self._framer.feed
         self._max_size = self._framer.max_size
-        self._max_backlog = BACKLOG_MESSAGES * self._max_size
         self._frame = frame_with_headers if isinstance(framer, HeaderFramer) else frame_as_lines
         self._on_oversize = on_oversize
         self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Read] = deque()
+        """What was read and waits for the next turn."""
+        self._eof_read = self._turn_due = self._gone = False
+        self._unfinished: Unfinished | None = None
+        """Counts what is held of a message that did not come in one read."""
         self._outgoing: list[bytes] = []
         self._outgoing_size = 0
-        self._flush_due = self._closing = False
+        self._flush_due = self._closing = self._secure = False
         self.congested = False
         """Whether the peer reads slower than we write."""
+        self._write_timeout = write_timeout
+        self._write_timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self._waiters = Waiters()
@@ -68,6 +91,11 @@ class StreamChannel(asyncio.Protocol):
     def lost(self) -> bool:
         """Whether the stream is gone."""
         return self._lost.done()
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait for the peer."""
+        return 0 if self._gone else self._transport.get_write_buffer_size()
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Encode one message, or a batch, and let it leave at the end of this turn."""
@@ -95,17 +123,24 @@ class StreamChannel(asyncio.Protocol):
             await asyncio.sleep(HELD_BACK if self.congested else 0)  # nothing is written any more: let others run
 
     def close(self, reason: str = "") -> None:
-        """Write what was sent, then end the stream."""
+        """Write what was sent, then end the stream; what was read and not handed over yet is dropped."""
         if not self._closing:
             self._flush()
             self._closing = True
             self._waiters.wake()
-            self._transport.close()
+            self._drop_read()
+            if not self._gone:
+                self._transport.close()
 
     def abort(self) -> None:
         """End the stream at once; what is not written yet is lost."""
-        if not self._lost.done():
-            self._closing = True
+        if self._lost.done():
+            return
+        if self.congested and not self._closing:
+            self.error = self.error or CarrierError(f"the peer does not read: {self.backlog} bytes wait for it")
+        self._closing = True
+        self._drop_read()
+        if not self._gone:
             self._transport.abort()
 
     async def wait_ended(self) -> None:
@@ -116,10 +151,13 @@ class StreamChannel(asyncio.Protocol):
         """Wait until the stream is gone."""
         await asyncio.wait([self._lost])
 
+    # -- what the transport tells
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to write to this transport."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
+        self._secure = transport.get_extra_info("sslcontext") is not None
         self._receiver.channel_opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -127,47 +165,65 @@ class StreamChannel(asyncio.Protocol):
         if self._closing:
             return
         self.bytes_in += len(data)
+        frames: Sequence[Read]
         try:
             frames = self._feed(data)
         except FramingLost as lost:
-            self._deliver(lost.frames)
-            self._give_up(lost)
+            frames = [*lost.frames, lost]
+        if not frames:
+            self._note_unfinished()
+            return
+        if self._unfinished is not None:
+            self._unfinished.done()
+        if len(frames) > FRAMES_A_TURN or self._waiting:
+            self._waiting.extend(frames)
+            if not self._turn_due:
+                self._take_turn()
         else:
-            if frames:
-                self._deliver(frames)
+            self._deliver(frames)
 
     def eof_received(self) -> bool:
         """Hand on what was left without a line end, then the end itself; we go on writing where the carrier can."""
-        if not self._ended.done():
-            self._ended.set_result(None)
-            self._deliver(self._framer.eof(), at_end=True)
+        if not (self._eof_read or self._ended.done()):
+            self._eof_read = True
+            if not self._waiting:
+                self._end_of_input()
         return self._transport.can_write_eof()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the receiver, once, and wake everyone who waits."""
-        if self._lost.done():
+        """Tell the receiver, once and behind what was read, and wake everyone who waits."""
+        if self._lost.done() or self._gone:
             return
-        self._closing = True
         self.error = self.error or error
+        self._gone = True
         self._outgoing.clear()
-        self._lost.set_result(None)
-        if not self._ended.done():
-            self._ended.set_result(None)
-        self.resume_writing()
-        tell_lost(self._receiver, self, self.error)
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        if self.congested:
+            self._caught_up()
+        if self._waiting and not self._closing:
+            self._later()
+        else:
+            self._lose()
 
     def pause_writing(self) -> None:
         """Stop reading where we serve: the peer must take our answers before it may ask for more."""
         self.congested = True
-        if self._serving and not (self._closing or self._ended.done()):
+        if self._serving and not (self._closing or self._eof_read):
             self._transport.pause_reading()
+        self._note_backlog()
+        if self._write_timeout is not None and not self._closing:
+            self._write_timer = self._loop.call_later(self._write_timeout, self._look_at_writing, self._taken)
 
     def resume_writing(self) -> None:
         """Read again, and wake who waits to write."""
-        self.congested = False
-        self._waiters.wake()
-        if self._serving and not (self._closing or self._ended.done()):
+        self._caught_up()
+        if self._waiting:
+            self._later()
+        elif self._serving and not (self._closing or self._eof_read):
             self._transport.resume_reading()
+
+    # -- reading
 
     def _feed_opening(self, data: bytes) -> Frames:
         """Find out how the peer frames its messages, and answer in the same way."""
@@ -178,7 +234,50 @@ class StreamChannel(asyncio.Protocol):
             self._frame = frame_with_headers if isinstance(found, HeaderFramer) else frame_as_lines
         return frames
 
-    def _deliver(self, frames: Frames, *, at_end: bool = False) -> None:
+    def _take_turn(self) -> None:
+        """Hand over one turn's share of what waits, and let the rest wait for the next turn."""
+        self._turn_due = False
+        share = min(FRAMES_A_TURN, len(self._waiting))
+        if share:
+            self._deliver([self._waiting.popleft() for _ in range(share)])
+        if self._waiting:
+            # A peer that does not take its answers is answered nothing more until it does.
+            if not (self.congested and self._serving):
+                self._later()
+            if not (self._gone or self._eof_read):
+                self._transport.pause_reading()
+            return
+        if self._eof_read and not self._ended.done() and not self._closing:
+            self._end_of_input()
+        if self._gone:
+            self._lose()
+        elif not (self._closing or self._eof_read or (self.congested and self._serving)):
+            self._transport.resume_reading()
+
+    def _later(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self._take_turn)
+
+    def _drop_read(self) -> None:
+        self._waiting.clear()
+        if self._unfinished is not None:
+            self._unfinished.done()
+        if self._gone and not self._lost.done():
+            self._lose()
+
+    def _note_unfinished(self) -> None:
+        if self._unfinished is None:
+            self._unfinished = Unfinished(lambda: self._framer.pending, self._no_room)
+        self._unfinished.note()
+
+    def _no_room(self) -> None:
+        if self._serving and not self._closing:
+            busy = Busy(f"Busy: {NO_ROOM}")
+            self.send(Failure(None, ErrorObject(busy.code, busy.message, busy.data)))
+        self._give_up(CarrierError(NO_ROOM))
+
+    def _deliver(self, frames: Sequence[Read], *, at_end: bool = False) -> None:
         if self._json_only:
             kept = [frame for frame in frames if type(frame) is not bytes or frame.lstrip()[:1] in {b"{", b"["}]
             self.dropped += len(frames) - len(kept)
@@ -191,10 +290,10 @@ class StreamChannel(asyncio.Protocol):
             for frame in frames:
                 if self._closing:
                     return
-                if type(frame) is bytes:
+                if type(frame) is not bytes:
+                    self._irregular(frame)
+                elif frame[0] == OBJECT or not self._public or not self._is_foreign(frame):
                     receive(frame, self)
-                else:
-                    self._refuse(cast("Oversize", frame))
             if at_end and not self._closing:
                 self._receiver.end_received(self)
         except Exception as error:
@@ -202,10 +301,36 @@ class StreamChannel(asyncio.Protocol):
             self._give_up(error)
         self._flush()
 
+    def _irregular(self, frame: Read) -> None:
+        if isinstance(frame, Oversize):
+            self._refuse(frame)
+        elif isinstance(frame, FramingLost):
+            self._give_up(frame)
+
+    def _is_foreign(self, frame: bytes) -> bool:
+        """Close where the peer speaks another protocol, a browser that was told to for one; return whether it does."""
+        name = foreign_protocol(frame)
+        if name:
+            logger.warning("a peer speaks %s to a port for MCP messages: closed, nothing of it was run", name)
+            self._give_up(CarrierError(f"the peer speaks {name}"))
+        return bool(name)
+
     def _refuse(self, frame: Oversize) -> None:
         self._receiver.frame_refused(frame.max_size, self, frame.head)
         if self._on_oversize == "close":
             self.close()
+
+    def _end_of_input(self) -> None:
+        self._ended.set_result(None)
+        self._deliver(self._framer.eof(), at_end=True)
+        if self._unfinished is not None:
+            self._unfinished.done()
+        self._end_handed_over()
+
+    def _end_handed_over(self) -> None:
+        """Called when the receiver was told that nothing more comes."""
+
+    # -- ending
 
     def _give_up(self, error: Exception) -> None:
         """End for a reason; one that asks does not wait for a peer that may never take its last questions."""
@@ -215,16 +340,36 @@ class StreamChannel(asyncio.Protocol):
         else:
             self.abort()
 
+    def _lose(self) -> None:
+        self._closing = True
+        if self._unfinished is not None:
+            self._unfinished.done()
+            self._unfinished = None
+        self._lost.set_result(None)
+        if not self._ended.done():
+            self._ended.set_result(None)
+        self._waiters.wake()
+        tell_lost(self._receiver, self, self.error)
+
+    # -- writing
+
     def _flush(self) -> None:
         self._flush_due = False
         payloads, size = self._outgoing, self._outgoing_size
         if not payloads or self._closing:
             return
         self._outgoing, self._outgoing_size = [], 0
+        if self._gone:
+            return
         self.messages_out += len(payloads)
         self.bytes_out += size
         buffers = self._frame(payloads, size)
-        if len(buffers) == 1:
+        if self._secure and size > TLS_WRITE:
+            # Before it is encrypted, and no more: what TLS has handed on to its socket it does not count as waiting.
+            for buffer in buffers:
+                for at in range(0, len(buffer), TLS_WRITE):
+                    self._transport.write(buffer[at : at + TLS_WRITE])
+        elif len(buffers) == 1:
             self._transport.write(buffers[0])
         elif type(self._transport).writelines is not asyncio.WriteTransport.writelines:
             self._transport.writelines(buffers)
@@ -232,9 +377,38 @@ class StreamChannel(asyncio.Protocol):
             # The inherited writelines would join the buffers, which copies the large ones again.
             for buffer in buffers:
                 self._transport.write(buffer)
-        if self.congested and self._transport.get_write_buffer_size() > self._max_backlog:
-            self._give_up(CarrierError(f"the peer does not read: more than {self._max_backlog} bytes wait for it"))
+        if self.congested:
+            self._note_backlog()
+
+    @property
+    def _taken(self) -> int:
+        """How many bytes of what we wrote the peer, or the system for it, has taken."""
+        return self.bytes_out - self._transport.get_write_buffer_size()
+
+    def _caught_up(self) -> None:
+        self.congested = False
+        backlog.drained(self)
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+        self._waiters.wake()
+
+    def _note_backlog(self) -> None:
+        """Count what waits for a peer that reads slower than we write, and cut one for which too much waits."""
+        waiting = self.backlog
+        if waiting > most_waiting(self._max_size):
             self.abort()
+        elif not self._closing:
+            backlog.grew(self, waiting)
+
+    def _look_at_writing(self, taken: int) -> None:
+        """Cut a peer that took nothing for the whole of the timeout."""
+        assert self._write_timeout is not None
+        if self._taken == taken:
+            self.abort()
+        else:
+            self._note_backlog()
+            self._write_timer = self._loop.call_later(self._write_timeout, self._look_at_writing, self._taken)
 
 
 def frame_as_lines(payloads: list[bytes], size: int) -> list[bytes]:

@@ -8,21 +8,39 @@ from __future__ import annotations
 import copy
 import datetime
 import decimal
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ferrule.errors import SetupError
-from ferrule.validation.violations import Violation, excerpt, pointer, short, unknown
+from ferrule.errors import SetupError, quoted
+from ferrule.validation.violations import MAX_LISTED, Violation, excerpt, pointer, short, unknown
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
     from ferrule.validation.graph import SchemaGraph
 
+STEP = 20
+"""Nanoseconds a visit of one subschema to one part of a value takes, in the dear cases."""
+
 LISTING_BUDGET = 1 << 16
+
+CHECKING_BUDGET = 64_000_000
+"""Nanoseconds one check of a value may take by our estimate: the validator holds the interpreter all the while."""
+
+PER_PAIR = 500
+"""Nanoseconds two whole numbers beyond 2^53 take to be compared in a list of unique items, where all of them meet."""
+LONG_NUMBER = re.compile(rb"(?<![.\d])\d{16,}+(?!\.)")
+DIGITS = 16
+
+MOST_WALKED = 100_000
+"""Values of one that are counted by level, to see whether it is as deep as its schema allows."""
+
+MAX_FOREIGN_SIZE = 256 * 1024
+"""Bytes of a schema that a peer sent."""
 
 _DIALECTS = {
     "json-schema.org/draft/2020-12/schema": "Draft202012Validator",
@@ -42,31 +60,69 @@ _FORMATS: dict[str, Any] = {
 }
 
 
+TOO_COSTLY = "is too large to be checked against its schema"
+
+
 class Checker:
     """A compiled JSON Schema: whether a value is valid, and why not."""
 
     def __init__(self, validator: jsonschema_rs.Validator, graph: SchemaGraph) -> None:
         self._validator = validator
         self._graph = graph
+        steps = max(graph.steps, default=0)
+        per_byte = max(graph.per_byte, default=0)
+        self._light = CHECKING_BUDGET // max(STEP * steps + per_byte, 1)
+        """Values of up to so many bytes can be checked whatever they are."""
+        if graph.compares:
+            self._light = min(self._light, LISTING_BUDGET // max(steps, 1))
 
-    def accepts(self, value: Any) -> bool:
-        """Tell whether a value is valid; one nested too deeply to be checked is not."""
+    def accepts(self, value: Any, size: int = 0) -> bool:
+        """Whether a value of `size` bytes is valid; one too deep or too large to be checked is not."""
+        if size > self._light and self.is_too_costly(value):
+            return False
         try:
             return self._validator.is_valid(value)
         except ValueError:
             return False
 
+    def is_too_costly(self, value: Any) -> bool:
+        """Whether checking a value would take too long."""
+        text = msgspec.json.encode(value)
+        values = 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
+        pairs = 0
+        if self._graph.compares:
+            pairs = (sum(map(len, LONG_NUMBER.findall(text))) // DIGITS) ** 2
+        if self._cost(-1, values, pairs, len(text)) <= CHECKING_BUDGET:
+            return False
+        return values > MOST_WALKED or self._cost(depth_of(value), values, pairs, len(text)) > CHECKING_BUDGET
+
+    def _cost(self, depth: int, values: int, pairs: int, size: int) -> int:
+        """Estimate the nanoseconds it takes to check a value; a depth of -1 is the worst."""
+        steps, per_byte = self._graph.steps, self._graph.per_byte
+        visits = steps[min(depth, len(steps) - 1)] if steps else 0
+        read = per_byte[min(depth, len(per_byte) - 1)] if per_byte else 0
+        return visits * (STEP * values + PER_PAIR * pairs) + read * size
+
     def listed(self, value: Any, size: int) -> list[Violation] | None:
         """List everything wrong with a value of `size` bytes, or nothing at all when that would cost too much."""
+        if size > LISTING_BUDGET:
+            return None
         if self._graph.most_visits(depth_of(value), LISTING_BUDGET) * size > LISTING_BUDGET:
             return None
         try:
-            return [violation for error in self._validator.iter_errors(value) for violation in _violations(error)]
+            found: list[Violation] = []
+            for error in self._validator.iter_errors(value):
+                found += _violations(error)
+                if len(found) > MAX_LISTED:
+                    break
+            return found
         except (ValueError, RecursionError):
             return None
 
     def violations(self, value: Any, size: int) -> list[Violation]:
         """List everything wrong with a value, or say only that it is when a list would cost too much."""
+        if size > self._light and self.is_too_costly(value):
+            return [Violation("", excerpt(value), "schema", TOO_COSTLY)]
         if self.accepts(value):
             return []
         found = self.listed(value, size)
@@ -86,9 +142,13 @@ class LateChecker(Checker):
         self._late = (schema, place, of_object)
         self._made: Checker | None = None
 
-    def accepts(self, value: Any) -> bool:
-        """Tell whether a value is valid."""
-        return self._now().accepts(value)
+    def accepts(self, value: Any, size: int = 0) -> bool:
+        """Whether a value is valid."""
+        return self._now().accepts(value, size)
+
+    def violations(self, value: Any, size: int) -> list[Violation]:
+        """List everything wrong with a value, or say only that it is when a list would cost too much."""
+        return self._now().violations(value, size)
 
     def listed(self, value: Any, size: int) -> list[Violation] | None:
         """List everything wrong with a value, or nothing at all when that would cost too much."""
@@ -101,33 +161,54 @@ class LateChecker(Checker):
         return self._made
 
 
-def given_schema(schema: Mapping[str, Any], place: str, *, of_object: bool = True) -> tuple[dict[str, Any], Checker]:
+def foreign_checker(schema: Mapping[str, Any], place: str) -> Checker:
+    """Compile a schema that a peer sent; `TooCostly` when it is larger than a peer's may be."""
+    from ferrule.validation.graph import MAX_FOREIGN_SUBSCHEMAS, TooCostly
+
+    if len(msgspec.json.encode(schema)) > MAX_FOREIGN_SIZE:
+        raise TooCostly(f"{place}: longer than {MAX_FOREIGN_SIZE} bytes")
+    return given_schema(schema, place, max_subschemas=MAX_FOREIGN_SUBSCHEMAS)[1]
+
+
+def given_schema(
+    schema: Mapping[str, Any], place: str, *, of_object: bool = True, max_subschemas: int | None = None
+) -> tuple[dict[str, Any], Checker]:
     """Copy and compile a schema from outside; `SetupError` when it is invalid, unbounded or refers outside itself."""
     if isinstance(schema, LateSchema):
         return schema, LateChecker(schema, place, of_object)
     import jsonschema_rs
 
     from ferrule.validation.graph import SchemaGraph, refuse_unbounded
+    from ferrule.validation.patterns import COMPILED_SIZE
 
     if not isinstance(schema, Mapping):
         raise SetupError(f"{place}: a schema is an object, not {type(schema).__name__}")
-    refuse_unbounded(schema, place)
+    refuse_unbounded(schema, place, max_subschemas)
     owned: dict[str, Any] = copy.deepcopy(dict(schema))
     dialect = str(owned.get("$schema", _DEFAULT_DIALECT)).rstrip("#")
     name = _DIALECTS.get(dialect.removeprefix("https://").removeprefix("http://"))
     if name is None:
-        raise SetupError(f"{place}: the dialect {dialect!r} is not supported; use 2020-12, 2019-09, draft-07, 06 or 04")
+        raise SetupError(
+            f"{place}: the dialect {quoted(dialect)!r} is not supported; use 2020-12, 2019-09, draft-07, 06 or 04"
+        )
     if of_object and owned.get("type") != "object":
         raise SetupError(f'{place}: the root must say "type": "object"')
     graph = SchemaGraph(owned, "id" if name == "Draft4Validator" else "$id", place)
     graph.refuse_explosive()
     try:
         # The linear engine, because a backtracking one can be made to run for ages by a short pattern and text.
-        options = {"pattern_options": jsonschema_rs.RegexOptions(), "offline": True}
+        engine = jsonschema_rs.RegexOptions(size_limit=COMPILED_SIZE, dfa_size_limit=1 << 20)
+        # A text that is to be a pattern (draft 7 and before) is taken as it is: compiling it has a cost of its own.
+        formats = {"regex": lambda text: True}
+        options = {"pattern_options": engine, "formats": formats, "offline": True}
         return owned, Checker(getattr(jsonschema_rs, name)(owned, **options), graph)
     except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-        reason = str(error).partition("\n")[0]
-        hint = "; patterns must run in linear time: no look-around, no back-reference" if "regex" in reason else ""
+        reason = short(str(error).partition("\n")[0])
+        hint = (
+            "; patterns must be small and run in linear time: no look-around or back-reference"
+            if "regex" in reason
+            else ""
+        )
         raise SetupError(f"{place}: not a valid schema of its dialect: {reason}{hint}") from error
 
 

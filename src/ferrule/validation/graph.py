@@ -1,4 +1,4 @@
-"""The graph of a JSON Schema: which subschemas a value is handed to, and how often that can happen."""
+"""The graph of a JSON Schema: which subschemas a value is handed to, how often that can happen, and what it costs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
-from ferrule.errors import SetupError
+from ferrule.errors import SetupError, quoted
+from ferrule.validation.patterns import MAX_PATTERN_LENGTH, MAX_PATTERN_WEIGHT, pattern_cost
 from ferrule.validation.violations import descend
 
 MAX_DEPTH = 128
 MAX_SUBSCHEMAS = 10_000
+MAX_FOREIGN_SUBSCHEMAS = 3000
 MAX_VISITS = 10_000
 MAX_MINIMUM = 2**53
 
@@ -24,26 +26,100 @@ _EXCLUSIVE_PARTS_BY_NAME = ("properties",)
 _STORES = ("$defs", "definitions")
 _MINIMA = ("minLength", "minItems", "minProperties", "minContains")
 
+_UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
+"""Keywords for which the validator runs the subschemas beside them again, to see what they have looked at."""
+
+FRACTION_STEPS, TINY_FRACTION_STEPS = 700, 1500
+"""How many visits a `multipleOf` that is no whole number takes, and one so small that fractions become long."""
+
 Edges = dict[int, list[Any]]
 
 
-def refuse_unbounded(schema: Mapping[str, Any], place: str) -> None:
+class TooCostly(SetupError):
+    """A schema that would cost more to compile or to use than it may."""
+
+
+def refuse_unbounded(schema: Mapping[str, Any], place: str, max_subschemas: int | None = None) -> None:
     """Raise `SetupError` for a schema that is too deep, too wide or asks for the impossible."""
+    max_subschemas = max_subschemas or MAX_SUBSCHEMAS
     stack: list[tuple[Any, int]] = [(schema, 1)]
     objects = 0
+    weight = 0
     while stack:
         value, depth = stack.pop()
         if depth > MAX_DEPTH:
-            raise SetupError(f"{place}: nested deeper than {MAX_DEPTH} levels")
+            raise TooCostly(f"{place}: nested deeper than {MAX_DEPTH} levels")
         if isinstance(value, Mapping):
             objects += 1
-            if objects > MAX_SUBSCHEMAS:
-                raise SetupError(f"{place}: more than {MAX_SUBSCHEMAS} subschemas")
+            if objects > max_subschemas:
+                raise TooCostly(f"{place}: more than {max_subschemas} subschemas")
+            weight += _pattern_weight(value, place)
+            if weight > MAX_PATTERN_WEIGHT:
+                raise TooCostly(
+                    f"{place}: its patterns have more than {MAX_PATTERN_WEIGHT} steps, counted repetitions written out"
+                )
             if large := [name for name in _MINIMA if isinstance(value.get(name), int) and value[name] > MAX_MINIMUM]:
                 raise SetupError(f"{place}: {large[0]} is more than any value can have")
             value = list(value.values())
         if isinstance(value, list | tuple):
             stack += [(item, depth + 1) for item in value if isinstance(item, Mapping | list | tuple)]
+
+
+def _pattern_weight(schema: Mapping[str, Any], place: str) -> int:
+    weight = 0
+    for pattern in _patterns(schema):
+        if len(pattern) > MAX_PATTERN_LENGTH:
+            raise TooCostly(f"{place}: a pattern is longer than {MAX_PATTERN_LENGTH} characters")
+        weight += pattern_cost(pattern).weight
+    return weight
+
+
+def _patterns(schema: Mapping[str, Any]) -> list[str]:
+    """Return the patterns of one subschema."""
+    found = []
+    if isinstance(pattern := schema.get("pattern"), str):
+        found.append(pattern)
+    if isinstance(named := schema.get("patternProperties"), Mapping):
+        found += [pattern for pattern in named if isinstance(pattern, str)]
+    return found
+
+
+def _steps(node: Mapping[str, Any]) -> int:
+    """Return how many visits one subschema is worth."""
+    steps = 1
+    choices = node.get("enum")
+    if isinstance(choices, list):
+        steps += sum(_values(choice) for choice in choices if isinstance(choice, list | dict))
+    steps += _values(node.get("const"))
+    required = node.get("dependentRequired")
+    if isinstance(required, dict):
+        steps += len(required)
+    dependencies = node.get("dependencies")
+    if isinstance(dependencies, dict):
+        steps += len(dependencies)
+    step = node.get("multipleOf")
+    if isinstance(step, float) and not step.is_integer():
+        steps += FRACTION_STEPS if abs(step) >= 1e-9 else TINY_FRACTION_STEPS
+    return steps
+
+
+def _per_byte(node: Mapping[str, Any]) -> int:
+    """Return how many nanoseconds the patterns of one subschema take for a byte of text."""
+    return sum(pattern_cost(pattern).per_byte for pattern in _patterns(node))
+
+
+def _values(value: Any) -> int:
+    """Count the values a JSON value is made of."""
+    count = 0
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        count += 1
+        if isinstance(value, dict):
+            stack += value.values()
+        elif isinstance(value, list):
+            stack += value
+    return count
 
 
 class SchemaGraph:
@@ -62,32 +138,52 @@ class SchemaGraph:
         self._index(root, "")
         while self._references:
             self._follow(*self._references.pop())
+        self._follow_dynamic()
         self._heights: dict[int, int] = {}
         for node in self._nodes:
             self._measure(node, frozenset())
-        self._levels = self._visits(self._same)
+        self._levels = self._visits(self._same, dict.fromkeys(self._same, 1))
         self._most = [next(self._levels)]
+        self.compares = any(node.get("uniqueItems") is True for node in self._nodes)
+        """Whether items of a list are compared with each other."""
+        self.steps: list[int] = []
+        """How many visits a part no, one, two, … levels inside a value is worth; the last holds for all below."""
+        self.per_byte: list[int] = []
+        """How many nanoseconds patterns take for a byte of it."""
 
     def most_visits(self, depth: int, enough: int) -> int:
         """How often one part of a value `depth` levels deep may be looked at; exact only up to `enough`."""
         while len(self._most) <= min(depth, MAX_DEPTH) and self._most[-1] <= enough:
-            self._most.append(max(self._most[-1], next(self._levels)))
+            self._most.append(max(self._most[-1], next(self._levels, 0)))
         return self._most[min(depth, len(self._most) - 1)]
 
     def refuse_explosive(self) -> None:
-        """Raise `SetupError` when a small value could cause a huge number of visits."""
-        levels = self._visits(self._without_returns())
-        for _ in range(MAX_DEPTH):
-            if next(levels) > MAX_VISITS:
-                raise SetupError(f"{self._place}: one value would be checked more than {MAX_VISITS} times")
+        """Raise `TooCostly` when a small value could cause a huge number of visits."""
+        same = self._without_returns()
+        ones = dict.fromkeys(self._same, 1)
+        if max(self._each_level(same, ones)) > MAX_VISITS:
+            raise TooCostly(f"{self._place}: one value would be checked more than {MAX_VISITS} times")
+        self.steps = self._each_level(same, {id(node): _steps(node) for node in self._nodes})
+        self.per_byte = self._each_level(same, {id(node): _per_byte(node) for node in self._nodes})
 
-    def _visits(self, same: Edges) -> Iterator[int]:
-        """How often a part no, one, two, … levels inside a value is looked at."""
+    def _each_level(self, same: Edges, weights: dict[int, int]) -> list[int]:
+        """Return the most a part on each level, or above it, is worth; the last holds for all levels below."""
+        found: list[int] = []
+        most = 0
+        for worth in self._visits(same, weights):
+            most = max(most, worth)
+            found.append(most)
+            if len(found) == MAX_DEPTH:
+                break
+        return found
+
+    def _visits(self, same: Edges, weights: dict[int, int]) -> Iterator[int]:
+        """How often a part no, one, two, … levels inside a value is looked at, each time counted by its weight."""
         # Heights put the subschemas that see the same value before the one that hands it to them.
         order = sorted(self._heights, key=self._heights.__getitem__)
         visits: dict[int, int] = {}
         for key in order:
-            visits[key] = 1 + sum(visits[id(node)] for node in same[key])
+            visits[key] = weights[key] + sum(visits[id(node)] for node in same[key])
         previous: dict[int, int] = {}
         while visits != previous:
             yield visits[id(self._root)]
@@ -97,8 +193,6 @@ class SchemaGraph:
                 below += max((previous[id(part)] for part in self._exclusive_parts[key]), default=0)
                 visits[key] = below + sum(visits[id(node)] for node in same[key])
         # What is the same on two levels is the same on all that follow: so it is with most schemas, and soon.
-        while True:
-            yield visits[id(self._root)]
 
     def _without_returns(self) -> Edges:
         """The same-value edges but for those back into a subschema at work, whose verdict the validator remembers."""
@@ -131,7 +225,7 @@ class SchemaGraph:
                 continue
             base = self._name(node, base)
             self._nodes.append(node)
-            same = [*_children(node, _SAME_VALUE), *_named_children(node, _SAME_VALUE_BY_NAME)]
+            same = [*_children(node, _SAME_VALUE), *_named_children(node, _SAME_VALUE_BY_NAME)] * _times(node)
             parts = [*_children(node, _LIST_PARTS + _OBJECT_PARTS), *_named_children(node, _PARTS_BY_NAME)]
             exclusive = _named_children(node, _EXCLUSIVE_PARTS_BY_NAME)
             self._same[id(node)], self._parts[id(node)], self._exclusive_parts[id(node)] = same, parts, exclusive
@@ -153,16 +247,31 @@ class SchemaGraph:
         address, _, fragment = _join(base, reference).partition("#")
         target = self._anchors.get(address)
         if target is None:
-            raise SetupError(f"{self._place}: {reference!r} refers outside the schema, and nothing is ever fetched")
+            outside = f"{quoted(reference)!r} refers outside the schema, and nothing is ever fetched"
+            raise SetupError(f"{self._place}: {outside}")
         if fragment.startswith("/"):
             target = descend(target, [unquote(step) for step in fragment[1:].split("/")])
         elif fragment:
             target = self._anchors.get(f"{address}#{unquote(fragment)}")
         if not isinstance(target, dict | bool):
-            raise SetupError(f"{self._place}: {reference!r} refers to nothing in the schema")
+            raise SetupError(f"{self._place}: {quoted(reference)!r} refers to nothing in the schema")
         if isinstance(target, dict):
-            self._same[id(node)].append(target)
+            self._same[id(node)] += [target] * _times(node)
             self._index(target, address)
+
+    def _follow_dynamic(self) -> None:
+        """Count that a dynamic reference may lead to any subschema that has its anchor."""
+        named: dict[str, list[Any]] = {}
+        for node in self._nodes:
+            if isinstance(anchor := node.get("$dynamicAnchor"), str):
+                named.setdefault(anchor, []).append(node)
+        for node in self._nodes:
+            reference = node.get("$dynamicRef")
+            if isinstance(reference, str):
+                others = named.get(reference.partition("#")[2], [])
+                self._same[id(node)] += [
+                    other for other in others if all(other is not known for known in self._same[id(node)])
+                ]
 
     def _measure(self, node: Any, above: frozenset[int]) -> None:
         """Count the subschemas one value is handed through, refusing those that hand it round in a circle."""
@@ -178,6 +287,11 @@ class SchemaGraph:
         self._heights[key] = 1 + max((self._heights[id(inner)] for inner in self._same[key]), default=0)
         if self._heights[key] > MAX_DEPTH:
             raise SetupError(f"{self._place}: a chain of more than {MAX_DEPTH} references")
+
+
+def _times(node: Any) -> int:
+    """Return how often the subschemas beside a subschema's keywords see its value."""
+    return 3 if any(keyword in node for keyword in _UNEVALUATED) else 1
 
 
 def _children(node: Any, keywords: Iterable[str]) -> list[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from ferrule.budgets.bounds import MAX_VIOLATIONS
 from ferrule.errors import FerruleError, quoted
 
 MAX_LISTED = 256
@@ -48,8 +49,8 @@ class Violation(msgspec.Struct, frozen=True):
 class _Invalid(FerruleError):
     """A value breaks its schema."""
 
-    def __init__(self, heading: str, violations: Sequence[Violation]) -> None:
-        self.violations = tuple(violations[:MAX_LISTED])
+    def __init__(self, heading: str, violations: Sequence[Violation], most: int = MAX_LISTED) -> None:
+        self.violations = tuple(violations[:most])
         self.omitted = len(violations) - len(self.violations)
         lines = [f"{found.path or '(root)'}: {found.message} [{found.rule}]" for found in self.violations]
         if self.omitted:
@@ -61,7 +62,7 @@ class InvalidArguments(_Invalid):
     """The arguments of a call do not fit its handler."""
 
     def __init__(self, violations: Sequence[Violation]) -> None:
-        super().__init__("", violations)
+        super().__init__("", violations, MAX_VIOLATIONS)
 
 
 class InvalidOutput(_Invalid):
@@ -121,8 +122,10 @@ def unknown(name: str, value: Any, above: Sequence[str | int] = ()) -> Violation
 
 def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> Violation:
     """Turn msgspec's refusal of the `value` at `start` into a violation, as deep as its message tells."""
-    found = re.fullmatch(r"(.*) - at (?:`key` in )?`\$(.*)`", str(error), re.DOTALL)
-    message, places = found.groups() if found else (str(error), "")
+    # It may repeat a text of the peer's, in which matching takes quadratic time.
+    text = short(str(error))
+    found = re.fullmatch(r"(.*) - at (?:`key` in )?`\$(.*)`", text, re.DOTALL)
+    message, places = found.groups() if found else (text, "")
     steps = list(start)
     for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.{3})\]", places):
         inner = descend(value, [name or index])

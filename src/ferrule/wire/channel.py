@@ -16,7 +16,9 @@ class Channel(Protocol):
     One that carries the answer to a single request may also have `withdrawn()`, called when there will be none because
     the peer cancelled it, and `release()`, which lets the reader go while the call runs on. One that hands over what
     comes in inside somebody else's context has `context`, in which calls are run. One that can tell without waiting
-    whether `wait_writable` would wait has `congested`.
+    whether `wait_writable` would wait has `congested`. One with `closes_on_garbage = True` is closed by its receiver
+    when too many messages in a row cannot be read (`ferrule.budgets.bounds.MAX_UNREADABLE`), as befits a socket that
+    anyone may have connected to; without it, only the answers to such messages stop.
     """
 
     def send(self, message: Message | Sequence[Message]) -> None:

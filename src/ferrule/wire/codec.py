@@ -1,26 +1,37 @@
 """One frame to one message and back, exactly as JSON-RPC 2.0 has it.
 
 Rule 1: the size is checked before anything is decoded.
-Rule 2: one shallow decode; params, results and error data stay raw until someone knows their type.
-Rule 3: a frame that cannot be read is a Refusal that carries the id wherever the id could be read.
+Rule 2: one shallow decode; params and results stay raw until someone knows their type. What they would take once they
+are decoded is estimated here, for a long frame.
+Rule 3: a frame that cannot be read is a value, `Rejected`, which carries the id wherever the id could be read. Nothing
+is raised for it: a peer must not be able to make us build tracebacks.
+Rule 4: the elements of a batch are not looked at before somebody asks for them (`read_batch`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from ferrule.errors import EncodeError, InvalidRequest, MessageTooLarge, ParseError, Refusal
+from ferrule.budgets.bounds import (
+    MAX_BATCH,
+    MAX_ERROR_DATA,
+    MAX_ID_LENGTH,
+    MAX_MESSAGE_WEIGHT,
+    MAX_METHOD_LENGTH,
+    MAX_UNREADABLE,
+)
+from ferrule.budgets.weight import MOST_PER_BYTE, weight
+from ferrule.errors import EncodeError, InvalidRequest, MessageTooLarge, ParseError, Refusal, quoted
 from ferrule.wire.messages import EMPTY_PARAMS, ErrorObject, Failure, Id, Message, Notification, Request, Success
 
 MAX_MESSAGE_SIZE = 16 * 1024 * 1024
 HEAD_SIZE = 1024
 """In how much of a frame that is not read its id is looked for."""
-
-OPEN_BRACE, OPEN_BRACKET = ord("{"), ord("[")
 
 
 class Envelope(Struct, gc=False):
@@ -50,28 +61,45 @@ class LooseError(Struct, gc=False):
 
     code: int
     message: str = ""
-    data: Any = None
+    data: Raw | UnsetType = UNSET
+
+
+class Rejected(Struct, frozen=True, gc=False):
+    """A frame that is no message: why, and the id to answer it under (UNSET: none could be read)."""
+
+    refusal: Refusal
+    """Never raised, so that one object serves every frame with this fault."""
+    id: Id | UnsetType = UNSET
+    response: bool = False
+    """Whether it was meant as a response: then the id is one of ours and must not be answered."""
+
+
+class Batch(Struct, frozen=True, gc=False):
+    """A frame that is a JSON array; its elements are not read yet, nor is it known whether it is JSON to its end."""
+
+    frame: bytes
 
 
 class Unreadable(Exception):
-    """A frame that is no message: why, and the id to answer it under (UNSET: none could be read)."""
+    """Raised by `decode` for a frame that is no message; holds what `Rejected` holds."""
 
-    def __init__(
-        self,
-        refusal: Refusal,
-        id: Id | UnsetType = UNSET,  # noqa: A002 - the wire's word
-        *,
-        response: bool = False,
-    ) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-        self.id = id
-        self.response = response
-        """Whether it was meant as a response: then the id is one of ours and must not be answered."""
+    def __init__(self, rejected: Rejected) -> None:
+        super().__init__(rejected.refusal.message)
+        self.refusal = rejected.refusal
+        self.id = rejected.id
+        self.response = rejected.response
 
 
-Decoded = Message | Unreadable
+Decoded = Message | Rejected
 """What one element of a batch turns out to be."""
+
+HEAVY = MAX_MESSAGE_WEIGHT // MOST_PER_BYTE
+"""A frame up to this size cannot be over the bound on weight, whatever it holds."""
+
+UTF_8_PART = 64 * 1024
+"""How much of a long frame is checked to be UTF-8 at a time: decoded whole, it could take four times its size."""
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _decode_envelope = msgspec.json.Decoder(Envelope).decode
 _decode_loosely = msgspec.json.Decoder(LooseEnvelope).decode
@@ -79,7 +107,7 @@ _decode_version = msgspec.json.Decoder(Literal["2.0"]).decode
 _decode_method = msgspec.json.Decoder(str).decode
 _decode_id = msgspec.json.Decoder(Id).decode
 _decode_error = msgspec.json.Decoder(LooseError).decode
-_decode_batch = msgspec.json.Decoder(list[Raw]).decode
+_skip = msgspec.json.Decoder(Raw).decode
 
 write = msgspec.json.Encoder(decimal_format="number").encode
 """What `encode` does where nothing goes wrong: a carrier on the hot path calls it and explains UNWRITABLE itself."""
@@ -87,17 +115,40 @@ write = msgspec.json.Encoder(decimal_format="number").encode
 UNWRITABLE = (TypeError, ValueError, OverflowError, UnicodeError, RecursionError)
 
 
-def decode(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | list[Decoded]:
-    """Read one frame: a message, or the elements of a batch. Raises Unreadable."""
-    if len(frame) > max_size:
-        raise too_large(max_size, frame)
+def _invalid(why: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid request: {why}")
+
+
+NO_KIND = _invalid("neither a request, a notification nor a response")
+RESULT_WITHOUT_ID = Rejected(_invalid("a result needs an id"), response=True)
+TOO_HEAVY = _invalid(f"the message holds too many values: it would take more than {MAX_MESSAGE_WEIGHT} bytes")
+LONG_ID = Rejected(_invalid(f"the id is longer than {MAX_ID_LENGTH} characters"))
+LONG_ID_OF_RESPONSE = Rejected(LONG_ID.refusal, response=True)
+LONG_METHOD = _invalid(f"the method is longer than {MAX_METHOD_LENGTH} characters")
+EMPTY_BATCH = Rejected(_invalid("an empty batch"))
+LONG_BATCH = Rejected(_invalid(f"a batch holds at most {MAX_BATCH} messages"))
+HEAVY_BATCH = Rejected(TOO_HEAVY)
+SPOILT_BATCH = Rejected(_invalid(f"more than {MAX_UNREADABLE} messages of the batch cannot be read"))
+NESTED_BATCH = Rejected(_invalid("a batch inside a batch"))
+NO_OBJECT = Rejected(_invalid("a message is an object"))
+
+
+def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Rejected:
+    """Read one frame."""
+    size = len(frame)
+    if size > max_size:
+        return too_large(max_size, frame)
     try:
         envelope = _decode_envelope(frame)
         if not frame.isascii():
-            frame.decode()  # raw members are skipped unread, and nobody after us would look at their bytes
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            _check_utf_8(frame)  # raw members are skipped unread, and nobody after us would look at their bytes
+    except UNREADABLE:
         return _diagnose(frame)
     method, identity, result = envelope.method, envelope.id, envelope.result
+    if size > MAX_METHOD_LENGTH:  # a shorter frame has no room for anything over its bound
+        rejected = _over_a_bound(envelope, frame)
+        if rejected is not None:
+            return rejected
     if method is not UNSET and result is UNSET and envelope.error is UNSET:
         return (
             Notification(method, envelope.params) if identity is UNSET else Request(identity, method, envelope.params)
@@ -107,78 +158,133 @@ def decode(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | list[Dec
     return _unusual(envelope)
 
 
-def _unusual(envelope: Envelope) -> Message:
+def decode(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | list[Decoded]:
+    """Read one frame: a message, or the elements of a batch. Raises Unreadable."""
+    message = read(frame, max_size)
+    found = read_batch(message) if isinstance(message, Batch) else message
+    if isinstance(found, Rejected):
+        raise Unreadable(found)
+    return found
+
+
+def _check_utf_8(frame: bytes) -> None:
+    """Raise UnicodeDecodeError for bytes that are no UTF-8."""
+    if len(frame) <= UTF_8_PART:
+        frame.decode()
+        return
+    start = 0
+    while start < len(frame):
+        end = start + UTF_8_PART
+        for _ in range(3):  # a character has at most three bytes behind its first
+            if end < len(frame) and frame[end] & 0xC0 == 0x80:
+                end -= 1
+        frame[start:end].decode()
+        start = end
+
+
+def _over_a_bound(envelope: Envelope, frame: bytes) -> Rejected | None:
+    """Return why a message is refused whose id or method is too long, or which holds too much; else None."""
+    method, identity, size = envelope.method, envelope.id, len(frame)
+    if size > MAX_ID_LENGTH and is_long(identity):
+        return LONG_ID_OF_RESPONSE if method is UNSET else LONG_ID
+    if method is not UNSET and len(method) > MAX_METHOD_LENGTH:
+        return Rejected(LONG_METHOD, identity)
+    if size > HEAVY and weight(frame) > MAX_MESSAGE_WEIGHT:
+        return Rejected(TOO_HEAVY, identity, method is UNSET)
+    return None
+
+
+def is_long(identity: Id | UnsetType) -> bool:
+    """Whether an id is over its bound."""
+    if isinstance(identity, str):
+        return len(identity) > MAX_ID_LENGTH
+    return isinstance(identity, int) and abs(identity) >= 10**MAX_ID_LENGTH
+
+
+def _unusual(envelope: Envelope) -> Message | Rejected:
     """Read what is neither a request, a notification nor a success: a failure, or nothing at all."""
     identity = envelope.id
     if envelope.method is not UNSET or (envelope.result is UNSET) == (envelope.error is UNSET):
-        raise Unreadable(
-            InvalidRequest("Invalid request: neither a request, a notification nor a response"),
-            identity,
-            response=envelope.method is UNSET and envelope.error is not UNSET,
-        )
+        return Rejected(NO_KIND, identity, envelope.method is UNSET and envelope.error is not UNSET)
     if envelope.error is UNSET:
-        raise Unreadable(InvalidRequest("Invalid request: a result needs an id"), response=True)
-    return Failure(identity, _error(envelope.error, identity))
+        return RESULT_WITHOUT_ID
+    return _failure(identity, envelope.error)
 
 
-def _error(raw: Any, identity: Id | UnsetType) -> ErrorObject:
+def _failure(identity: Id | UnsetType | None, raw: Raw) -> Failure | Rejected:
+    """Read an error; data that is over its bound is left out."""
     try:
         error = _decode_error(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
-        refusal = InvalidRequest(f"Invalid request: malformed error object: {reason}")
-        raise Unreadable(refusal, identity, response=True) from None
-    return ErrorObject(error.code, error.message, error.data)
+        data = error.data
+        plain = None if data is UNSET or len(data) > MAX_ERROR_DATA else msgspec.json.decode(data)
+    except UNREADABLE as reason:
+        name = UNSET if identity is None else identity
+        return Rejected(_invalid(f"malformed error object: {_words(reason)}"), name, response=True)
+    return Failure(identity, ErrorObject(error.code, error.message, plain))
 
 
-def _diagnose(frame: bytes) -> Message | list[Decoded]:
+def _words(reason: Exception) -> str:
+    """Return why something cannot be read; the decoder may have quoted the peer at any length."""
+    if isinstance(reason, RecursionError):
+        return "nested too deeply"
+    return quoted(str(reason))
+
+
+def _diagnose(frame: bytes) -> Message | Batch | Rejected:
     """Find out why the quick reading failed; a batch or an id-less error is still a message."""
     try:
-        frame.decode()
-        if frame.lstrip()[:1] == b"[":
-            return _batch(_decode_batch(frame))
+        _check_utf_8(frame)
+        if _is_array(frame):
+            return Batch(frame)
         loose = _decode_loosely(frame)
     except msgspec.ValidationError as reason:
-        raise Unreadable(InvalidRequest(f"Invalid request: {reason}")) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
-        raise _broken(frame, reason) from None
+        return Rejected(_invalid(_words(reason)))
+    except UNREADABLE as reason:
+        return _broken(frame, reason)
     return _judge(loose)
 
 
-def too_large(max_size: int, head: bytes) -> Unreadable:
+def _is_array(frame: bytes) -> bool:
+    # Leading space is stripped from a short piece: a long frame is not copied for one byte.
+    head = frame[:64].lstrip()
+    return (head or frame.lstrip())[:1] == b"["
+
+
+def too_large(max_size: int, head: bytes) -> Rejected:
     """Refuse a frame over the limit, under its id if that stands ahead."""
     from ferrule.wire.rescue import rescue_from_head
 
     rescued = rescue_from_head(head)
-    return Unreadable(MessageTooLarge(max_size), rescued.id, response=rescued.response)
+    return Rejected(MessageTooLarge(max_size), rescued.id, rescued.response)
 
 
-def _broken(frame: bytes, reason: Exception) -> Unreadable:
+def _broken(frame: bytes, reason: Exception) -> Rejected:
     """Refuse what is no JSON, or none we read, under the id it would have."""
     from ferrule.wire.rescue import rescue
 
     rescued = rescue(frame)
-    why = str(reason)
-    if isinstance(reason, RecursionError):
-        why = "nested too deeply"
-    elif rescued.nearly_json and isinstance(reason, msgspec.DecodeError):
+    why = _words(reason)
+    if rescued.nearly_json and isinstance(reason, msgspec.DecodeError):
         why = "NaN, infinity and half a surrogate pair have no form in JSON"
-    return Unreadable(ParseError(f"Parse error: {why}"), rescued.id, response=rescued.response)
+    return Rejected(ParseError(f"Parse error: {why}"), rescued.id, rescued.response)
 
 
-def _judge(loose: LooseEnvelope) -> Message:
+def _judge(loose: LooseEnvelope) -> Message | Rejected:
     identity: Id | UnsetType = _member(_decode_id, loose.id)
     has_result, has_error = loose.result is not UNSET, loose.error is not UNSET
     response = loose.method is UNSET and (has_result or has_error)
+    if is_long(identity):
+        return LONG_ID_OF_RESPONSE if response else LONG_ID
     fault = "malformed"
     if _member(_decode_version, loose.jsonrpc) is UNSET:
         fault = '"jsonrpc" must be "2.0"'
     elif loose.id is not UNSET and identity is UNSET:
         if response and not has_result and bytes(loose.id) == b"null":
-            return Failure(None, _error(loose.error, UNSET))
+            return _failure(None, loose.error)  # type: ignore[arg-type]  # an error, so it is there
         fault = "the id must be a string or an integer"
     elif loose.method is not UNSET and _member(_decode_method, loose.method) is UNSET:
         fault = "the method must be a string"
-    raise Unreadable(InvalidRequest(f"Invalid request: {fault}"), identity, response=response)
+    return Rejected(_invalid(fault), identity, response)
 
 
 def _member(decode: Callable[[Raw], Any], raw: Raw | UnsetType) -> Any:
@@ -191,19 +297,66 @@ def _member(decode: Callable[[Raw], Any], raw: Raw | UnsetType) -> Any:
         return UNSET
 
 
-def _batch(items: Sequence[Raw]) -> list[Decoded]:
-    if not items:
-        raise Unreadable(InvalidRequest("Invalid request: an empty batch"))
-    return [_element(bytes(item)) for item in items]
+# -- batches
+
+
+def check_array(batch: Batch) -> Rejected | None:
+    """Return why an array is no JSON, None when it is: nothing of it is built."""
+    try:
+        _skip(batch.frame)
+    except UNREADABLE as reason:
+        return _broken(batch.frame, reason)
+    return None
+
+
+def read_batch(batch: Batch) -> list[Decoded] | Rejected:
+    """Read the elements of a batch; one with too many, or with too many that cannot be read, is refused whole."""
+    if len(batch.frame) > HEAVY and weight(batch.frame) > MAX_MESSAGE_WEIGHT:
+        return HEAVY_BATCH
+    try:
+        elements = _elements(batch.frame)
+    except msgspec.ValidationError:
+        return LONG_BATCH
+    except UNREADABLE as reason:
+        return _broken(batch.frame, reason)
+    if not elements:
+        return EMPTY_BATCH
+    found: list[Decoded] = []
+    unreadable = 0
+    for raw in elements:
+        message = _element(bytes(raw))
+        if isinstance(message, Rejected):
+            unreadable += 1
+            if unreadable > MAX_UNREADABLE:
+                return SPOILT_BATCH
+        found.append(message)
+    return found
+
+
+def _elements(frame: bytes) -> list[Raw]:
+    """Split an array; raises ValidationError at the first element too many, so that those behind it are not built."""
+    split = _splitter()(frame)
+    return [raw for raw in structs.astuple(split) if raw is not UNSET]
+
+
+@cache
+def _splitter() -> Callable[[bytes], Struct]:
+    """Return the decoder of an array with at most MAX_BATCH elements.
+
+    A list with a maximum length would be built whole before it is measured; an array-like struct is not.
+    """
+    fields = [(f"element_{number}", Raw | UnsetType, UNSET) for number in range(MAX_BATCH)]
+    kind = msgspec.defstruct("Elements", fields, array_like=True, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(kind).decode
 
 
 def _element(frame: bytes) -> Decoded:
-    if frame[:1] == b"[":
-        return Unreadable(InvalidRequest("Invalid request: a batch inside a batch"))
-    try:
-        return decode(frame, len(frame))  # type: ignore[return-value]  # no array gets here, so no batch comes back
-    except Unreadable as unreadable:
-        return unreadable
+    start = frame[:1]
+    if start == b"[":
+        return NESTED_BATCH
+    if start != b"{":
+        return NO_OBJECT
+    return read(frame, len(frame))  # type: ignore[return-value]  # no array gets here, so no batch comes back
 
 
 def encode(message: Message | Sequence[Message]) -> bytes:

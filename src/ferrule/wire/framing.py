@@ -20,6 +20,11 @@ MAX_HEADER_SIZE = 8 * 1024
 MAX_HEADER_NAME_SIZE = 256
 
 HEADER_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9-]*")
+HTTP_HEADER = re.compile(
+    rb"accept|accept-.+|access-control-.+|connection|cookie|expect|host|origin|referer|sec-.+|te|transfer-encoding"
+    rb"|upgrade|upgrade-.+|user-agent|via|x-forwarded-.+"
+)
+"""Headers of HTTP that no block before a message has: a browser, or a proxy, believes that we speak HTTP."""
 LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
@@ -216,8 +221,17 @@ class HeaderFramer:
         name, colon, value = line.partition(b":")
         if not colon or not HEADER_NAME.fullmatch(name):
             self._lose("a header line is not `Name: value`")
-        elif name.lower() == b"content-length":
+            return
+        name = name.lower()
+        if name == b"content-length":
             self._note_length(value.strip(b" \t"))
+        elif HTTP_HEADER.fullmatch(name):
+            self._lose("the header block is one of HTTP")
+        elif name == b"content-type":
+            media_type = value.partition(b";")[0].strip(b" \t").lower()
+            # A web page may send text, forms and the like wherever it wants, but not JSON.
+            if not (media_type.startswith(b"application/") and b"json" in media_type):
+                self._lose("the Content-Type is not JSON")
 
     def _note_length(self, value: bytes) -> None:
         if not LENGTH.fullmatch(value):

@@ -4,6 +4,7 @@ Rule 1: nothing else is taken from such a frame; what it asks or says is never a
 Rule 2: a frame that is no JSON by any reading has no id: NaN, half a surrogate pair or bytes that are no UTF-8 inside
 a value are forgiven here, a missing brace is not.
 Rule 3: a long frame, or one nested too deeply, is not read again: only the members that stand ahead are looked at.
+Rule 4: an id over its bound is none.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from ferrule.wire.codec import HEAD_SIZE
+from ferrule.wire.codec import HEAD_SIZE, is_long
 from ferrule.wire.messages import Id
 
-MAX_READ_AGAIN = 1024 * 1024
+MAX_READ_AGAIN = 16 * 1024
 
 MEMBER = re.compile(rb'(?:^\s*\{|(?!^)\s*,)\s*("[^"\\]*")\s*:\s*(?:("(?:[^"\\]|\\.)*"|-?[0-9]+)(?=\s*[,}]))?')
 """A member of the outermost object: its name, and its value if that is a string or a whole number and ends here."""
@@ -72,9 +73,11 @@ def _rescued(members: dict[str, Any], *, nearly_json: bool = False) -> Rescued:
 
 def _is_id(value: Any) -> bool:
     if isinstance(value, str):
+        if is_long(value):
+            return False
         try:
             value.encode()
         except UnicodeEncodeError:
             return False
         return True
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and not is_long(value)

@@ -24,6 +24,8 @@ from pydantic import BaseModel
 
 from ferrule import Client, OpenApiRule, PeerError, Server, SetupError, ToolError
 from ferrule.server.openapi.failures import refusal_of
+from ferrule.server.openapi.in_process import InProcess
+from ferrule.server.openapi.requests import DOTS, SEPARATOR
 from ferrule.testing import ERAS
 
 
@@ -203,17 +205,162 @@ def test_bad_arguments_never_leave_and_refusals_reach_the_model(made: Any) -> No
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("value", ["..", ".", "", "../../secret"])
-def test_an_argument_cannot_leave_its_place_in_the_path(value: str) -> None:
+def guarded_shop(calls: list[str]) -> fastapi.FastAPI:
+    """An application with operations that a rule leaves out, beside some that it offers."""
+    api = fastapi.FastAPI()
+
+    @api.get("/users/admin")
+    async def admin() -> str:
+        calls.append("admin")
+        return "secret"
+
+    @api.get("/users/{user}")
+    async def user(user: str) -> str:
+        return f"user {user}"
+
+    @api.get("/users/{user}/keys")
+    async def keys(user: str) -> str:
+        calls.append("keys")
+        return "secret"
+
+    @api.get("/reports{form}")
+    async def reports(form: str) -> str:
+        return f"reports {form}"
+
+    @api.get("/reports")
+    async def all_reports() -> str:
+        calls.append("reports")
+        return "secret"
+
+    return api
+
+
+LEFT_OUT = [OpenApiRule("none", pattern="/admin$|/keys$|/reports$")]
+HOSTILE = [
+    *["..", ".", "", "../../secret", "1/keys", "1%2Fkeys", "1%2fkeys", "1%252Fkeys", "1%25252fkeys", "..\\keys"],
+    *[
+        "..%5ckeys",
+        "%2e%2e",
+        "%252e%252e",
+        "..;",
+        "..;a=b",
+        "..?x",
+        "..#",
+        "\x00",
+        "a\nb",
+        "a%0ab",
+        "a%00",
+        "\x7f",
+        "/",
+    ],
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("place", ["in process", "over a socket"])
+def test_an_argument_cannot_leave_its_place_in_the_path(place: str, value: str) -> None:
+    calls: list[str] = []
+
+    async def tried(app: Server) -> None:
+        async with Client(app) as client:
+            assert {tool.name for tool in await client.list_tools()} == {"user", "reports"}
+            with pytest.raises(ToolError, match=r"segment|empty|may not hold"):
+                await client.call_tool("user", {"user": value})
+            if not value.startswith("."):  # `reports..` is a segment like any other
+                with pytest.raises(ToolError, match=r"empty|may not hold"):
+                    await client.call_tool("reports", {"form": value})
+
     async def main() -> None:
-        async with over_a_socket() as app, Client(app) as client:
-            if value in ("..", ".", ""):
-                with pytest.raises(ToolError, match=r"segment|empty"):
-                    await client.call_tool("one_toy", {"pet": value, "toy": "x"})
-            else:
-                # FastAPI takes the encoded slashes for slashes, finds no such route, and `/secret` stays unread.
-                with pytest.raises(ToolError, match="answered 404"):
-                    await client.call_tool("one_toy", {"pet": value, "toy": "x"})
+        api = guarded_shop(calls)
+        if place == "in process":
+            await tried(Server.from_fastapi(api, rules=LEFT_OUT, names=NAMES))
+            return
+        async with served(api) as url, httpx.AsyncClient(base_url=url) as client:
+            await tried(Server.from_openapi(api.openapi(), client, rules=LEFT_OUT, names=NAMES))
+
+    asyncio.run(main())
+    assert calls == []
+
+
+NAMES = {"GET /users/{user}": "user", "GET /reports{form}": "reports"}
+
+
+@pytest.mark.parametrize("value", ["admin", "ADMIN", "%61dmin"])
+def test_an_argument_cannot_spell_the_path_of_an_operation_that_was_left_out(value: str) -> None:
+    calls: list[str] = []
+
+    def without_admin(operation: Any, said: dict[str, Any]) -> dict[str, Any] | None:
+        return None if operation.path == "/users/admin" else said
+
+    async def main() -> None:
+        for options in ({"rules": LEFT_OUT}, {"adjust": without_admin}):
+            app = Server.from_fastapi(guarded_shop(calls), names=NAMES, **options)
+            async with Client(app) as client:
+                if value == "%61dmin":  # it is sent as `%2561dmin`, which is nobody's path
+                    assert (await client.call_tool("user", {"user": value})).data == "user %61dmin"
+                    continue
+                with pytest.raises(ToolError, match="it is another operation, which is not offered"):
+                    await client.call_tool("user", {"user": value})
+
+    asyncio.run(main())
+    assert calls == []
+
+
+@pytest.mark.parametrize("value", ["C#", "what?", "a;b", "a b", "50%", "ü", "a.b", "...", "a:b@c", "x,y", "100%25"])
+def test_other_characters_reach_the_operation_as_they_are(value: str) -> None:
+    async def main() -> None:
+        async with Client(Server.from_fastapi(guarded_shop([]), rules=LEFT_OUT, names=NAMES)) as client:
+            assert (await client.call_tool("user", {"user": value})).data == f"user {value}"
+
+    asyncio.run(main())
+
+
+def test_a_slash_that_is_encoded_in_a_path_stays_so_in_process() -> None:
+    seen: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["path"])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    asyncio.run(InProcess(application).request("GET", "/a%2Fb%2fc/d%20e"))
+    assert seen == ["/a%2Fb%2Fc/d e"]
+
+
+def test_an_object_in_the_query_cannot_set_another_parameter() -> None:
+    spec = {
+        "openapi": "3.1.0",
+        "info": {"title": "t", "version": "1"},
+        "paths": {
+            "/find": {
+                "get": {
+                    "operationId": "find",
+                    "parameters": [
+                        {"name": "filter", "in": "query", "schema": {"type": "object"}},
+                        {"name": "owner", "in": "query", "schema": {"type": "string"}},
+                    ],
+                }
+            }
+        },
+    }
+
+    async def main() -> None:
+        transport = httpx.MockTransport(lambda request: httpx.Response(200, text=str(request.url.query)))
+        web = httpx.AsyncClient(transport=transport, base_url="http://api")
+        async with web, Client(Server.from_openapi(spec, web)) as client:
+            assert "colour=red" in (await client.call_tool("find", {"filter": {"colour": "red"}})).text
+            with pytest.raises(ToolError, match="'filter' may not have the member 'owner'"):
+                await client.call_tool("find", {"filter": {"owner": "me"}, "owner": "you"})
+
+    asyncio.run(main())
+
+
+def test_an_argument_does_not_replace_a_header_of_the_caller() -> None:
+    async def main() -> None:
+        app = Server.from_fastapi(shop(), forward_headers=["X-Trace"])
+        async with served(app.asgi()) as url, Client(f"{url}/mcp", headers={"X-Trace": "mine"}) as client:
+            who = await client.call_tool("who", {"x-trace": "another", "key": "k"})
+            assert who.data["trace"] == "mine"
 
     asyncio.run(main())
 
@@ -523,7 +670,10 @@ def test_an_operation_whose_schema_cannot_be_used_costs_only_itself() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(pet=st.text(min_size=1).filter(lambda text: text not in (".", "..")), colour=st.text())
+@given(
+    pet=st.text(min_size=1).filter(lambda text: not DOTS.fullmatch(text) and not SEPARATOR.search(text)),
+    colour=st.text(),
+)
 def test_any_text_arrives_as_it_was(pet: str, colour: str) -> None:
     api = fastapi.FastAPI()
 

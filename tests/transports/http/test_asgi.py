@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ferrule import Server, Tcp
+from ferrule.budgets import process
 from ferrule.errors import SetupError
 from ferrule.transports.http.answers import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder
@@ -432,6 +433,40 @@ async def test_a_body_that_grows_over_the_limit_is_read_no_further(workshop: Wor
     visit = Visit(*[bytes(6)] * 100)
     await visit.to(workshop.asgi(max_body_size=10))
     assert (visit.status, visit.reads) == (413, 2)
+
+
+class Trickle(Visit):
+    """A request whose body begins and does not end."""
+
+    async def receive(self) -> Any:
+        if not self._parts:
+            await self.left.wait()
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": self._parts.pop(0), "more_body": True}
+
+
+async def test_bodies_that_are_being_read_are_on_one_account(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for which there is no room is answered 503; whatever becomes of a body, nothing of it stays counted."""
+    monkeypatch.setattr("ferrule.transports.http.asgi.MAX_READING", 1000)
+    app, before = workshop.asgi(), process.requests.held
+    await app.start()
+    slow = Trickle(b"x" * 600)
+    reading = asyncio.ensure_future(slow.to(app))
+    await asyncio.sleep(0.01)
+    assert process.requests.held == before + 600
+    refused = await Visit(b"x" * 300, b"x" * 300).to(app)
+    assert (refused.status, refused.headers[b"retry-after"]) == (503, b"1")
+    assert (await a_call().to(app)).status == 200, "one that comes whole needs no room"
+    assert process.requests.held == before + 600
+    slow.left.set()
+    await reading
+    assert (slow.sent, process.requests.held) == ([], before)
+    body, headers = stateless("add", a=1, b=2)
+    assert (await Visit(body[:9], body[9:], headers=headers).to(app)).result["structuredContent"] == {"result": 3}
+    assert process.requests.held == before
+    await app.stop()
 
 
 async def test_a_client_that_leaves_in_the_middle_of_its_request_is_not_answered(workshop: Workshop) -> None:

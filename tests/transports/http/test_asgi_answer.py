@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from ferrule.budgets.account import Account
+from ferrule.transports.backlog import Backlog
 from ferrule.transports.http.asgi_answer import HIGH_WATER, LOW_WATER, AsgiAnswer, QuietCalls, header_pairs
 
 HEAD = b"content-type: text/plain\r\nx-a: b: c\r\n"
@@ -329,3 +331,79 @@ async def test_an_answer_begins_once() -> None:
 
 def test_a_head_is_read_once() -> None:
     assert header_pairs(HEAD) is header_pairs(bytes(bytearray(HEAD)))
+
+
+# -- what is not taken
+
+
+@pytest.fixture
+def untaken(monkeypatch: pytest.MonkeyPatch) -> Backlog:
+    """An account of its own, with room for three times the high-water mark."""
+    counted = Backlog(Account("answers", 3 * HIGH_WATER))
+    monkeypatch.setattr("ferrule.transports.http.asgi_answer.unread", counted)
+    return counted
+
+
+async def test_what_a_slow_reader_has_not_taken_is_counted_until_it_has(untaken: Backlog) -> None:
+    server = Server()
+    server.taking.clear()
+    async with server.delivering():
+        server.answer.begin(200, HEAD)
+        server.answer.write(b"x" * HIGH_WATER)
+        assert untaken.account.held == 0
+        server.answer.write(b"x" * 100)
+        assert untaken.account.held == HIGH_WATER + 100
+        server.taking.set()
+        await turns()
+        assert untaken.account.held == 0
+        server.answer.finish()
+    assert server.body == b"x" * (HIGH_WATER + 100)
+
+
+async def test_a_whole_answer_that_is_large_is_counted_while_it_is_sent(untaken: Backlog) -> None:
+    server = Server()
+    server.answer.reply(200, HEAD, b"x" * 2 * HIGH_WATER)
+    server.taking.clear()
+    async with server.delivering():
+        assert untaken.account.held == 2 * HIGH_WATER
+        server.taking.set()
+    assert (untaken.account.held, server.body) == (0, b"x" * 2 * HIGH_WATER)
+
+
+async def test_over_the_bound_the_answer_that_holds_most_is_cut_whole_or_not(untaken: Backlog) -> None:
+    large, small = Server(), Server()
+    for server in (large, small):
+        server.taking.clear()
+    large.answer.reply(200, HEAD, b"x" * 2 * HIGH_WATER)
+    large.answer.abort()
+    sending, other = (asyncio.create_task(server.answer.deliver()) for server in (large, small))
+    await turns()
+    small.answer.begin(200, HEAD)
+    small.answer.write(b"x" * (HIGH_WATER + 100))
+    await turns()
+    assert sending.done()
+    assert untaken.account.held == HIGH_WATER + 100
+    small.taking.set()
+    small.answer.finish()
+    await other
+    assert (large.sent, small.body) == ([], b"x" * (HIGH_WATER + 100))
+    assert untaken.account.held == 0
+
+
+async def test_an_answer_for_which_there_is_no_room_is_given_up(untaken: Backlog) -> None:
+    untaken.account.take(2 * HIGH_WATER)
+    server = Server()
+    server.answer.reply(200, HEAD, b"x" * 2 * HIGH_WATER)
+    await server.answer.deliver()
+    assert (server.sent[0]["status"], untaken.account.held) == (503, 2 * HIGH_WATER)
+
+
+async def test_what_a_reader_that_left_has_not_taken_is_counted_no_more(untaken: Backlog) -> None:
+    server = Server()
+    server.taking.clear()
+    async with server.delivering():
+        server.answer.begin(200, HEAD)
+        server.answer.write(b"x" * 2 * HIGH_WATER)
+        await turns()
+        server.left.set()
+    assert untaken.account.held == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -248,3 +249,26 @@ def test_what_headers_were_judged_is_remembered_within_bounds() -> None:
     for number in range(5000):
         remembering[b"%d" % number]
     assert len(remembering) <= guarding.MOST_REMEMBERED
+
+
+def test_long_values_are_judged_each_time_and_not_kept() -> None:
+    guard = Guard(DoorSettings(allowed_origins=("*",)), "127.0.0.1")
+    for size in (guarding.LONGEST_REMEMBERED, guarding.LONGEST_REMEMBERED + 1, 16_000):
+        accept = b"*/*," + b"x" * (size - 4)
+        kind = b"application/json;" + b"x" * (size - 17)
+        assert guard.takes_both[accept]
+        assert guard.is_json[kind] is (size <= guarding.LONGEST_REMEMBERED)
+        guard.judge(HttpRequest("POST", "/mcp", "", {b"host": b"localhost", b"origin": b"x" * (size - 9)}))
+    assert [len(kept) for kept in (guard.takes_both, guard.is_json, guard._verdicts)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("value", [b"," * 16_000, b";" * 16_000, b"a/b;q=0," * 2000, b"*/*;" + b"q=0;" * 4000])
+def test_the_longest_accept_is_judged_at_once(value: bytes) -> None:
+    guard = Guard(DoorSettings(), "127.0.0.1")
+    spent = []
+    for _ in range(5):
+        began = time.process_time()
+        assert not guard.takes_both[value]
+        assert not guard.is_json[value]
+        spent.append(time.process_time() - began)
+    assert min(spent) < 0.01

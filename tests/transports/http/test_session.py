@@ -12,7 +12,15 @@ from ferrule.errors import LinkLost
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.stores.memory import MemoryEventLog
 from ferrule.transports.http.pulse import Pulse
-from ferrule.transports.http.session import MOST_FINISHED, MOST_UNHEARD, HttpSession, SessionExchange, Standing
+from ferrule.transports.http.session import (
+    MAX_ALL_UNHEARD_BYTES,
+    MAX_UNHEARD_BYTES,
+    MOST_FINISHED,
+    MOST_UNHEARD,
+    HttpSession,
+    SessionExchange,
+    Standing,
+)
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.transports.http.streams import Streaming
 from ferrule.wire.messages import Notification, Request, Success
@@ -72,6 +80,30 @@ def test_only_so_many_streams_that_ended_are_kept() -> None:
     assert (len(session.streams), len(session.shared.log)) == (0, 0)  # type: ignore[arg-type]
 
 
+def test_ended_streams_of_all_sessions_are_bounded_and_whoever_keeps_most_loses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ferrule.transports.http.session.MAX_ALL_FINISHED", 100)
+    quiet = lone_session()
+    _finish_streams(quiet, 2)
+    loud = [HttpSession(f"loud {number}", None, None, quiet.shared) for number in range(20)]  # type: ignore[arg-type]
+    for session in loud:
+        _finish_streams(session, MOST_FINISHED)
+    assert len(quiet.streams) == 2
+    assert sum(len(session.streams) for session in loud) == 98
+    assert len(quiet.shared.log) == 100  # type: ignore[arg-type]
+    for session in (quiet, *loud):
+        session.end()
+    assert (quiet.shared.finished.total, len(quiet.shared.finished)) == (0, 0)
+
+
+def _finish_streams(session: HttpSession, count: int) -> None:
+    for _ in range(count):
+        stream = session.new_stream()
+        stream.finish(b"{}")
+        session.finished(stream)
+
+
 # -- its exchanges
 
 
@@ -107,6 +139,41 @@ async def test_what_is_told_before_anyone_listens_waits_within_bounds(answering:
     assert [message["params"]["n"] for message in answer.messages] == list(range(100 - MOST_UNHEARD, 100))
     standing.send(CHANGED)
     assert answer.messages[-1]["method"] == CHANGED.method
+
+
+async def test_large_events_told_before_anyone_listens_wait_within_bounds_too(answering: Any) -> None:
+    session = lone_session()
+    standing, answer = Standing(session), answering()
+    for number in range(10):
+        standing.send(Notification("notifications/x", {"n": number, "text": "x" * 20_000}))
+    assert 0 < session.shared.unheard.total <= MAX_UNHEARD_BYTES
+    standing.send(Notification("notifications/x", {"n": 10, "text": "x" * MAX_UNHEARD_BYTES}))
+    assert session.shared.unheard.total == 0, "one that never fits is not kept"
+    standing.send(Notification("notifications/x", {"n": 11}))
+    standing.attach(answer, b"")
+    assert [message["params"]["n"] for message in answer.messages] == [11]
+    assert (session.shared.unheard.total, len(session.shared.unheard)) == (0, 0)
+
+
+async def test_events_for_many_that_do_not_listen_are_taken_from_whoever_has_most(answering: Any) -> None:
+    quiet = lone_session()
+    standing, answer = Standing(quiet), answering()
+    standing.send(Notification("notifications/x", {"n": 0}))
+    for _ in range(2 * MAX_ALL_UNHEARD_BYTES // MAX_UNHEARD_BYTES):
+        loud = Standing(HttpSession("loud", None, None, quiet.shared))  # type: ignore[arg-type]
+        for _ in range(6):
+            loud.send(Notification("notifications/x", {"text": "x" * 10_000}))
+    assert quiet.shared.unheard.total <= MAX_ALL_UNHEARD_BYTES
+    standing.attach(answer, b"")
+    assert [message["params"]["n"] for message in answer.messages] == [0]
+
+
+def test_nothing_is_kept_for_a_session_that_is_over() -> None:
+    session = lone_session()
+    standing = Standing(session)
+    session.end()
+    standing.send(CHANGED)
+    assert session.shared.unheard.total == 0
 
 
 async def test_a_question_without_anyone_to_hear_it_fails_at_once(answering: Any) -> None:

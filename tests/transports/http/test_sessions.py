@@ -13,7 +13,7 @@ import pytest
 
 from ferrule.stores.memory import MemoryEventLog
 from ferrule.transports.http.pulse import Pulse
-from ferrule.transports.http.sessions import ID_BYTES, Sessions
+from ferrule.transports.http.sessions import ID_BYTES, INTRODUCTION, Sessions
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.transports.http.streams import Streaming
 from ferrule.wire.channel import Channel, Origin
@@ -38,10 +38,14 @@ class Table:
         self.shared = Streaming(MemoryEventLog(), Pulse(2.0, 15.0, lambda now: None), DoorSettings(**settings))
         self.sessions = Sessions(lambda origin: Link(), lambda link: link.busy, self.shared)  # type: ignore[attr-defined,arg-type,return-value]
 
-    def open(self, principal: str | None = None) -> Any:
-        session = self.sessions.prepare(Origin("http", principal=principal))
-        self.sessions.add(session)
+    def open(self, principal: str | None = None, address: str = "192.0.2.1", introduction: bytes = b"") -> Any:
+        session = self.sessions.prepare(Origin("http", address, principal=principal))
+        self.sessions.add(session, introduction)
         return session
+
+    def use(self, *sessions: Any) -> None:
+        for session in sessions:
+            assert self.sessions.find(session.id.encode(), session.principal) is session
 
     def at(self, now: float) -> Table:
         self.shared.now = now
@@ -208,6 +212,90 @@ def test_a_session_in_use_makes_room_only_when_all_are_in_use() -> None:
     assert [session.link.lost for session in (*sessions[:2], newer)].count(True) == 1
 
 
+def test_a_session_that_is_used_while_it_is_noted_as_idle_makes_no_room() -> None:
+    """The idlest are noted many at a time; whoever is used after that is no longer one of them."""
+    table = Table(max_sessions=100)
+    sessions = []
+    for now in range(100):
+        sessions.append(table.at(now).open())
+        table.use(sessions[-1])
+    table.use(table.at(200).open())
+    assert sessions[0].link.lost
+    table.use(*sessions[1:5])
+    for now in range(300, 303):
+        table.use(table.at(now).open())
+    assert [session.link.lost for session in sessions[:10]] == [True] + [False] * 4 + [True] * 3 + [False] * 2
+
+
+def test_sessions_nobody_used_make_room_before_those_that_were() -> None:
+    """All from one address, as behind a proxy: 5,000 handshakes end none of the sessions that were used."""
+    table = Table(max_sessions=500)
+    used = [table.open() for _ in range(100)]
+    table.use(*used)
+    flood = [table.at(now).open() for now in range(1, 5_001)]
+    assert len(table.sessions) == 500
+    assert not any(session.link.lost for session in used)
+    assert [session.link.lost for session in flood].count(False) == 400
+    assert not flood[-1].link.lost
+
+
+def test_whoever_opens_most_sessions_pushes_out_its_own() -> None:
+    """Its sessions are used as well, so only their number tells; idle ones of others are left alone."""
+    table = Table(max_sessions=500)
+    others = [table.open(address=f"198.51.100.{number}") for number in range(100)]
+    table.use(*others)
+    for now in range(1, 2_001):
+        table.use(table.at(now).open(address="203.0.113.9"))
+    assert len(table.sessions) == 500
+    assert not any(session.link.lost for session in others)
+
+
+def test_a_newcomer_from_elsewhere_is_not_the_one_that_makes_room() -> None:
+    table = Table(max_sessions=500)
+    flood = [table.at(now).open(address="203.0.113.9") for now in range(500)]
+    table.use(*flood)
+    newcomer = table.open(address="198.51.100.1")
+    for now in range(500, 600):
+        table.use(table.at(now).open(address="203.0.113.9"))
+    assert not newcomer.link.lost
+
+
+def test_the_principal_counts_before_the_address() -> None:
+    table = Table(max_sessions=500)
+    others = [table.open(f"person {number}") for number in range(100)]
+    table.use(*others)
+    for now in range(1, 1_001):
+        table.use(table.at(now).open("flooder"))
+    assert not any(session.link.lost for session in others)
+
+
+def test_a_session_with_a_long_introduction_counts_as_several() -> None:
+    table = Table(max_sessions=1000)
+    others = [table.open(address=f"198.51.100.{number}") for number in range(100)]
+    table.use(*others)
+    large = [table.open(introduction=b" " * 16_000) for _ in range(1000)]
+    table.use(*(session for session in large if not session.link.lost))
+    assert len(table.sessions) == 100 + 900 // (1 + 16_000 // INTRODUCTION)
+    assert not any(session.link.lost for session in others)
+    huge = table.open(address="198.51.100.200", introduction=b" " * 16_000_000)
+    assert huge.link.lost
+    assert not any(session.link.lost for session in others)
+
+
+def test_what_ended_is_counted_no_more() -> None:
+    table = Table(max_sessions=100)
+    for _ in range(3):
+        for session in [table.open() for _ in range(100)]:
+            table.sessions.end(session)
+            table.sessions.end(session)
+    kept = [table.open() for _ in range(100)]
+    assert not any(session.link.lost for session in kept)
+    table.sessions.end_all()
+    sessions = table.sessions
+    assert (len(sessions), len(sessions._shares), len(sessions._unused_shares)) == (0, 0, 0)
+    assert (sessions._unused, sessions._idlest) == ({}, {})
+
+
 def test_making_room_is_quick_among_many() -> None:
     table = Table(max_sessions=5_000)
     for now in range(5_000):
@@ -234,10 +322,10 @@ async def test_delete_really_ends_what_runs(endpoint: Any, app: Any) -> None:
         assert sorted(app.cancelled) == ["plain", "streamed"]
         assert streamed.over
         assert standing.over
-        assert (plain.status, plain.over) == (404, True)
+        assert (plain.status, plain.content, plain.over) == (202, b"", True)
         assert [answer.status for answer in (client.ask("tools/list"), client.get(), client.delete())] == [404] * 3
         await asyncio.sleep(100)
-        assert plain.content.count(b"jsonrpc") == 1
+        assert plain.content == b""
         app.gate("stays").set()
         assert (await stays.whole()).text == "held stays"
 
@@ -257,9 +345,19 @@ async def test_delete_is_heard_by_a_call_that_cannot_be_stopped_too(endpoint: An
         answer = client.call("stubborn", {"seconds": 1})
         await doors.settle()
         assert client.delete().status == 204
-        assert answer.status == 404
+        assert answer.status == 202
         await asyncio.sleep(10)
-        assert answer.content.count(b"jsonrpc") == 1
+        assert answer.content == b""
+
+
+async def test_a_call_whose_session_has_to_make_room_is_told_so(endpoint: Any, app: Any) -> None:
+    """Its client did not ask for the end, and still waits."""
+    async with endpoint(app, max_sessions=1) as doors:
+        client = doors.client()
+        answer = client.call("hold", {"name": "a"})
+        await doors.settle()
+        doors.client()
+        assert (answer.status, "Session not found" in answer.body["error"]["message"]) == (404, True)
 
 
 # -- what they cost

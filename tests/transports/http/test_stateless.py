@@ -129,8 +129,61 @@ async def test_session_and_resume_headers_are_ignored_and_none_is_sent(endpoint:
             assert len(answer.messages) == 3
 
 
+async def test_a_server_of_this_era_only_names_its_versions_to_a_client_that_initializes(
+    endpoint: Any, workshop: Any
+) -> None:
+    """VER-11: the request has none of the headers, so the code is that of their check."""
+    async with endpoint(workshop(versions=())) as doors:
+        for headers in ({}, {"mcp-protocol-version": "2025-11-25"}):
+            answer = doors.initialize(**headers)
+            assert (answer.status, answer.code, answer.body["id"]) == (400, -32020, 0)
+            assert answer.body["error"]["data"] == {"supported": ["2026-07-28"]}
+            assert "2026-07-28" in answer.body["error"]["message"]
+
+
+async def test_a_notification_whose_headers_do_not_fit_is_refused(endpoint: Any, app: Any) -> None:
+    """HTM-12, HTTP-5: 400, with an error that has no id."""
+    async with endpoint(app) as doors:
+        client = doors.client("stateless")
+        message = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"_meta": {VERSION_KEY: client.version}}}
+        fitting = {"mcp-protocol-version": client.version, "mcp-method": "notifications/x"}
+        assert client.send(message, **fitting).status == 202
+        for headers in (
+            {**fitting, "mcp-method": "notifications/y"},
+            {**fitting, "mcp-protocol-version": "2025-11-25"},
+            {"mcp-method": "notifications/x"},
+        ):
+            answer = client.send(message, **headers)
+            assert (answer.status, answer.code, "id" in answer.body) == (400, -32020, False)
+
+
+@pytest.mark.parametrize(
+    ("fault", "identity"),
+    [({"jsonrpc": "1.0"}, 7), ({"jsonrpc": None}, 7), ({"id": None}, None), ({"id": 1.5}, None), ({"id": [1]}, None)],
+)
+async def test_what_is_no_message_is_said_to_be_none_whatever_its_headers(
+    endpoint: Any, app: Any, fault: dict[str, Any], identity: int | None
+) -> None:
+    """FRM-11, HTM-12: never an empty 202, neither with fitting headers nor with others."""
+    async with endpoint(app) as doors:
+        client = doors.client("stateless")
+        params = {"name": "echo", "arguments": {"text": "x"}, "_meta": {VERSION_KEY: client.version}}
+        message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params} | fault
+        message = {name: value for name, value in message.items() if name != "jsonrpc" or value is not None}
+        fitting = client.headers("tools/call", params)
+        others: list[dict[str, Any]] = [
+            {"mcp-protocol-version": client.version},
+            {**fitting, "mcp-method": "tools/list"},
+            {**fitting, "mcp-name": "other"},
+            {**fitting, "mcp-name": None},
+        ]
+        for headers in (fitting, *others):
+            answer = client.send(message, **headers)
+            assert (answer.status, answer.code, answer.body.get("id")) == (400, -32600, identity), headers
+
+
 async def test_what_is_no_request_is_202_and_acts_on_nothing(endpoint: Any, app: Any) -> None:
-    """HTM-3, HTTP-5: with the mirrored headers or without."""
+    """HTM-3, HTTP-5: also without `Mcp-Method`, which only a request must have."""
     async with endpoint(app) as doors:
         client = doors.client("stateless")
         running = client.call("hold", {"name": "a"}, id=1)
@@ -142,9 +195,8 @@ async def test_what_is_no_request_is_202_and_acts_on_nothing(endpoint: Any, app:
             {"jsonrpc": "2.0", "id": 1, "result": {}},
             {"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "no"}},
         ):
-            for headers in (version, {**version, "mcp-method": "notifications/x"}):
-                answer = client.send(message, **headers)
-                assert (answer.status, answer.content) == (202, b"")
+            answer = client.send(message, **version)
+            assert (answer.status, answer.content) == (202, b"")
         app.gate("a").set()
         assert (await running.whole()).text == "held a"
 

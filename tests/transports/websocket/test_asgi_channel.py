@@ -127,8 +127,11 @@ async def test_what_a_peer_takes_again_lets_its_producer_go_on(virtual_time: Non
         await desk.leave()
 
 
-async def test_a_backlog_beyond_all_measure_ends_the_websocket(virtual_time: None) -> None:
+async def test_a_backlog_beyond_all_measure_ends_the_websocket(
+    virtual_time: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Notices wait for nobody: what is told to a peer that does not read is bounded all the same."""
+    monkeypatch.setattr("ferrule.transports.backlog.LEAST_BACKLOG", 4000)
     server = new_server(update_interval=0.0)
 
     @server.resource("note://{name}")

@@ -407,7 +407,9 @@ async def test_backpressure_begins_at_80_percent_and_ends_at_50_and_both_are_tol
         while not told:
             await asyncio.sleep(0.01)
         assert told[0][0] == "buffer_full"
-        assert 81_920 < told[0][1] < 102_400 + 2048
+        # How much of a write the system takes depends on what it knows of the way to the peer. So a write may find any
+        # backlog up to the mark; it adds what is flushed at once, and that ends with the message that fills the buffer.
+        assert 81_920 < told[0][1] <= 81_920 + 102_400 + 2048
         held = -1
         while server.said != held:
             held = server.said
@@ -467,8 +469,9 @@ async def test_a_peer_that_takes_a_little_is_read_again_after_five_seconds(virtu
     assert channel.closing is None
 
 
-async def test_a_backlog_beyond_all_measure_ends_the_connection() -> None:
-    channel, pipe, _ = channel_on_pipe(max_message_size=1000)
+async def test_a_backlog_beyond_all_measure_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ferrule.transports.backlog.LEAST_BACKLOG", 4000)
+    channel, pipe, _ = channel_on_pipe(max_message_size=2000)
     channel.pause_writing()
     pipe.backlog = 4001
     channel.send(Notification("n"))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw_websocket import MASK, close_frame, frame, text
 
+from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.transports.websocket.deflate import Deflate
 from ferrule.transports.websocket.frames import (
     BINARY,
@@ -43,7 +44,15 @@ LIMIT = 1000
 
 def read(*data: bytes, masked: bool = True, deflate: bool = False, **rules: object) -> list[Event]:
     reader = FrameReader(ReadingRules(masked=masked, **rules), Deflate() if deflate else None)  # type: ignore[arg-type]
-    return list(itertools.chain.from_iterable(reader.feed(part) for part in data))
+    return list(itertools.chain.from_iterable(feed_all(reader, part) for part in data))
+
+
+def feed_all(reader: FrameReader, data: bytes) -> list[Event]:
+    """Feed data, and ask for more until all of it was taken apart."""
+    events = reader.feed(data)
+    while reader.more:
+        events += reader.feed(b"")
+    return events
 
 
 def outcome(*data: bytes, **rules: object) -> list[object]:
@@ -251,8 +260,50 @@ def test_a_length_is_refused_before_anything_of_it_is_held() -> None:
 
 def test_endless_tiny_fragments_are_too_big() -> None:
     reader = FrameReader(ReadingRules(masked=True))
-    assert reader.feed(frame(TEXT) + frame(CONTINUATION) * (MAX_FRAGMENTS - 1)) == []
+    assert feed_all(reader, frame(TEXT) + frame(CONTINUATION) * (MAX_FRAGMENTS - 1)) == []
     assert [event.code for event in reader.feed(frame(CONTINUATION)) if isinstance(event, RuleBreach)] == [1009]
+
+
+def test_no_more_frames_are_taken_apart_at_once_than_a_turns_share() -> None:
+    """Fragments and pings count too, though the former bring nothing."""
+    for part in (text(b"1"), frame(FIN | PING)):
+        reader = FrameReader(ReadingRules(masked=True))
+        assert len(reader.feed(part * (FRAMES_A_TURN + 5))) == FRAMES_A_TURN
+        assert (reader.more, reader.pending) == (True, 5 * len(part))
+        assert len(reader.feed(b"")) == 5
+        assert (reader.more, reader.pending) == (False, 0)
+    reader = FrameReader(ReadingRules(masked=True))
+    assert reader.feed(frame(TEXT, b"x") + frame(CONTINUATION) * 1000) == []
+    assert reader.pending == 1 + (1001 - FRAMES_A_TURN) * len(frame(CONTINUATION))
+
+
+def test_one_packed_message_that_unfolds_to_much_has_a_turn_of_its_own() -> None:
+    deflate = Deflate()
+    packed = frame(FIN | COMPRESSED | TEXT, deflate.deflate(b" " * 1_000_000))
+    reader = FrameReader(ReadingRules(masked=True), deflate)
+    assert [len(event) for event in reader.feed(packed * 3) if isinstance(event, bytes)] == [1_000_000]
+    assert reader.more
+    assert len(reader.feed(b"")) == 1
+    assert len(reader.feed(b"")) == 1
+    assert not reader.more
+
+
+def test_what_comes_too_early_is_kept_in_order() -> None:
+    reader = FrameReader(ReadingRules(masked=True))
+    whole = text(b"x" * 300)
+    assert reader.feed(text(b"1") + whole[:100]) == [b"1"]
+    reader.keep(whole[100:])
+    reader.keep(text(b"2"))
+    assert reader.more
+    assert reader.feed(text(b"3")) == [b"x" * 300, b"2", b"3"]
+    assert not reader.more
+
+
+def test_a_text_of_very_many_lines_is_not_cut() -> None:
+    """Cutting it to count its lines would take 17 times its size."""
+    lines = b"1\n" * 100_000
+    assert split_messages(lines) == [lines]
+    assert len(split_messages(b"1\r\n\r\n" * MOST_IN_A_TEXT)) == MOST_IN_A_TEXT
 
 
 def test_binary_is_read_where_it_is_accepted() -> None:

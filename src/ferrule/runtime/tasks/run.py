@@ -60,6 +60,8 @@ class TaskRun:
         self._tasks = tasks
         self.call = call
         self.work: asyncio.Task[None] | None = None
+        self.held = 0
+        """What the params of the call are debited with, from its answer to the end of its work."""
         self.outcome: Any = None
         """What the work came to, where it ended before it became a task."""
         self.timer: asyncio.TimerHandle | None = None

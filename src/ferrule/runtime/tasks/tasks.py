@@ -69,8 +69,15 @@ class Tasks:
         """Begin the work of a task, or of a call that may become one."""
         self._working.setdefault(run, "")
         task = run.work = self.scope.spawn(work)
-        task.add_done_callback(lambda _: self._working.pop(run, None))
+        task.add_done_callback(lambda _: self._worked(run))
         return task
+
+    def _worked(self, run: TaskRun) -> None:
+        self._working.pop(run, None)
+        held, run.held = run.held, 0
+        if held:
+            link: Any = run.call.link
+            link.holdings.credit(held)
 
     async def keep(self, run: TaskRun, message: str | None) -> StoredTask:
         """Keep a new task before anyone is told of it; raises Busy when there is no room for one more."""
@@ -96,6 +103,8 @@ class Tasks:
             del self._working[run]
             raise
         self.live[task.id] = run
+        if run.work is None or not run.work.done():
+            _carry_on(run)
         if task.ttl is not None:
             run.timer = self.loop.call_later(task.ttl, self._expire, run)
             self._look_later(task.ttl)
@@ -179,3 +188,12 @@ class Tasks:
                 self.stop(run)
         scope, self._scope = self._scope, None
         await scope.close()
+
+
+def _carry_on(run: TaskRun) -> None:
+    """Let the work of a task hold what its call does: the call is answered soon, and the work still has its params."""
+    call = run.call
+    if not call.held:
+        link: Any = call.link
+        link.holdings.add(call)
+    run.held, call.held = call.held, 0

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ferrule.errors import SetupError, ToolError
 from ferrule.schema.tools import CallToolResult, ToolAnnotations
@@ -17,7 +17,7 @@ from ferrule.server.openapi.document import Document
 from ferrule.server.openapi.failures import ApiFailed, refusal_of
 from ferrule.server.openapi.naming import Names
 from ferrule.server.openapi.operations import Operation, read_operation
-from ferrule.server.openapi.requests import Outgoing, compose
+from ferrule.server.openapi.requests import Outgoing, compose, paths_beside
 from ferrule.server.openapi.rules import OpenApiRule, kind_of
 from ferrule.server.openapi.schemas import Schemas
 from ferrule.server.uri_template import UriTemplate
@@ -70,16 +70,23 @@ def offer(server: Server, document: Document, client: WebClient, options: Import
     if not callable(getattr(client, "request", None)):
         raise SetupError("from_openapi needs a client that makes the requests: httpx.AsyncClient(base_url=…), for one")
     schemas, names = Schemas(document), Names(options.names)
+    callers: list[Caller] = []
+    left_out: list[Operation] = []
     for operation in _operations(document, schemas):
         kind = kind_of(operation, options.rules)
         if kind == "none":
+            left_out.append(operation)
             continue
         caller = Caller(operation, client, options)
         name = names.name(operation)
         if kind == "resource":
             _offer_resource(server, name, caller, options.scheme)
-        else:
-            _offer_tool(server, name, caller, options)
+        elif not _offer_tool(server, name, caller, options):
+            left_out.append(operation)
+            continue
+        callers.append(caller)
+    for caller in callers:
+        caller.operation = structs.replace(caller.operation, left_out=paths_beside(caller.operation, left_out))
 
 
 def _operations(document: Document, schemas: Schemas) -> list[Operation]:
@@ -109,9 +116,13 @@ class Caller:
         """Make the request; raises ToolError when there is no answer, or too much of it."""
         operation = self.operation
         outgoing = compose(operation, arguments)
-        headers = {name: value for name, value in context.headers.items() if name.lower() in self._forwarded}
+        headers = {name.lower(): value for name, value in context.headers.items() if name.lower() in self._forwarded}
+        for name, value in outgoing.headers.items():
+            # What the caller's own request carries is not replaced by an argument, which a model wrote.
+            if name.lower() not in headers:
+                headers[name] = value
         try:
-            response = await self._answer(outgoing, {**headers, **outgoing.headers})
+            response = await self._answer(outgoing, headers)
         except Exception as error:
             logger.warning("%s failed", operation.place, exc_info=error)
             # Its class says whether to try again; its text may hold an address or a key.
@@ -130,7 +141,8 @@ class Caller:
             return await read_bounded(response, self._most)
 
 
-def _offer_tool(server: Server, name: str, caller: Caller, options: ImportOptions) -> None:
+def _offer_tool(server: Server, name: str, caller: Caller, options: ImportOptions) -> bool:
+    """Offer an operation as a tool; return False if it was left out."""
     operation = caller.operation
 
     async def run(ferrule_context: Context, **arguments: Any) -> CallToolResult:
@@ -156,9 +168,10 @@ def _offer_tool(server: Server, name: str, caller: Caller, options: ImportOption
     if options.adjust is not None:
         adjusted = options.adjust(operation, said)
         if adjusted is None:
-            return
+            return False
         said = adjusted
     server.add_tool(run, **said)
+    return True
 
 
 def _annotations(method: str) -> ToolAnnotations:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import unquote
@@ -14,6 +15,8 @@ from ferrule.errors import CarrierError
 
 Event = MutableMapping[str, Any]
 Application = Callable[[Event, Callable[[], Awaitable[Event]], Callable[[Event], Awaitable[None]]], Awaitable[None]]
+
+ENCODED_SLASH = re.compile("%2F", re.IGNORECASE)
 
 
 class InProcessResponse(Struct, frozen=True):
@@ -45,7 +48,7 @@ class InProcess:
             "http_version": "1.1",
             "method": method,
             "scheme": "http",
-            "path": unquote(path),
+            "path": _decoded(path),
             "raw_path": path.encode(),
             "root_path": "",
             "query_string": query.encode(),
@@ -81,6 +84,11 @@ class InProcess:
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await running
+
+
+def _decoded(path: str) -> str:
+    """Decode a path, all but the slashes in its segments: they are no separators (RFC 3986 §2.2)."""
+    return "%2F".join(unquote(part) for part in ENCODED_SLASH.split(path))
 
 
 async def _first(running: asyncio.Future[Any], told: asyncio.Future[Any]) -> None:

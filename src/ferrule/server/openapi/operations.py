@@ -58,6 +58,8 @@ class Operation(Struct, frozen=True):
     wraps: bool
     """Whether the output schema wraps an answer that is not an object."""
     deprecated: bool = False
+    left_out: tuple[str, ...] = ()
+    """Paths of operations that are not offered and that arguments of this one could make up."""
 
     @property
     def place(self) -> str:

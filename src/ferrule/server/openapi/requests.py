@@ -11,16 +11,20 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import msgspec
 from msgspec import Struct
 
-from ferrule.errors import ToolError
+from ferrule.errors import ToolError, quoted
 from ferrule.server.openapi.operations import Body, Operation, Parameter
 
 VARIABLE = re.compile(r"\{([^{}]+)\}")
 DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
+SEPARATOR = re.compile(r"[/\\\x00-\x1f\x7f]|%(?:25)*(?:2f|5c|2e|[01][0-9a-f]|7f)", re.IGNORECASE)
+"""What could end a segment of a path, as it is or percent-encoded any number of times; a dot only where encoded."""
+DOTS = re.compile(r"\.{1,2}(?:[;?#].*)?", re.DOTALL)
+"""A segment that means this or the one above, also before what a server may cut off."""
 
 
 class Outgoing(Struct, frozen=True):
@@ -37,6 +41,7 @@ def compose(operation: Operation, arguments: Mapping[str, Any]) -> Outgoing:
     given = {p: arguments[p.argument] for p in operation.parameters if p.argument in arguments}
     path = _path(operation, {p.name: (p, value) for p, value in given.items() if p.place == "path"})
     pairs = [pair for p, value in given.items() if p.place == "query" for pair in _query(p, value)]
+    _check_query(operation, given)
     headers = {p.name: _header(p, value) for p, value in given.items() if p.place == "header"}
     cookies = [f"{p.name}={quote(_plain(value), safe='')}" for p, value in given.items() if p.place == "cookie"]
     if cookies:
@@ -69,18 +74,68 @@ def _flat(value: Mapping[str, Any], joint: str) -> Iterable[str]:
 def _path(operation: Operation, values: Mapping[str, tuple[Parameter, Any]]) -> str:
     def fill(variable: re.Match[str]) -> str:
         parameter, value = values[variable[1]]
-        return _segment(parameter, value)
+        written = _segment(parameter, value)
+        if not written:
+            raise ToolError(f"{operation.place}: the path argument {parameter.argument!r} is empty; give it a value")
+        return written
 
-    path = VARIABLE.sub(fill, operation.path)
-    for segment in path.split("/"):
-        if segment in (".", ".."):
-            # Encoding cannot make a dot harmless: everyone between here and there may take the segment away.
-            raise ToolError(f"{operation.place}: a path may not have the segment {segment!r}; give another value")
-    if len(path.split("/")) != len(operation.path.split("/")) or any(not part for part in path.split("/")[1:-1]):
-        raise ToolError(f"{operation.place}: an argument of the path is empty; give it a value")
-    if path.endswith("/") and not operation.path.endswith("/"):
-        raise ToolError(f"{operation.place}: an argument of the path is empty; give it a value")
-    return path
+    segments = operation.path.split("/")
+    for at, segment in enumerate(segments):
+        if VARIABLE.search(segment):
+            segments[at] = VARIABLE.sub(fill, segment)
+            _check_segment(operation, segments[at])
+    _check_others(operation, segments)
+    return "/".join(segments)
+
+
+def _check_segment(operation: Operation, segment: str) -> None:
+    """Refuse what a server or a proxy could take for more or less than one segment of the path.
+
+    Encoding does not help: many of them decode `%2F` before they route, and take dot segments away (RFC 3986 §5.2.4).
+    """
+    text = unquote(segment)
+    if DOTS.fullmatch(text):
+        raise ToolError(f"{operation.place}: a path may not have the segment {quoted(text)!r}; give another value")
+    if SEPARATOR.search(text):
+        raise ToolError(
+            f"{operation.place}: an argument of the path may not hold '/', a backslash or a control character,"
+            " nor any of them percent-encoded; give another value"
+        )
+
+
+def _check_others(operation: Operation, segments: list[str]) -> None:
+    """Refuse arguments that make up the path of an operation that is not offered."""
+    for other in operation.left_out:
+        if _reaches(segments, other):
+            raise ToolError(f"{operation.place}: with these arguments it is another operation, which is not offered")
+
+
+def _reaches(segments: list[str], template: str) -> bool:
+    """Whether a server could take a path for one of the template, which has as many segments."""
+    for segment, wanted in zip(segments, template.split("/"), strict=True):
+        text = unquote(segment).casefold()
+        before, variable, after = wanted.casefold().partition("{")
+        if not variable:
+            if text != unquote(before):
+                return False
+        elif not (text.startswith(unquote(before)) and text.endswith(unquote(after.rpartition("}")[2]))):
+            return False
+    return True
+
+
+def paths_beside(operation: Operation, left_out: Iterable[Operation]) -> tuple[str, ...]:
+    """Return the paths of operations that are left out and that arguments of this operation could make up."""
+    own = operation.path.split("/")
+    found: list[str] = []
+    for other in left_out:
+        theirs = other.path.split("/")
+        if other.method != operation.method or len(theirs) != len(own):
+            continue
+        pairs = list(zip(own, theirs, strict=True))
+        is_near = all("{" in ours or "{" in their or ours == their for ours, their in pairs)
+        if is_near and any("{" in ours and ours != their and their[:1] != "{" for ours, their in pairs):
+            found.append(other.path)
+    return tuple(found)
 
 
 def _segment(parameter: Parameter, value: Any) -> str:
@@ -110,6 +165,16 @@ def _query(parameter: Parameter, value: Any) -> list[str]:
             return [f"{name}%5B{_encoded(member)}%5D={_encoded(item)}" for member, item in value.items()]
         return list(_flat(value, "=")) if parameter.explode else [f"{name}={','.join(_flat(value, ','))}"]
     return [f"{name}={_encoded(value)}"]
+
+
+def _check_query(operation: Operation, given: Mapping[Parameter, Any]) -> None:
+    """Refuse an object whose members go into the query by their own names, where one is the name of a parameter."""
+    names = {parameter.name for parameter in operation.parameters if parameter.place == "query"}
+    for parameter, value in given.items():
+        spreads = parameter.place == "query" and parameter.explode and not parameter.as_json
+        if spreads and parameter.style != "deepObject" and isinstance(value, Mapping):
+            for name in value.keys() & names:
+                raise ToolError(f"{operation.place}: {parameter.argument!r} may not have the member {name!r}")
 
 
 def _header(parameter: Parameter, value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_VIOLATIONS
 from ferrule.server.types.form import Form, Schema, Writer, form, shown
 from ferrule.validation.violations import Unfit, Violation, excerpt, pointer
 
@@ -90,15 +91,28 @@ def model_reader(type_: Any) -> Callable[[Any], Any]:
     validate = _adapter(type_).validate_json
 
     def read(value: Any) -> Any:
+        written = msgspec.json.encode(value)
         try:
-            return validate(msgspec.json.encode(value))
+            return validate(written)
         except ValueError as error:
             if not hasattr(error, "errors"):
                 raise
+            if len(written) > MAX_EXPLAINED_SIZE:
+                raise Unfit([_short(error)], is_complete=True) from None
             problems = [_violation(problem, value) for problem in error.errors(include_url=False)]
             raise Unfit(problems, is_complete=True) from None
 
     return read
+
+
+def _short(error: Any) -> Violation:
+    """Say of a long value how much is wrong with it: pydantic's list holds all of it."""
+    count = error.error_count()
+    if count > MAX_VIOLATIONS:
+        return Violation("", "…", "value", f"does not fit {error.title}: {count:,} things are wrong with it")
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = pointer(first["loc"])
+    return Violation(place, "…", _rule(str(first["type"])), first["msg"])
 
 
 def describe_model(type_: Any, writer: Writer) -> Schema:

@@ -9,14 +9,17 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from enum import Enum
 from typing import Any
 from urllib.parse import quote
 
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
 from ferrule.errors import SetupError
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.ending import left_of_grace
-from ferrule.transports.http.answers import refuse
+from ferrule.transports.http.answers import RETRY_AFTER, refuse
 from ferrule.transports.http.asgi_answer import AsgiAnswer, Event, QuietCalls, Receive, Send
 from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.message import HttpRequest
@@ -29,6 +32,8 @@ from ferrule.transports.websocket.settings import WebSocketSettings, beside_http
 logger = logging.getLogger("ferrule.http")
 
 NO_WEBSOCKETS = UpgradeRefused(403, "Forbidden: MCP is served over HTTP here, without WebSockets")
+MAX_READING = 32 * 1024 * 1024
+"""Bytes of all bodies that are being read."""
 PATH_CHARACTERS = "/:@!$&'()*+,;=-._~"
 
 
@@ -128,6 +133,7 @@ class Stay:
         self._started = self.loop.create_future()
         self._leaving = asyncio.Event()
         self._patience = QuietCalls(self.loop)
+        self._requests = Account("requests being read", MAX_READING, within=process.requests)
         self._keeper = Scope(self.loop).spawn(self._keep())
 
     async def _keep(self) -> None:
@@ -183,13 +189,16 @@ class Stay:
         request = _request(scope, doors)
         answer = AsgiAnswer(request.method, receive, send, self._patience)
         most = doors.settings.max_body_size
-        try:
-            request.body = await _read(receive, request.headers.get(b"content-length", b""), most)
-        except Gone:
+        body = await _read(receive, request.headers.get(b"content-length", b""), most, self._requests)
+        if body is GONE:
             return
-        except TooLarge:
+        if body is TOO_LARGE:
             refuse(answer, 413, f"Too large: the limit is {most} bytes")
+        elif body is NO_ROOM:
+            refuse(answer, 503, "Unavailable: too many requests are being read", RETRY_AFTER)
         else:
+            assert isinstance(body, bytes)
+            request.body = body
             doors.handle(request, answer)
         await answer.deliver()
 
@@ -204,28 +213,39 @@ class Stay:
             await self._websocket.serve(scope, request, receive, send)
 
 
-class Gone(Exception):
-    """The client went away in the middle of its request."""
+class Unread(Enum):
+    """Why a body could not be read."""
+
+    GONE = "the client went away in the middle of its request"
+    TOO_LARGE = "it is longer than the limit"
+    NO_ROOM = "all bodies that are being read take too much"
 
 
-class TooLarge(Exception):
-    """A body is longer than the limit."""
+GONE, TOO_LARGE, NO_ROOM = Unread
 
 
-async def _read(receive: Receive, announced: bytes, most: int) -> bytes:
+async def _read(receive: Receive, announced: bytes, most: int, requests: Account) -> bytes | Unread:
+    """Read a body; one that comes in pieces is on the account of the process until it is whole."""
     if announced.isdigit() and int(announced) > most:
-        raise TooLarge
-    parts, size, more = [], 0, True
-    while more:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            raise Gone
-        part, more = event.get("body", b""), event.get("more_body", False)
-        size += len(part)
-        if size > most:
-            raise TooLarge
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        return TOO_LARGE
+    parts: list[bytes] = []
+    size, more = 0, True
+    try:
+        while more:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                return GONE
+            part, more = event.get("body", b""), event.get("more_body", False)
+            if size + len(part) > most:
+                return TOO_LARGE
+            if more or parts:
+                if not requests.take(len(part)):
+                    return NO_ROOM
+                size += len(part)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    finally:
+        requests.give(size)
 
 
 def _request(scope: Event, doors: Doors) -> HttpRequest:

@@ -1,6 +1,7 @@
 """The way back of one ASGI request.
 
-Rule: a quick call pays nothing for what only a long one needs: no task, no timer, no listener of its own.
+Rule 1: a quick call pays nothing for what only a long one needs: no task, no timer, no listener of its own.
+Rule 2: what the ASGI server has not taken yet is on the account of the process, from the high-water mark on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.supervision.scope import Scope
+from ferrule.transports.backlog import backlog as unread
 from ferrule.transports.http.answers import TEXT_HEAD
 
 logger = logging.getLogger("ferrule.http")
@@ -85,6 +87,7 @@ class AsgiAnswer(Struct, eq=False):
     tasks: Scope | None = None
     listening: asyncio.Task[None] | None = None
     pumping: asyncio.Task[None] | None = None
+    holder: Untaken | None = None
 
     # -- what the doors do
 
@@ -108,6 +111,10 @@ class AsgiAnswer(Struct, eq=False):
         if data and not self.gone:
             self.outbox.append(data)
             self.backlog += len(data)
+            if self.backlog > HIGH_WATER:
+                self.holder = self.holder or Untaken(self)
+                if not unread.grew(self.holder, self.backlog):
+                    return
             self._tell()
 
     def finish(self) -> None:
@@ -119,9 +126,13 @@ class AsgiAnswer(Struct, eq=False):
 
     def abort(self) -> None:
         """Cut the way: what was written and not taken is lost."""
-        if self.gone:
-            return
+        if not self.gone:
+            self.cut()
+
+    def cut(self) -> None:
+        """Cut the way, also of an answer that is finished and not taken yet."""
         self.gone = True
+        self.finished = False
         self.lost = None
         self.outbox.clear()
         self.backlog = 0
@@ -157,14 +168,27 @@ class AsgiAnswer(Struct, eq=False):
                 # An ASGI app cannot hang up before its answer has begun, and servers complain of silence.
                 await self._send_whole(503, TEXT_HEAD, b"The request was given up\n")
             elif self.finished:
-                await self._send_whole(*self.start, b"".join(self.outbox))
+                await self._send_finished(*self.start)
             else:
                 await self._stream(*self.start)
         finally:
             self.patience.end(self)
             self._lose()
+            if self.holder is not None:
+                unread.drained(self.holder)
             if self.tasks is not None:
                 await self.tasks.close()
+
+    async def _send_finished(self, status: int, head: bytes) -> None:
+        """Send an answer that is whole; a large one so that it can be cut while its reader takes its time."""
+        body = b"".join(self.outbox)
+        if len(body) <= HIGH_WATER:
+            await self._send_whole(status, head, body)
+            return
+        self.outbox.clear()
+        self.tasks = self.tasks or Scope(self.patience.loop)
+        self.pumping = self.tasks.spawn(self._send_whole(status, head, body))
+        await asyncio.wait([self.pumping])
 
     async def _send_whole(self, status: int, head: bytes, body: bytes) -> None:
         headers = list(header_pairs(head))
@@ -200,6 +224,8 @@ class AsgiAnswer(Struct, eq=False):
 
     def _taken(self, size: int) -> None:
         self.backlog -= size
+        if self.holder is not None:
+            unread.grew(self.holder, self.backlog)
         if self.room is not None and self.backlog <= LOW_WATER:
             self.room.set()
 
@@ -221,7 +247,7 @@ class AsgiAnswer(Struct, eq=False):
 
     def _listen(self) -> asyncio.Task[None]:
         if self.listening is None:
-            self.tasks = Scope(self.patience.loop)
+            self.tasks = self.tasks or Scope(self.patience.loop)
             self.listening = self.tasks.spawn(self._wait_for_end())
         return self.listening
 
@@ -238,6 +264,21 @@ class AsgiAnswer(Struct, eq=False):
         self.abort()
         if lost is not None:
             lost()
+
+
+class Untaken(Struct, eq=False):
+    """What the reader of an answer has not taken yet, on the account of the process."""
+
+    answer: AsgiAnswer
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait for the reader now."""
+        return self.answer.backlog
+
+    def abort(self) -> None:
+        """Cut the answer, also one that is finished."""
+        self.answer.cut()
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import secrets
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.http.answers import ALWAYS, EMPTY_HEAD, TEXT_HEAD
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.message import HttpRequest, Responder, header_lines
+from ferrule.transports.http.path_pattern import PathPattern
 from ferrule.transports.http.web import WebRequest, WebResponse, respond
 
 logger = logging.getLogger("ferrule.http")
@@ -22,7 +22,6 @@ logger = logging.getLogger("ferrule.http")
 Endpoint = Callable[[WebRequest], Awaitable[Any]]
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-VARIABLE = re.compile(r"\{([a-zA-Z_]\w*)(:path)?\}")
 
 
 class CustomRoute:
@@ -39,36 +38,21 @@ class CustomRoute:
             self.methods |= {"HEAD"}
         self.path = path
         self.answer = answer
-        self._pattern = _pattern(path)
+        self._pattern = PathPattern(path)
 
     def match(self, path: str) -> dict[str, str] | None:
         """Give the values of the path's variables, or None when this is another path."""
-        found = self._pattern.fullmatch(path)
+        found = self._pattern.match(path)
         if found is None:
             return None
-        values = {name: unquote(value) for name, value in found.groupdict().items()}
-        return None if any(_strays(given, values[name]) for name, given in found.groupdict().items()) else values
+        values = {name: unquote(value) for name, value in found.items()}
+        return None if any(_strays(given, values[name]) for name, given in found.items()) else values
 
 
 def _strays(given: str, value: str) -> bool:
     """Tell whether a value is more than the segments it seemed to be, or a path that leads elsewhere in a folder."""
     hides = value.count("/") != given.count("/")
     return hides or value.startswith("/") or not {".", ".."}.isdisjoint(value.split("/"))
-
-
-def _pattern(path: str) -> re.Pattern[str]:
-    """Compile a path with `{name}` for one segment and `{name:path}` for any number of them."""
-    parts, at = [], 0
-    for variable in VARIABLE.finditer(path):
-        parts += [re.escape(path[at : variable.start()]), f"(?P<{variable[1]}>{'.+' if variable[2] else '[^/]+'})"]
-        at = variable.end()
-    rest = path[at:]
-    if "{" in "".join(parts[::2]) + rest or "}" in rest:
-        raise SetupError(f"custom_route: {path!r} has a brace that encloses no name: write {{name}} or {{name:path}}")
-    try:
-        return re.compile("".join([*parts, re.escape(rest)]))
-    except re.error as reason:
-        raise SetupError(f"custom_route: {path!r} cannot be a path: {reason}") from None
 
 
 class CustomDoor:

@@ -22,11 +22,17 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 JSON, EVENTS = "application/json", "text/event-stream"
 
 MOST_REMEMBERED = 1024
+LONGEST_REMEMBERED = 256
+"""Bytes of a header's value whose judgement is kept; a longer one is judged each time."""
+LONGEST_ACCEPT = 1024
+"""Characters of an Accept header that are looked at."""
 EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After"
 PREFLIGHT_HEADERS = (
     "Content-Type, Accept, Authorization, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name"
 )
 PREFLIGHT_AGE = "600"
+MOST_PREFLIGHT = 64
+"""Names in a preflight request that are looked at."""
 
 
 class Verdict(Struct, frozen=True):
@@ -38,16 +44,18 @@ class Verdict(Struct, frozen=True):
 
 
 class Remembering(dict[bytes, V]):
-    """Judges a header's value once: clients send the same ones over and over, attackers fill no memory."""
+    """Judges a header's value once: clients send the same ones over and over. What is kept is bounded."""
 
     def __init__(self, judge: Callable[[str], V]) -> None:
         super().__init__()
         self._judge = judge
 
     def __missing__(self, value: bytes) -> V:
-        if len(self) >= MOST_REMEMBERED:
-            self.clear()
-        verdict = self[value] = self._judge(value.decode("latin-1"))
+        verdict = self._judge(value.decode("latin-1"))
+        if len(value) <= LONGEST_REMEMBERED:
+            if len(self) >= MOST_REMEMBERED:
+                self.clear()
+            self[value] = verdict
         return verdict
 
 
@@ -73,9 +81,11 @@ class Guard:
         key = (headers.get(b"host", b""), headers.get(b"origin"), request.secure)
         verdict = self._verdicts.get(key)
         if verdict is None:
-            if len(self._verdicts) >= MOST_REMEMBERED:
-                self._verdicts.clear()
-            verdict = self._verdicts[key] = self._look(*key)
+            verdict = self._look(*key)
+            if len(key[0]) + len(key[1] or b"") <= LONGEST_REMEMBERED:
+                if len(self._verdicts) >= MOST_REMEMBERED:
+                    self._verdicts.clear()
+                self._verdicts[key] = verdict
         return verdict
 
     def _look(self, host: bytes, origin: bytes | None, secure: bool) -> Verdict:
@@ -106,7 +116,7 @@ class Guard:
     def preflight(self, request: HttpRequest, methods: str) -> bytes:
         """Give what a browser wants to know before it sends the request proper."""
         wanted = request.headers.get(b"access-control-request-headers", b"").decode("latin-1")
-        names = [name.strip() for name in wanted.split(",")]
+        names = [name.strip() for name in wanted.split(",", MOST_PREFLIGHT)[:MOST_PREFLIGHT]]
         mirrored = [n for n in names if n.lower().startswith("mcp-param-") and NAME_CHARACTERS.issuperset(n)]
         return header_lines(
             {
@@ -125,6 +135,8 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_json(content_type: str) -> bool:
+    if len(content_type) > LONGEST_REMEMBERED:
+        return False
     kind, *parameters = (part.strip() for part in content_type.lower().split(";"))
     pairs = (parameter.partition("=") for parameter in parameters)
     charsets = [value.strip().strip('"') for name, _, value in pairs if name.strip() == "charset"]
@@ -135,11 +147,11 @@ def _accepts(accept: str, kind: str) -> bool:
     """Whether an Accept header allows a media type: the most specific range that matches decides."""
     if not accept:
         return True
-    family = kind.partition("/")[0]
+    ranks = {kind: 2, f"{kind.partition('/')[0]}/*": 1, "*/*": 0}
     best, verdict = -1, False
-    for entry in accept.lower().split(","):
+    for entry in accept[:LONGEST_ACCEPT].lower().split(","):
         name, *parameters = (part.strip() for part in entry.split(";"))
-        rank = {kind: 2, f"{family}/*": 1, "*/*": 0}.get(name, -1)
+        rank = ranks.get(name, -1)
         if rank > best:
             best, verdict = rank, not any(_is_zero(parameter) for parameter in parameters)
     return verdict

@@ -118,7 +118,7 @@ class HandshakeDoor:
         if not session.link.frame_received(request.body, opening, origin):
             responder.reply(202, EMPTY_HEAD + head)
         if opening.opened and lasting:
-            self.sessions.add(session)
+            self.sessions.add(session, request.body)
         else:
             session.link.channel_lost(session.standing, None)
 
@@ -166,7 +166,7 @@ class HandshakeDoor:
         """End a session."""
         session = self._named(request, responder, head)
         if session is not None:
-            self.sessions.end(session)
+            self.sessions.end(session, deleted=True)
             responder.reply(204, EMPTY_HEAD + head)
 
     def drain(self) -> None:

@@ -31,6 +31,9 @@ ALLOW = {method: header_lines({"Allow": f"{method}, OPTIONS"}) for method in ("G
 NO_SESSION = "Session not found: it never was, or is over; open a new stream"
 NOTHING_TO_RESUME = "Nothing to resume: that event is unknown or no longer kept"
 
+MOST_NAMES = 16
+"""Names in a query that is read."""
+
 LAST_WORDS = 1.0
 """How long readers that are answered in the end may take to be told so."""
 
@@ -110,6 +113,7 @@ class PairDoor:
         if not created:
             session.stream.lost = partial(self._miss, session)
             self._miss(session)
+        session.owner = request.address
         link.channel_opened(session.standing)
         self._sessions.add(session)
         return session
@@ -180,5 +184,7 @@ class PairDoor:
 
 
 def query_of(request: HttpRequest) -> dict[str, str]:
-    """Read the query of a request; of a name that comes twice the last one counts."""
+    """Read the query of a request; of a name that comes twice the last one counts, and of too many names none."""
+    if request.query.count("&") > MOST_NAMES:
+        return {}
     return dict(parse_qsl(request.query))

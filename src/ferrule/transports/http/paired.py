@@ -182,7 +182,7 @@ class PairSession(Open):
         """The one stream."""
         return [self.stream]
 
-    def end(self) -> None:
+    def end(self, *, deleted: bool = False) -> None:
         """End the stream and forget what was said."""
         self.stream.farewell(self.why)
 

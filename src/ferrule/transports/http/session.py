@@ -33,6 +33,15 @@ MOST_FINISHED = 16
 MOST_UNHEARD = 64
 """How many events wait for a client that has never opened a stream for them."""
 
+MAX_UNHEARD_BYTES = 64 * 1024
+"""Bytes of those events."""
+
+MAX_ALL_UNHEARD_BYTES = 4 * 1024 * 1024
+"""Bytes of those events of all sessions together; the session that has most loses its oldest."""
+
+MAX_ALL_FINISHED = 20_000
+"""How many ended streams of all sessions together are kept; the session that has most loses its oldest."""
+
 
 class HttpSession:
     """One session; thousands may be idle at once, so it holds little until it streams."""
@@ -102,11 +111,21 @@ class HttpSession:
         if self._finished is None:
             self._finished = deque()
         self._finished.append(stream)
+        shares = self.shared.finished
+        shares.take(self, 1)
         if len(self._finished) > MOST_FINISHED:
-            self._forget(self._finished.popleft())
+            self.forget_oldest()
+        while shares.total > MAX_ALL_FINISHED:
+            largest = shares.largest()
+            assert largest is not None
+            largest.forget_oldest()
 
-    def _forget(self, stream: Stream) -> None:
+    def forget_oldest(self) -> None:
+        """Forget the stream that ended longest ago."""
         assert self._own is not None
+        assert self._finished is not None
+        stream = self._finished.popleft()
+        self.shared.finished.give(self, 1)
         self._own.pop(stream.name, None)
         stream.forget()
 
@@ -120,14 +139,22 @@ class HttpSession:
         """When somebody was last here: asked, got an answer, or read a stream."""
         return max([self.used, *(stream.left for stream in self.streams)])
 
-    def end(self) -> None:
-        """End all exchanges and streams, and forget what was said."""
+    def end(self, *, deleted: bool = False) -> None:
+        """End all exchanges and streams, and forget what was said.
+
+        A client that deletes its session expects no answers any more: what it waited for ends as if it were cancelled.
+        Any other has to learn that its session is over.
+        """
         self.over = True
         for exchange in list(self._answering or ()):
-            exchange.close()
+            if deleted:
+                exchange.withdrawn()
+            else:
+                exchange.close()
         for stream in self.streams:
             stream.forget()
         self._own = self._finished = None
+        self.shared.finished.forget(self)
 
 
 class Standing:
@@ -148,18 +175,43 @@ class Standing:
         if self.stream is not None:
             self.stream.send(body)
             return
+        self._keep(body)
+
+    def _keep(self, body: bytes) -> None:
+        """Keep an event for a client that has not opened its stream yet, within all bounds."""
+        if self._session.over:
+            return
         if self._unheard is None:
-            self._unheard = deque(maxlen=MOST_UNHEARD)
-        self._unheard.append(body)
+            self._unheard = deque()
+        unheard, shares = self._unheard, self._session.shared.unheard
+        unheard.append(body)
+        shares.take(self, len(body))
+        while len(unheard) > MOST_UNHEARD or shares.held(self) > MAX_UNHEARD_BYTES:
+            self.forget_oldest()
+        while shares.total > MAX_ALL_UNHEARD_BYTES:
+            largest = shares.largest()
+            assert largest is not None
+            largest.forget_oldest()
+
+    def forget_oldest(self) -> None:
+        """Forget the event that has waited longest for the client's stream."""
+        assert self._unheard is not None
+        self._session.shared.unheard.give(self, len(self._unheard.popleft()))
 
     def attach(self, responder: Responder, head: bytes) -> None:
         """The client opens its stream; a second one takes the place of the first."""
         if self.stream is None:
             self.stream = self._session.new_stream()
         self.stream.attach(responder, head)
-        unheard, self._unheard = self._unheard, None
-        for body in unheard or ():
+        for body in self._take_unheard():
             self.stream.send(body)
+
+    def _take_unheard(self) -> Sequence[bytes]:
+        unheard, self._unheard = self._unheard, None
+        if unheard is None:
+            return ()
+        self._session.shared.unheard.forget(self)
+        return unheard
 
     async def wait_writable(self) -> None:
         """Return at once unless the client reads slower than we write."""
@@ -170,6 +222,7 @@ class Standing:
         """End the client's own stream."""
         if self.stream is not None:
             self.stream.finish()
+        self._take_unheard()
 
 
 class SessionExchange:
@@ -261,7 +314,7 @@ class SessionExchange:
             await asyncio.sleep(0)
 
     def withdrawn(self) -> None:
-        """Learn that the client has cancelled the call: nothing is said any more, and nobody need wait for it."""
+        """Called when the client has cancelled the call: nothing is said any more, and nobody need wait for it."""
         if self.end():
             if self._stream is not None:
                 self._stream.finish()

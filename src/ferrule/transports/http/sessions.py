@@ -1,4 +1,8 @@
-"""The sessions of one endpoint: found by an id nobody can guess, ended when they are idle, old or too many."""
+"""The sessions of one endpoint: found by an id nobody can guess, ended when they are idle, old or too many.
+
+Rule: whoever opens too many pushes out sessions of its own. One that nobody has used since its handshake goes first,
+then the idlest of whoever holds most.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from heapq import nsmallest
 
+from ferrule.budgets.shares import Shares
+from ferrule.budgets.weight import weight
 from ferrule.transports.http.session import HttpSession, Standing
 from ferrule.transports.http.streams import Streaming
 from ferrule.wire.channel import Origin, Receiver
@@ -17,13 +23,19 @@ NO_HEADERS: Mapping[str, str] = {}
 LEAST_SHARE = 64
 """How many of the idlest sessions are looked at, at least, in search of one that is not in use."""
 
+INTRODUCTION = 512
+"""Bytes of an `initialize` that are free: a session counts once more for every so many beyond."""
+
+MOST_UNUSED = 8
+"""While more than one session in so many was not used since its handshake, one of those makes room."""
+
 IsBusy = Callable[[Receiver], bool]
 
 
 class Open(HttpSession):
     """A session that is in the table, with the way out for what belongs to no exchange."""
 
-    __slots__ = ("standing",)
+    __slots__ = ("owner", "size", "standing", "unused")
 
     ages_while_read = True
     """Whether it can grow too old while somebody reads a stream of it: most clients always do."""
@@ -31,6 +43,12 @@ class Open(HttpSession):
     def __init__(self, identity: str, link: Receiver, principal: str | None, shared: Streaming) -> None:
         super().__init__(identity, link, principal, shared)
         self.standing = Standing(self)
+        self.owner = ""
+        """On whose account it is: the principal's, or the address it was opened from."""
+        self.size = 1
+        """How many sessions it counts as."""
+        self.unused = True
+        """Whether nothing was asked in it since its handshake."""
 
 
 class Sessions:
@@ -41,7 +59,12 @@ class Sessions:
         self._busy = busy
         self._shared = shared
         self._open: dict[str, Open] = {}
-        self._idlest: list[tuple[float, str]] = []
+        self._shares: Shares[str] = Shares()
+        self._unused: dict[str, dict[str, Open]] = {}
+        """By owner, the sessions nobody has used since their handshake, the oldest first."""
+        self._unused_shares: Shares[str] = Shares()
+        self._idlest: dict[str | None, list[tuple[float, str]]] = {}
+        """By owner, some of its idlest sessions, the idlest last; under None those of all."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -54,14 +77,19 @@ class Sessions:
         identity = secrets.token_urlsafe(ID_BYTES) if lasting else ""
         link = self._link(Origin(origin.carrier, origin.address, NO_HEADERS, origin.principal, lasting=lasting))
         session = Open(identity, link, origin.principal, self._shared)
+        session.owner = origin.principal or origin.address
         link.channel_opened(session.standing)
         return session
 
-    def add(self, session: Open) -> None:
-        """Keep a session whose handshake was made, in the place of the idlest where there are too many."""
-        while len(self._open) >= self._shared.settings.max_sessions:
-            self._evict()
+    def add(self, session: Open, introduction: bytes = b"") -> None:
+        """Keep a session whose handshake was made with a message; others make room where there are too many."""
+        session.size = 1 + weight(introduction) // INTRODUCTION
         self._open[session.id] = session
+        self._shares.take(session.owner, session.size)
+        self._unused.setdefault(session.owner, {})[session.id] = session
+        self._unused_shares.take(session.owner, session.size)
+        while self._shares.total > self._shared.settings.max_sessions and len(self._open) > 1:
+            self._evict(session)
 
     def find(self, identity: bytes, principal: str | None) -> Open | None:
         """Give a session to the principal that opened it, and to nobody else."""
@@ -69,13 +97,30 @@ class Sessions:
         if session is None or session.principal != principal:
             return None
         session.used = self._shared.now
+        if session.unused:
+            self._take_up(session)
         return session
 
-    def end(self, session: Open) -> None:
-        """End a session: what runs in it is cancelled, and nothing of it is kept."""
-        self._open.pop(session.id, None)
+    def _take_up(self, session: Open) -> None:
+        """Count a session no longer among those nobody has used."""
+        session.unused = False
+        unused = self._unused[session.owner]
+        del unused[session.id]
+        if not unused:
+            del self._unused[session.owner]
+        self._unused_shares.give(session.owner, session.size)
+
+    def end(self, session: Open, *, deleted: bool = False) -> None:
+        """End a session, perhaps because its client deletes it: what runs is cancelled, and nothing of it is kept."""
+        if self._open.pop(session.id, None) is not None:
+            self._shares.give(session.owner, session.size)
+            if not self._shares.held(session.owner):
+                self._idlest.pop(session.owner, None)
+            if session.unused:
+                self._take_up(session)
         session.link.channel_lost(session.standing, None)
-        session.end()
+        session.end(deleted=deleted)
+        self._shared.unheard.forget(session.standing)
 
     def end_all(self) -> None:
         """End every session."""
@@ -99,28 +144,52 @@ class Sessions:
     def _active(self, session: Open) -> bool:
         return self._busy(session.link) or _is_read(session)
 
-    def _evict(self) -> None:
-        """End the idlest session, one in use only where all of the idlest are."""
+    def _evict(self, newest: Open) -> None:
+        """End one session to make room: one that was never used, or the idlest of whoever holds most."""
+        while self._unused_shares.total * MOST_UNUSED > self._shares.total:
+            session = self._longest_unused()
+            if session is newest:
+                break
+            if not self._active(session):
+                self.end(session)
+                return
+            self._take_up(session)
+        self._evict_idlest(newest)
+
+    def _longest_unused(self) -> Open:
+        """Return, of whoever has most unused sessions, the one opened longest ago."""
+        owner = self._unused_shares.largest()
+        assert owner is not None
+        return next(iter(self._unused[owner].values()))
+
+    def _evict_idlest(self, newest: Open) -> None:
+        """End the idlest session of whoever holds most; one in use only where all of the idlest are."""
+        owner = self._shares.largest()
+        if owner is not None and self._shares.held(owner) < LEAST_SHARE:
+            owner = None  # nobody holds many: the idlest of all goes
+        idlest = self._idlest.get(owner)
         in_use: Open | None = None
-        while self._idlest or in_use is None:
-            if not self._idlest:
-                self._note_idlest()
-            used, identity = self._idlest.pop()
+        while idlest or in_use is None:
+            if not idlest:
+                idlest = self._idlest[owner] = self._find_idlest(owner, newest)
+            used, identity = idlest.pop()
             session = self._open.get(identity)
             if session is None or session.used != used:
                 continue
             if not self._active(session):
-                self.end(session)
-                return
+                in_use = session
+                break
             session.used = self._shared.now
             in_use = in_use or session
+        if not idlest:
+            self._idlest.pop(owner, None)
         self.end(in_use)
 
-    def _note_idlest(self) -> None:
+    def _find_idlest(self, owner: str | None, newest: Open) -> list[tuple[float, str]]:
         """Looking for the idlest among all is dear, so a share of them is noted at once."""
-        share = max(LEAST_SHARE, len(self._open) // 100)
-        idlest = nsmallest(share, ((each.used, each.id) for each in self._open.values()))
-        self._idlest = idlest[::-1]
+        among = [each for each in self._open.values() if owner in (None, each.owner) and each is not newest]
+        share = max(LEAST_SHARE, len(among) // 100)
+        return nsmallest(share, ((each.used, each.id) for each in among or [newest]))[::-1]
 
 
 def _is_read(session: Open) -> bool:

@@ -36,7 +36,8 @@ class DoorSettings(Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] | None = None
     """Host names a request may be for; None: the loopback names where bound to loopback, any elsewhere."""
     max_body_size: int = MAX_MESSAGE_SIZE
-    max_sessions: int = 50_000
+    max_sessions: int = 20_000
+    """One more makes room: a session nobody has used, or the idlest of whoever has most."""
     session_idle_timeout: float = 1800.0
     session_lifetime: float = 86_400.0
     max_events: int = 1000
@@ -106,8 +107,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     max_connections: int = 16_384
     max_head_size: int = 16 * 1024
     max_headers: int = 100
-    max_buffered: int = 256 * 1024 * 1024
-    """What all unfinished bodies together may take; over it, new ones are shed with 503."""
+    max_buffered: int = 32 * 1024 * 1024
+    """What all unfinished bodies together may take; over it, the largest are shed with 503."""
     head_timeout: float = 10.0
     body_timeout: float = 20.0
     """How long a body may stand still; one that moves has as long as `min_body_rate` says, up to `max_body_time`."""

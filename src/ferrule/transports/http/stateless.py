@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import structs
+from msgspec import UNSET, UnsetType, structs
 
-from ferrule.errors import HeaderMismatch
+from ferrule.errors import HeaderMismatch, Refusal
 from ferrule.schema.methods import METHODS
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
@@ -16,7 +16,7 @@ from ferrule.transports.http.pulse import Pulse
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import Unreadable, decode, encode
-from ferrule.wire.messages import ErrorObject, Failure, Request
+from ferrule.wire.messages import ErrorObject, Failure, Id, Request
 
 STANDING = frozenset(name for name, row in METHODS.items() if row.standing)
 """What is a stream by its nature, whatever form other answers have."""
@@ -47,6 +47,8 @@ class StatelessDoor:
                 if body.method == "tools/call":
                     self._check_arguments(request.headers, body)
             except HeaderMismatch as mismatch:
+                if body.method == "initialize" and not self._acceptor.eras.handshake.versions:
+                    mismatch = self._without_handshake(mismatch)
                 _mismatched(request, mismatch, responder, head)
                 return False
         version = request.header(mirror.VERSION_FIELD)
@@ -65,6 +67,12 @@ class StatelessDoor:
             exchange.lost()
             responder.reply(202, EMPTY_HEAD + head)
 
+    def _without_handshake(self, mismatch: HeaderMismatch) -> HeaderMismatch:
+        """Name our versions to a client of the handshake era, which sends none of the headers (VER-11)."""
+        supported = list(self._acceptor.eras.stateless.versions)
+        text = f"{mismatch.message}; this server takes no initialize, it speaks {', '.join(supported)}"
+        return HeaderMismatch(text, {"supported": supported})
+
     def _check_arguments(self, headers: dict[bytes, bytes], body: mirror.Peek) -> None:
         name = body.params.name
         annotated = self._acceptor.mirrored(name) if isinstance(name, str) else None
@@ -76,13 +84,22 @@ class StatelessDoor:
 
 
 def _mismatched(request: HttpRequest, mismatch: HeaderMismatch, responder: Responder, head: bytes) -> None:
-    """Refuse a request whose headers say something else than its body."""
+    """Refuse a message whose headers say something else than its body, or a body that is no message.
+
+    `Mcp-Method` is demanded of requests only: a notification without it is taken, and acts on nothing.
+    """
+    identity: Id | UnsetType = UNSET
+    refusal: Refusal = mismatch
     try:
         message = decode(request.body)
-    except Unreadable:
-        message = []
-    if not isinstance(message, Request):
-        responder.reply(202, EMPTY_HEAD + head)
-        return
-    failure = Failure(message.id, ErrorObject(mismatch.own_code, mismatch.message, mismatch.data))
+    except Unreadable as unreadable:
+        refusal = unreadable.refusal
+        identity = unreadable.id
+    else:
+        if isinstance(message, Request):
+            identity = message.id
+        elif mirror.VERSION_FIELD in request.headers and mirror.METHOD_FIELD not in request.headers:
+            responder.reply(202, EMPTY_HEAD + head)
+            return
+    failure = Failure(identity, ErrorObject(refusal.own_code, refusal.message, refusal.data))
     responder.reply(400, JSON_HEAD + head, encode(failure))

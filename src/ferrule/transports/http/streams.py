@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import TYPE_CHECKING
 
+from ferrule.budgets.shares import Shares
 from ferrule.stores.store import EventLog
 from ferrule.transports.http.answers import STREAM_HEAD
 from ferrule.transports.http.exchange import COMMENT
@@ -16,11 +18,14 @@ from ferrule.transports.http.message import Responder
 from ferrule.transports.http.pulse import Living, Pulse
 from ferrule.transports.http.settings import DoorSettings
 
+if TYPE_CHECKING:
+    from ferrule.transports.http.session import HttpSession, Standing
+
 
 class Streaming:
     """What all streams of one endpoint share."""
 
-    __slots__ = ("log", "now", "pulse", "retry", "settings")
+    __slots__ = ("finished", "log", "now", "pulse", "retry", "settings", "unheard")
 
     def __init__(self, log: EventLog, pulse: Pulse, settings: DoorSettings) -> None:
         self.log = log
@@ -30,6 +35,10 @@ class Streaming:
         """When a reader that was sent away may come back."""
         self.now = 0.0
         """When the pulse last ticked: exact enough to tell old events from new ones."""
+        self.finished: Shares[HttpSession] = Shares()
+        """How many ended streams each session keeps for readers that lost the end."""
+        self.unheard: Shares[Standing] = Shares()
+        """Bytes that wait for clients that have opened no stream for them yet."""
 
 
 class Stream:

@@ -15,6 +15,8 @@ from ferrule.transports.http.message import Headers, HttpRequest, header_lines
 TEXT, JSON, BYTES = "text/plain; charset=utf-8", "application/json", "application/octet-stream"
 MEASURED = frozenset({"content-length", "transfer-encoding", "connection"})
 """Headers that belong to whoever writes the answer."""
+MAX_FIELDS = 1000
+"""Fields of a query or a form that is read."""
 STATUSES = range(200, 600)
 """Those that end an exchange."""
 
@@ -41,8 +43,8 @@ class WebRequest:
 
     @property
     def query_params(self) -> dict[str, str]:
-        """The query by name; of a name that came several times, the last."""
-        return dict(parse_qsl(self._request.query, keep_blank_values=True))
+        """The query by name; of a name that came several times, the last. Raises ValueError for too many names."""
+        return _fields(self._request.query)
 
     @property
     def address(self) -> str:
@@ -58,8 +60,17 @@ class WebRequest:
         return msgspec.json.decode(self._request.body)
 
     async def form(self) -> dict[str, str]:
-        """Give the body, read as an HTML form (`application/x-www-form-urlencoded`)."""
-        return dict(parse_qsl(self._request.body.decode("utf-8", "replace"), keep_blank_values=True))
+        """Give the body, read as an HTML form (`application/x-www-form-urlencoded`).
+
+        Raises ValueError for too many names.
+        """
+        return _fields(self._request.body.decode("utf-8", "replace"))
+
+
+def _fields(text: str) -> dict[str, str]:
+    if text.count("&") >= MAX_FIELDS:
+        raise ValueError(f"more than {MAX_FIELDS} fields in a query or a form")
+    return dict(parse_qsl(text, keep_blank_values=True))
 
 
 class WebResponse(Struct, eq=False):

@@ -41,24 +41,28 @@ LAST_WORDS_TIME = 10.0
 class Served(StreamChannel):
     """The channel to one peer that reached us."""
 
+    closes_on_garbage = True
+    """A peer that sends nothing but what cannot be read is closed."""
+
     def __init__(self, link: Receiver, framer: Framer, reception: Reception) -> None:
-        super().__init__(link, framer, on_oversize=reception.settings.on_oversize)
+        settings = reception.settings
+        super().__init__(
+            link, framer, on_oversize=settings.on_oversize, public=True, write_timeout=settings.write_timeout
+        )
         self.link = link
         self._reception = reception
         self._heard, self._left = 0, -1
         self._quiet_since = self._loop.time()
 
-    def eof_received(self) -> bool:
+    def _end_handed_over(self) -> None:
         """Answer what was asked before the end, then end too."""
-        writable = super().eof_received()
-        if writable:
+        if self._transport.can_write_eof():
             self._reception.finish(self)
-        return writable
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def _lose(self) -> None:
         """Tell the link, and free the place."""
         try:
-            super().connection_lost(error)
+            super()._lose()
         finally:
             self._reception.forget(self)
 

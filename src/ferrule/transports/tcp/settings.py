@@ -39,6 +39,8 @@ class SocketSettings(Struct, frozen=True, kw_only=True):
     """Let the system ask a silent peer whether it lives, and cut the connection within a minute if it does not."""
     buffer_size: int | None = BUFFER_SIZE
     """What the system may hold for us each way; None leaves it to the system, which suits long, wide lines."""
+    write_timeout: float = 10.0
+    """How long a peer may take nothing of what waits for it before the connection is cut."""
 
     def __post_init__(self) -> None:
         require_types(self)

@@ -26,8 +26,13 @@ REFUSAL_START = b'{"jsonrpc":"2.0","id":null,"error":'
 class Dialed(StreamChannel):
     """The channel to a server we reached; one that turned us away is quoted when the channel is lost."""
 
+    closes_on_garbage = True
+    """A server that sends nothing but what cannot be read is left."""
+
     def __init__(self, receiver: Receiver, options: TcpOptions) -> None:
-        super().__init__(receiver, options.framer(), on_oversize="skip", serving=False)
+        super().__init__(
+            receiver, options.framer(), on_oversize="skip", serving=False, write_timeout=options.write_timeout
+        )
         self._feed_rest = self._feed
         self._feed = self._feed_first
 

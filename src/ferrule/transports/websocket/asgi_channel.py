@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import CarrierError
 from ferrule.supervision.scope import Scope
+from ferrule.transports.backlog import backlog, most_waiting
 from ferrule.transports.http.asgi_answer import Receive, Send
-from ferrule.transports.websocket.channel import BACKLOG_MESSAGES, BEGINS, ENDS
+from ferrule.transports.websocket.channel import BEGINS, ENDS
 from ferrule.transports.websocket.frames import (
     GOING_AWAY,
     INTERNAL,
@@ -31,6 +33,9 @@ logger = logging.getLogger("ferrule.transports")
 class AsgiWebSocket:
     """A channel to the peer of one WebSocket."""
 
+    closes_on_garbage = True
+    """A peer that sends nothing but what cannot be read is closed."""
+
     def __init__(self, receiver: Receiver, settings: WebSocketSettings, receive: Receive, send: Send) -> None:
         self._receiver, self._settings = receiver, settings
         self._next, self._give = receive, send
@@ -49,13 +54,24 @@ class AsgiWebSocket:
         payload = encode_within(message, self._settings.max_message_size, beside=1)
         self._outgoing.append(payload)
         self._size += len(payload)
-        if self._size > self._settings.frame_buffer_size * BEGINS:
+        if self._size > most_waiting(self._settings.max_message_size):
+            self.abort()
+        elif self._size > self._settings.frame_buffer_size * BEGINS:
             self._room.clear()
-        if self._size > BACKLOG_MESSAGES * self._settings.max_message_size:
-            self._outgoing.clear()
-            self._error = CarrierError(f"the peer does not read: {self._size} bytes wait for it")
-            self._end(Closing(INTERNAL, "the peer does not read"))
+            backlog.grew(self, self._size)
         self._due.set()
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait for the peer."""
+        return self._size
+
+    def abort(self) -> None:
+        """Throw away what waits for a peer that does not read, and close."""
+        backlog.drained(self)
+        self._error = self._error or CarrierError(f"the peer does not read: {self._size} bytes wait for it")
+        self._outgoing.clear()
+        self._end(Closing(INTERNAL, "the peer does not read"))
 
     async def wait_writable(self) -> None:
         """Return at once unless the peer reads slower than we write."""
@@ -86,11 +102,13 @@ class AsgiWebSocket:
         finally:
             self._closing = self._closing or Closing(NORMAL)
             self._room.set()
+            backlog.drained(self)
             self.ended.set()
             self._receiver.channel_lost(self, self._error)
             await scope.close()
 
     async def _read(self) -> None:
+        handed_over = 0
         while True:
             # A peer that does not take its answers is not read from either.
             await self._room.wait()
@@ -98,25 +116,32 @@ class AsgiWebSocket:
             if event["type"] == "websocket.disconnect":
                 return
             try:
-                self._take(event.get("text"), event.get("bytes"))
+                messages = self._read_event(event.get("text"), event.get("bytes"))
+                for message in messages:
+                    if self._closing is None:
+                        self._receiver.frame_received(message, self)
+                    handed_over += 1
+                    if handed_over % FRAMES_A_TURN == 0:
+                        await asyncio.sleep(0)
+                        await self._room.wait()
             except Exception as error:
                 logger.exception("the receiver failed on what it received; its channel is closed")
                 self._error = self._error or error
                 self._end(Closing(INTERNAL, "internal error"))
 
-    def _take(self, text: str | None, binary: bytes | None) -> None:
+    def _read_event(self, text: str | None, binary: bytes | None) -> list[bytes]:
+        """Return the messages of one text; none where it breaks a rule, which closes the WebSocket."""
         if text is None and not self._settings.accept_binary:
             self._end(Closing(UNSUPPORTED, "only text is understood"))
-            return
+            return []
         payload = (binary or b"") if text is None else text.encode()
         if len(payload) > self._settings.max_message_size:
             self._end(Closing(TOO_BIG, f"the limit is {self._settings.max_message_size} bytes"))
         elif self._settings.strict_delimiter_check and not payload.endswith(b"\n"):
             self._end(Closing(PROTOCOL_ERROR, "a text must end with a line feed"))
         else:
-            for message in split_messages(payload):
-                if self._closing is None:
-                    self._receiver.frame_received(message, self)
+            return split_messages(payload)
+        return []
 
     async def _write(self) -> None:
         try:
@@ -130,6 +155,7 @@ class AsgiWebSocket:
                     self._size -= len(payload)
                     if self._size < self._settings.frame_buffer_size * ENDS:
                         self._room.set()
+                        backlog.drained(self)
             words = self._closing.payload()[2:].decode()
             await self._give({"type": "websocket.close", "code": self._closing.code, "reason": words})
         except TimeoutError:

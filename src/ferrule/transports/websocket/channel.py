@@ -1,22 +1,28 @@
 """One WebSocket: messages in and out, pings, backpressure, and an end both sides know of.
 
-Rule 1: a message goes from the read to the receiver in the same turn: no queue, no task.
+Rule 1: a message goes from the read to the receiver in the same turn: no queue, no task. Only where one read brings
+more than one turn's share does the rest wait for the next turns, in order, and nothing more is read until then.
 Rule 2: what is sent in one turn of the loop leaves in one write.
 Rule 3: no timers of its own. What is due is looked up when somebody sweeps.
 Rule 4: a server stops reading while its peer does not take the answers; a client always reads, or the two of them could
 wait for each other.
+Rule 5: what was read is handed over, also when the peer is gone meanwhile; after our own close nothing is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import cast
 
+from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import CarrierError
+from ferrule.transports.backlog import backlog, most_waiting
 from ferrule.transports.ending import tell_lost
+from ferrule.transports.unfinished import NO_ROOM, Unfinished
 from ferrule.transports.waiting import HELD_BACK, Waiters
 from ferrule.transports.websocket.deflate import WORTH_IT, Deflate
 from ferrule.transports.websocket.frames import (
@@ -31,6 +37,7 @@ from ferrule.transports.websocket.frames import (
     PONG,
     PROTOCOL_ERROR,
     TEXT,
+    TRY_LATER,
     Closing,
     MaskedWriter,
     PlainWriter,
@@ -41,6 +48,7 @@ from ferrule.transports.websocket.reading import (
     Control,
     Event,
     FrameReader,
+    Line,
     ReadingRules,
     RuleBreach,
     split_messages,
@@ -53,8 +61,8 @@ from ferrule.wire.messages import Message
 
 BEGINS, ENDS = 0.8, 0.5
 """Which parts of the buffer begin and end backpressure."""
-BACKLOG_MESSAGES = 4
-"""How many messages of the greatest size may wait for a peer that does not read, before it is given up."""
+TLS_WRITE = 64 * 1024
+"""How much is given to TLS at once."""
 MAX_PONGS = 64 * 1024
 """How many bytes of pongs may wait; over it only the newest ping is answered, as RFC 6455 5.5.3 allows."""
 LINGER = 1.0
@@ -66,6 +74,9 @@ logger = logging.getLogger("ferrule.transports")
 
 class WebSocketChannel(asyncio.Protocol):
     """A channel to the peer at the other end of a WebSocket."""
+
+    closes_on_garbage = True
+    """A peer that sends nothing but what cannot be read is closed."""
 
     _transport: asyncio.Transport
 
@@ -94,6 +105,11 @@ class WebSocketChannel(asyncio.Protocol):
         self._outgoing_size = self._pongs = self._pings = 0
         self._owed: bytes | None = None
         self._flush_due = self._closing = self._paused = False
+        self._waiting: deque[Event] = deque()
+        """What was read and waits for the next turn."""
+        self._turn_due = self._gone = self._secure = False
+        self._unfinished: Unfinished | None = None
+        """Counts what is held of a message that did not come in one read."""
         self.congested = False
         """Whether the peer reads slower than we write."""
         self._lost: asyncio.Future[None] = self._loop.create_future()
@@ -107,6 +123,11 @@ class WebSocketChannel(asyncio.Protocol):
     def lost(self) -> bool:
         """Whether the connection is gone."""
         return self._lost.done()
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait for the peer."""
+        return 0 if self._gone else self._transport.get_write_buffer_size()
 
     # -- what a link uses
 
@@ -145,8 +166,15 @@ class WebSocketChannel(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the connection at once; what is not written yet is lost."""
-        if not self._lost.done():
-            self._closing = True
+        if self._lost.done():
+            return
+        if self.congested and not self._closing:
+            self.error = self.error or CarrierError(f"the peer does not read: {self.backlog} bytes wait for it")
+        self._closing = True
+        self._waiting.clear()
+        if self._gone:
+            self._lose()
+        else:
             self._transport.abort()
 
     async def wait_lost(self) -> None:
@@ -155,9 +183,11 @@ class WebSocketChannel(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """Do what is due."""
+        if self._gone:
+            return
         reader = self._reader
         taken = self.bytes_out - self._transport.get_write_buffer_size()
-        seen = Seen(self.bytes_in, taken, self.congested, not self._paused, reader.inside_frame, reader.unfinished)
+        seen = Seen(self.bytes_in, taken, self.congested, self._reads, reader.inside_frame, reader.unfinished)
         due = self._vigil.look(now, seen)
         if due == "ping":
             self._pings += 1
@@ -179,6 +209,7 @@ class WebSocketChannel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to speak: the opening handshake is over."""
         self._transport = cast("asyncio.Transport", transport)
+        self._secure = transport.get_extra_info("sslcontext") is not None
         size = self._settings.frame_buffer_size
         self._transport.set_write_buffer_limits(int(size * BEGINS), int(size * ENDS))
         self._receiver.channel_opened(self)
@@ -186,10 +217,30 @@ class WebSocketChannel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand every message that is complete now to the receiver."""
         self.bytes_in += len(data)
+        reader = self._reader
+        if self._waiting or reader.more:
+            # Nothing should come while reading is paused; what does has its turn after the rest.
+            reader.keep(data)
+            return
+        events = reader.feed(data)
+        if events:
+            self._handle(events)
+        if self._waiting or reader.more:
+            self._wait_for_turn()
+        elif not events or self._unfinished is not None:
+            self._note_unfinished()
+
+    def _handle(self, events: Sequence[Event]) -> None:
+        """Handle what was read, up to one turn's share; the rest waits."""
         # What the receiver sends meanwhile leaves with the flush below, one turn earlier than a scheduled one.
         self._flush_due = True
+        share = FRAMES_A_TURN
+        waiting = self._waiting
+        waiting.extend(events)
         try:
-            for event in self._reader.feed(data):
+            while waiting and share and not self._paused:
+                share -= 1
+                event = waiting.popleft()
                 if type(event) is not bytes:
                     self._hear(event)
                 elif not self._closing:
@@ -200,21 +251,66 @@ class WebSocketChannel(asyncio.Protocol):
             self._fail(Closing(INTERNAL, "internal error"))
         self._flush()
 
+    def _wait_for_turn(self) -> None:
+        """Read nothing more until what has come is handed over."""
+        if not (self._gone or self._lost.done()):
+            self._transport.pause_reading()
+        if not self._paused:
+            self._go_on_later()
+
+    def _go_on_later(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Hand over one more turn's share."""
+        self._turn_due = False
+        reader = self._reader
+        if not self._waiting and reader.more:
+            self._handle(reader.feed(b""))
+        else:
+            self._handle(())
+        if self._waiting or reader.more:
+            if not self._paused:
+                self._go_on_later()
+        elif self._gone:
+            self._lose()
+        elif not (self._paused or self._lost.done()):
+            self._note_unfinished()
+            self._transport.resume_reading()
+
     def eof_received(self) -> bool:
         """The peer is gone: a WebSocket has no half-closed state."""
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the receiver, once, and wake everyone who waits."""
+        """Tell the receiver, once and behind what was read, and wake everyone who waits."""
+        if self._lost.done() or self._gone:
+            return
+        self.error = self.error or error
+        self._gone = True
+        self._outgoing.clear()
+        self._paused = False
+        self._wake()
+        if (self._waiting or self._reader.more) and not self._closing:
+            self._go_on_later()
+        else:
+            self._lose()
+
+    def _lose(self) -> None:
         if self._lost.done():
             return
         self._closing = True
-        self._outgoing.clear()
+        self._waiting.clear()
         self._reader.stop()
+        if self._unfinished is not None:
+            self._unfinished.done()
+            self._unfinished = None
         self._lost.set_result(None)
         self._wake()
         self._left()
-        tell_lost(self._receiver, self, self._verdict(error))
+        tell_lost(self._receiver, self, self._verdict())
 
     def pause_writing(self) -> None:
         """More waits for the peer than should: whoever writes must wait, and a server reads no further."""
@@ -222,6 +318,7 @@ class WebSocketChannel(asyncio.Protocol):
         if self._server and not self._closing:
             self._paused = True
             self._transport.pause_reading()
+        self._note_backlog()
         self._signal("buffer_full")
 
     def resume_writing(self) -> None:
@@ -243,9 +340,9 @@ class WebSocketChannel(asyncio.Protocol):
         if text.find(b"\n", 0, -1) < 0:
             self._receiver.frame_received(text[:-1] if text.endswith(b"\n") else text, self)
             return
-        for message in split_messages(text):
-            if not self._closing:
-                self._receiver.frame_received(message, self)
+        first, *others = split_messages(text)
+        self._waiting.extendleft(map(Line, reversed(others)))
+        self._receiver.frame_received(first, self)
 
     def _hear(self, event: Event) -> None:
         """Handle an event that is not a message."""
@@ -258,7 +355,11 @@ class WebSocketChannel(asyncio.Protocol):
             self._closed_by_peer(event)
         elif type(event) is RuleBreach:
             self._fail(Closing(event.code, event.reason))
-        elif type(event) is Binary and not self._closing:
+        elif self._closing:
+            return
+        elif type(event) is Line:
+            self._receiver.frame_received(bytes(event), self)
+        elif type(event) is Binary:
             self._receive(event)
 
     def _answer(self, payload: bytes) -> None:
@@ -274,10 +375,28 @@ class WebSocketChannel(asyncio.Protocol):
         self._write(self._writer.frame(FIN | PONG, payload))
 
     def _read_on(self) -> None:
-        if self._paused:
-            self._paused = False
-            if not self._lost.done():
-                self._transport.resume_reading()
+        if not self._paused:
+            return
+        self._paused = False
+        if self._waiting or self._reader.more:
+            self._go_on_later()
+        elif not (self._lost.done() or self._gone):
+            self._transport.resume_reading()
+
+    @property
+    def _reads(self) -> bool:
+        """Whether we read at all."""
+        return not (self._paused or self._waiting or self._reader.more)
+
+    def _note_unfinished(self) -> None:
+        if self._lost.done():
+            return
+        if self._unfinished is None:
+            self._unfinished = Unfinished(lambda: self._reader.pending, self._no_room)
+        self._unfinished.note()
+
+    def _no_room(self) -> None:
+        self._fail(Closing(TRY_LATER, NO_ROOM))
 
     # -- writing
 
@@ -288,10 +407,16 @@ class WebSocketChannel(asyncio.Protocol):
             return
         self._outgoing, self._outgoing_size = [], 0
         self._write(self._writer.texts(payloads) if self._deflate is None else self._deflated(payloads))
-        backlog = self._transport.get_write_buffer_size()
-        if self.congested and backlog > BACKLOG_MESSAGES * self._settings.max_message_size:
-            self.error = CarrierError(f"the peer does not read: {backlog} bytes wait for it")
+        if self.congested:
+            self._note_backlog()
+
+    def _note_backlog(self) -> None:
+        """Count what waits for a peer that reads slower than we write, and cut one for which too much waits."""
+        waiting = self.backlog
+        if waiting > most_waiting(self._settings.max_message_size):
             self.abort()
+        elif not (self._gone or self._lost.done()):
+            backlog.grew(self, waiting)
 
     def _deflated(self, payloads: list[bytes]) -> bytes:
         assert self._deflate is not None
@@ -304,11 +429,19 @@ class WebSocketChannel(asyncio.Protocol):
         )
 
     def _write(self, data: bytes) -> None:
+        if self._gone:
+            return
         self.bytes_out += len(data)
-        self._transport.write(data)
+        if self._secure and len(data) > TLS_WRITE:
+            # Before it is encrypted, and no more: what TLS has handed on to its socket it does not count as waiting.
+            for at in range(0, len(data), TLS_WRITE):
+                self._transport.write(data[at : at + TLS_WRITE])
+        else:
+            self._transport.write(data)
 
     def _wake(self) -> None:
         self.congested = False
+        backlog.drained(self)
         self._waiters.wake()
 
     def _signal(self, what: str) -> None:
@@ -343,6 +476,8 @@ class WebSocketChannel(asyncio.Protocol):
 
     def _fail(self, closing: Closing, linger: float = LINGER) -> None:
         """Close because of what the peer did, or did not do: no answer is awaited."""
+        if self._gone:
+            return
         if self._closing:
             self._vigil.end_within(self._loop.time(), LINGER)
             return
@@ -363,9 +498,9 @@ class WebSocketChannel(asyncio.Protocol):
         else:
             self._transport.close()
 
-    def _verdict(self, error: Exception | None) -> Exception | None:
+    def _verdict(self) -> Exception | None:
         """Say why the channel ended, where that was no ordinary end."""
-        if self.error is not None or error is not None:
-            return self.error or error
+        if self.error is not None:
+            return self.error
         closing = self.closing or Closing(ABNORMAL, "the connection was lost without a close")
         return None if closing.code in (NORMAL, GOING_AWAY) else CarrierError(f"the WebSocket was closed: {closing}")

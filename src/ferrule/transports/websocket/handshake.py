@@ -32,7 +32,7 @@ SUPPORTED = header_lines({"Sec-WebSocket-Version": VERSION.decode()})
 UPGRADE = header_lines({"Upgrade": "websocket", "Connection": "Upgrade"})
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})(?: [^\r\n]*)?")
-_HEADER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*?)[ \t]*")
+_HEADER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([^\r\n\0]*)")
 
 
 class UpgradeRefused(Struct, frozen=True):
@@ -126,8 +126,8 @@ def judge_answer(head: bytes, key: bytes, *, compression: bool) -> Agreed:
         found = _HEADER.fullmatch(line)
         if found is None:
             raise ConnectFailed(NOT_HTTP)
-        name = found[1].lower()
-        headers[name] = headers[name] + b", " + found[2] if name in headers else found[2]
+        name, value = found[1].lower(), found[2].strip(b" \t")
+        headers[name] = headers[name] + b", " + value if name in headers else value
     if status is None:
         raise ConnectFailed(NOT_HTTP)
     if status[1] != b"101":

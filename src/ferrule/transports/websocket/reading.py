@@ -3,6 +3,8 @@
 Rule 1: pure; the same bytes give the same events, wherever they are cut.
 Rule 2: a length is judged before anything of that length is kept.
 Rule 3: after a violation or a close frame nothing more is read.
+Rule 4: no more is taken apart at once than one turn's share, in frames and in what they unfold to; the rest is held
+until somebody asks for more.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import codecs
 from msgspec import Raw, Struct
 from msgspec import json as msgspec_json
 
+from ferrule.budgets.bounds import BYTES_A_TURN, FRAMES_A_TURN
 from ferrule.transports.websocket.deflate import Deflate, Undeflatable
 from ferrule.transports.websocket.frames import (
     BAD_DATA,
@@ -47,6 +50,12 @@ class Binary(bytes):
     __slots__ = ()
 
 
+class Line(bytes):
+    """One of several messages that came as the lines of one text."""
+
+    __slots__ = ()
+
+
 class Control(Struct, frozen=True):
     """A ping or a pong."""
 
@@ -61,8 +70,8 @@ class RuleBreach(Struct, frozen=True):
     reason: str
 
 
-Event = bytes | Binary | Control | Closing | RuleBreach
-"""What was read: a text message, a binary one, a ping or pong, the peer's close, or what ends the conversation."""
+Event = bytes | Binary | Line | Control | Closing | RuleBreach
+"""What was read: a text message, a binary one, a line of a text, a ping or pong, the peer's close, or what ends the conversation."""
 
 
 class Broken(Exception):
@@ -99,6 +108,8 @@ class FrameReader:
         "_payload",
         "_rules",
         "_text",
+        "_unfolded",
+        "more",
         "unfinished",
     )
 
@@ -116,6 +127,10 @@ class FrameReader:
         self._fragments = 0
         self._text = _utf8()
         self._over = False
+        self._unfolded = 0
+        """How many bytes of messages in parts, or packed, were put together since the last feed."""
+        self.more = False
+        """Whether frames that have come are left for the next feed: feed nothing to have them."""
         self.unfinished = 0
         """Counts up when a message in parts begins; negative while its last part has not come."""
 
@@ -130,29 +145,45 @@ class FrameReader:
         return len(self._held) + len(self._payload) + len(self._parts)
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take what was read and give what it completes."""
+        """Take what was read and return what it completes, up to one turn's share."""
         events: list[Event] = []
         if self._over:
             return events
+        self.more = False
+        self._unfolded = 0
+        if self._held:
+            data = self._held + data
+            self._held = b""
         try:
             at = self._read_on(data, events) if self._missing else 0
-            self._read(self._held + data, at, events)
+            self._read(data, at, events)
         except Broken as broken:
             events.append(broken.violation)
             self.stop()
         return events
 
+    def keep(self, data: bytes) -> None:
+        """Hold what was read until more is asked for."""
+        if not self._over:
+            self._held += data
+            self.more = True
+
     def stop(self) -> None:
         """Read nothing more, and hold nothing."""
         self._over = True
+        self.more = False
         self._held, self._missing = b"", 0
         self._payload, self._parts = bytearray(), bytearray()
 
     def _read(self, data: bytes, at: int, events: list[Event]) -> None:
         """Read frames from a place on; what is left of the data is held."""
-        self._held = b""
         end, masked = len(data), self._rules.masked
+        left = FRAMES_A_TURN
         while end - at >= 2 and not self._over:
+            left -= 1
+            if left < 0 or self._unfolded > BYTES_A_TURN:
+                self.more = True
+                break
             first, size = data[at], data[at + 1]
             # A short whole text is what nearly every frame is: what cannot be wrong with it is not asked.
             usual = first == LAST_TEXT and not self._kind
@@ -268,6 +299,7 @@ class FrameReader:
             self._parts, self._kind, self.unfinished = bytearray(), 0, -self.unfinished
             if packed:
                 message = self._unpack(message, kind)
+            self._unfolded += len(message)
             events.append(message if kind == TEXT else Binary(message))
 
     def _unpack(self, packed: bytes, kind: int) -> bytes:
@@ -304,7 +336,7 @@ def read_closing(payload: bytes) -> Closing:
 
 
 MOST_IN_A_TEXT = 1000
-"""How many messages one text may hold: a short one could hold millions, all answered before anyone else's turn."""
+"""How many messages one text may hold; one with more is refused as a whole."""
 
 
 def split_messages(text: bytes) -> list[bytes]:
@@ -314,6 +346,9 @@ def split_messages(text: bytes) -> list[bytes]:
     try:
         msgspec_json.decode(text, type=Raw)
     except (ValueError, RecursionError):
+        # Some end a line with CRLF, and a blank line is none; but a text of nothing else is not cut to find that out.
+        if text.count(b"\n") + text.count(b"\r") > 4 * MOST_IN_A_TEXT:
+            return [text]
         lines = [line for line in text.replace(b"\r", b"\n").split(b"\n") if line.strip()]
         return lines if 0 < len(lines) <= MOST_IN_A_TEXT else [text]
     return [text]

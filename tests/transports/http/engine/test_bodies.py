@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.transports.http.engine.bodies import FREE_CHUNKS, MAX_FRAMING, Body, ChunkedBody, SizedBody
+from ferrule.transports.http.engine.bodies import (
+    FREE_CHUNKS,
+    MAX_FRAMING,
+    MAX_TRAILERS,
+    SMALLEST_MEAN_CHUNK,
+    Body,
+    ChunkedBody,
+    SizedBody,
+)
 from ferrule.transports.http.engine.parsing import Unacceptable
 
 LIMIT = 1_000_000
@@ -72,6 +82,35 @@ def test_extensions_and_trailers_count_together() -> None:
     body.feed(b"1;" + half + b"\r\nx\r\n0\r\nX: ", 0)
     with pytest.raises(Unacceptable, match="extensions and trailers"):
         body.feed(half + b"\r\n", 0)
+
+
+def test_trailers_are_counted_and_their_line_ends_too() -> None:
+    body = ChunkedBody(LIMIT)
+    body.feed(b"0\r\n" + b"a:\r\n" * MAX_TRAILERS, 0)
+    with pytest.raises(Unacceptable, match="trailers") as caught:
+        body.feed(b"a:\r\n", 0)
+    assert caught.value.status == 400
+    lengthy = ChunkedBody(LIMIT)
+    with pytest.raises(Unacceptable, match="extensions and trailers"):
+        lengthy.feed(b"0\r\n" + (b"a:" + b"x" * (MAX_FRAMING // 8 - 3) + b"\r\n") * 8, 0)
+
+
+def test_a_body_may_end_with_as_many_trailers_as_are_allowed() -> None:
+    body = ChunkedBody(LIMIT)
+    body.feed(b"1\r\nx\r\n0\r\n" + b"a: b\r\n" * MAX_TRAILERS + b"\r\n", 0)
+    assert (body.done, bytes(body.content)) == (True, b"x")
+
+
+def test_a_chunk_costs_about_what_its_bytes_do() -> None:
+    """The least the bounds allow: a few bytes each at first, then 64 on average."""
+    wire = b"1\r\nx\r\n" * (FREE_CHUNKS - 1) + (b"40\r\n" + b"x" * SMALLEST_MEAN_CHUNK + b"\r\n") * 10_000
+    spent = []
+    for _ in range(5):
+        body, began = ChunkedBody(LIMIT), time.process_time()
+        body.feed(wire, 0)
+        spent.append(time.process_time() - began)
+    assert len(body.content) == FREE_CHUNKS - 1 + 10_000 * SMALLEST_MEAN_CHUNK
+    assert min(spent) < 20 * (20e-6 + 20e-9 * len(wire)), "with room for the machine"
 
 
 def test_small_chunks_are_taken_up_to_a_number_and_large_ones_for_ever() -> None:

@@ -12,12 +12,23 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ferrule.transports.http.engine.connection import BURST, MAX_WAITING, Connection
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
+from ferrule.transports.backlog import Backlog
+from ferrule.transports.http.engine.connection import BURST, MAX_WAITING, UNCOUNTED, Connection
 from ferrule.transports.http.engine.ledger import Ledger
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
 
 GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def own_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test begin with empty accounts: benches are left as they are, and nobody tells them of their end."""
+    monkeypatch.setattr(process, "requests", Account("requests", process.requests.limit))
+    monkeypatch.setattr(process, "answers", Account("answers", process.answers.limit))
+    monkeypatch.setattr("ferrule.transports.http.engine.connection.unread", Backlog(process.answers))
 
 
 class NoSocket:
@@ -169,7 +180,7 @@ def test_requests_are_the_same_however_their_bytes_are_cut(requests: list[bytes]
     assert len(seen(one_by_one)) == len(requests)
     assert seen(bench) == seen(one_by_one)
     assert undated(bench.wire.sent) == undated(one_by_one.wire.sent)
-    assert bench.ledger.held == 0
+    assert bench.ledger.requests.held == 0
     assert bench.wire.reading
 
 
@@ -234,7 +245,7 @@ def test_many_waiting_requests_are_answered_in_turns() -> None:
     bench.feed(GET)
     bench.turns.run()
     assert len(bench.requests) == BURST * 3 + 1
-    assert bench.ledger.held == 0
+    assert bench.ledger.requests.held == 0
 
 
 def test_reading_stops_while_much_waits_behind_the_request_in_hand() -> None:
@@ -366,8 +377,133 @@ def test_the_last_answer_is_not_taken_back_by_what_the_peer_still_sends() -> Non
 def test_what_is_held_in_all_is_bounded() -> None:
     bench = Bench(max_buffered=20_000)
     bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n" + b"a" * 19_000)
-    assert bench.ledger.held == 19_000
+    assert bench.ledger.requests.held == 19_000
     bench.feed(b"a" * 2000)
     assert b"HTTP/1.1 503" in bench.wire.sent
     assert b"retry-after: 1\r\n" in bench.wire.sent
-    assert bench.ledger.held == 0
+    assert bench.ledger.requests.held == 0
+
+
+BODY = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n"
+
+
+def beside(bench: Bench) -> tuple[Connection, Wire]:
+    """Give another connection of the same engine."""
+    connection, wire = Connection(bench.ledger, bench.turns), Wire()  # type: ignore[arg-type]
+    connection.connection_made(wire)
+    return connection, wire
+
+
+def test_over_the_bound_whoever_holds_most_is_shed() -> None:
+    """Large bodies that never end keep nobody out who sends less."""
+    bench = Bench(max_buffered=50_000)
+    bench.feed(BODY + b"a" * 30_000)
+    other, wire = beside(bench)
+    other.data_received(BODY + b"a" * 10_000)
+    assert bench.ledger.requests.held == 40_000
+    other.data_received(b"a" * 12_000)
+    assert b"HTTP/1.1 503" in bench.wire.sent
+    assert (wire.sent, bench.ledger.requests.held) == (b"", 22_000)
+    other.connection_lost(None)
+    assert (bench.ledger.requests.held, process.requests.held) == (0, 0)
+
+
+def test_what_waits_behind_a_request_in_hand_is_shed_without_harm_to_its_answer() -> None:
+    bench = Bench(lambda request, responder: bench.answers.append(responder), max_buffered=50_000)
+    bench.feed(GET)
+    bench.feed(BODY + b"a" * 40_000)
+    other, _ = beside(bench)
+    other.data_received(BODY + b"a" * 20_000)
+    assert (bench.wire.sent, bench.ledger.requests.held) == (b"", 20_000)
+    bench.answers[0].reply(200, b"", b"first")
+    assert bench.wire.sent.endswith(b"first")
+    assert b"connection: close" in bench.wire.sent
+    assert bench.wire.closed
+    other.connection_lost(None)
+
+
+def test_a_request_that_is_handed_on_is_held_no_more() -> None:
+    held: list[int] = []
+    bench = Bench(lambda request, responder: held.append(process.requests.held))
+    bench.feed(BODY + b"a" * 50_000)
+    assert process.requests.held == 50_000
+    bench.feed(b"a" * 40_000)
+    assert (held, process.requests.held) == ([0], 0)
+
+
+def test_the_beginning_of_a_small_request_is_on_no_account() -> None:
+    bench = Bench()
+    bench.feed(BODY + b"a" * UNCOUNTED)
+    assert process.requests.held == 0
+    bench.feed(b"a")
+    assert process.requests.held == UNCOUNTED + 1
+    bench.connection.connection_lost(None)
+    assert process.requests.held == 0
+
+
+def test_requests_of_other_carriers_leave_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process.requests, "_limit", 50_000)
+    bench = Bench()
+    assert process.requests.take(40_000)
+    bench.feed(BODY + b"a" * 20_000)
+    assert b"HTTP/1.1 503" in bench.wire.sent
+    process.requests.give(40_000)
+    assert process.requests.held == 0
+
+
+# -- what is written and not taken
+
+
+def test_what_a_congested_peer_has_not_taken_is_counted_until_it_has() -> None:
+    bench = Bench(lambda request, responder: bench.answers.append(responder))
+    bench.feed(GET)
+    bench.answers[0].begin(200, b"")
+    bench.answers[0].write(b"a" * 100)
+    assert process.answers.held == 0
+    bench.connection.pause_writing()
+    bench.wire.backlog = 100_000
+    bench.answers[0].write(b"a")
+    assert process.answers.held == 100_000
+    bench.wire.backlog = 70_000
+    bench.connection.sweep(101.0)
+    assert process.answers.held == 70_000
+    bench.connection.resume_writing()
+    assert process.answers.held == 0
+
+
+def test_what_a_peer_that_is_gone_has_not_taken_is_counted_no_more() -> None:
+    bench = Bench(lambda request, responder: bench.answers.append(responder))
+    bench.feed(GET)
+    bench.connection.pause_writing()
+    bench.wire.backlog = 100_000
+    bench.answers[0].reply(200, b"", b"a" * 10)
+    assert process.answers.held == 100_000
+    bench.connection.connection_lost(None)
+    assert process.answers.held == 0
+
+
+def test_small_rests_that_are_never_taken_are_counted_by_the_sweep() -> None:
+    """Below the mark at which writing pauses; thousands of them are a lot."""
+    bench = Bench()
+    bench.wire.backlog = 1000
+    bench.connection.sweep(101.0)
+    assert process.answers.held == 1000
+    bench.wire.backlog = 0
+    bench.connection.sweep(102.0)
+    assert process.answers.held == 0
+
+
+def test_over_the_bound_the_connection_that_holds_most_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process.answers, "_limit", 1000)
+    bench = Bench()
+    other, wire = beside(bench)
+    bench.wire.backlog, wire.backlog = 300, 600
+    bench.connection.sweep(101.0)
+    other.sweep(101.0)
+    bench.wire.backlog = 500
+    bench.connection.sweep(102.0)
+    assert (bench.wire.aborted, wire.aborted) == (False, True)
+    wire.backlog = 0
+    other.connection_lost(None)
+    bench.connection.connection_lost(None)
+    assert process.answers.held == 0

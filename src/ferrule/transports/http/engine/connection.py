@@ -2,6 +2,8 @@
 
 Rule 1: one request is in hand; what comes behind it waits in a bounded buffer, and reading stops when that is full.
 Rule 2: no timers of its own. A deadline is a number, looked at when the engine sweeps.
+Rule 3: what has been read and not handed on, and what was written and not taken, is on an account of the process. A
+request that comes in one piece, and an answer that is taken at once, never get there.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import math
 from contextlib import suppress
 from typing import Any, cast
 
+from ferrule.transports.backlog import backlog as unread
 from ferrule.transports.http.answers import EMPTY_HEAD
 from ferrule.transports.http.engine.answering import CONTINUE, Answer, access_logger
 from ferrule.transports.http.engine.bodies import Body
@@ -29,6 +32,8 @@ IDLE, HEAD, BODY, BUSY, LINGER, CLOSED = range(6)
 NEVER = math.inf
 MAX_WAITING = 16 * 1024
 """How much may wait behind the request in hand before reading stops."""
+UNCOUNTED = 4 * 1024
+"""Bytes of an unfinished request that are on no account: the head of one that comes in two pieces."""
 BURST = 32
 """How many waiting requests are answered before other connections have their turn."""
 LINGER_BYTES = 1024 * 1024
@@ -149,6 +154,7 @@ class Connection(Incoming, asyncio.Protocol):
             self._doubts.end()
         self.ledger.forget(self)
         self.resume_writing()
+        unread.drained(self)
         if answer is not None:
             try:
                 answer.lose()
@@ -164,6 +170,8 @@ class Connection(Incoming, asyncio.Protocol):
     def resume_writing(self) -> None:
         """Wake who waits for the peer."""
         waiters, self._waiters = self._waiters, None
+        if waiters is not None:
+            unread.drained(self)
         for waiter in waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
@@ -186,6 +194,8 @@ class Connection(Incoming, asyncio.Protocol):
         """Send bytes."""
         self.written += len(data)
         self._transport.write(data)
+        if self._waiters is not None:
+            unread.grew(self, self._transport.get_write_buffer_size())
 
     def finished(self) -> None:
         """Go on to the next request: the answer in hand is written."""
@@ -251,6 +261,9 @@ class Connection(Incoming, asyncio.Protocol):
             self._prolong()
             return False
         self._body, self._head, self._fresh = None, NO_HEAD, False
+        if self._held:
+            # From here on it is a message, and on the account of whoever works on it.
+            self._count(0)
         self._keep(head)
         self._start(head, content)
         if self._ended and self.answer is not None:
@@ -297,8 +310,11 @@ class Connection(Incoming, asyncio.Protocol):
             self._buffer, self._at = self._buffer[self._at :], 0
         ledger, waiting = self.ledger, len(self._buffer)
         held = waiting + (len(self._body.content) if self._body else 0)
-        ledger.held += held - self._held
-        self._held = held
+        if held <= UNCOUNTED:
+            held = 0
+        if held != self._held and not self._count(held):
+            self.shed()
+            return
         if waiting and self._phase == IDLE:
             self._phase = HEAD
             self._deadline = ledger.clock + ledger.settings.head_timeout
@@ -309,8 +325,16 @@ class Connection(Incoming, asyncio.Protocol):
         self._read_on(not (blocked and waiting > MAX_WAITING))
         if self._ended and self._phase < BUSY and not blocked and not self._next_turn:
             self._close()
-        elif held > MAX_WAITING and ledger.held > ledger.settings.max_buffered:
-            self._shed()
+
+    def _count(self, held: int) -> bool:
+        """Put what is held now on the account. Return whether there was room."""
+        more = held - self._held
+        if more < 0:
+            self.ledger.credit(self, -more)
+        elif not self.ledger.debit(self, more):
+            return False
+        self._held = held
+        return True
 
     def _read_on(self, on: bool) -> None:
         if self._paused == on and self._phase != CLOSED:
@@ -320,13 +344,14 @@ class Connection(Incoming, asyncio.Protocol):
             else:
                 self._transport.pause_reading()
 
-    def _shed(self) -> None:
-        if self._phase == BUSY:
-            self.last = True
-            self._buffer = b""
-            self._settle()
-        else:
+    def shed(self) -> None:
+        """Let go of the request that is being read, or of those that wait: all of them together take too much."""
+        if self._phase < BUSY:
             self._refuse(Unacceptable(503, "too many requests are being read", RETRY_AFTER))
+        else:
+            self.last = True
+            self._discard()
+            self._settle()
 
     # Endings.
 
@@ -364,6 +389,7 @@ class Connection(Incoming, asyncio.Protocol):
         rest, self._buffer, self._at, self.answer, self._phase = self._buffer[self._at :], b"", 0, None, CLOSED
         self.ledger.admit(successor)
         self.ledger.forget(self)
+        unread.drained(self)
         self._transport.set_protocol(successor)
         successor.connection_made(self._transport)
         successor.data_received(rest)
@@ -378,6 +404,7 @@ class Connection(Incoming, asyncio.Protocol):
         """Look at the deadlines."""
         backlog = self._transport.get_write_buffer_size()
         if backlog:
+            unread.grew(self, backlog)
             taken = self.written - backlog
             if taken != self._taken:
                 self._taken = taken
@@ -385,6 +412,8 @@ class Connection(Incoming, asyncio.Protocol):
             elif now >= self._stuck_at:
                 self.abort()
                 return
+        elif self._waiters is None:
+            unread.drained(self)
         if now >= self._deadline:
             self._expire()
         elif self._doubts is not None:

@@ -8,6 +8,9 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
+from ferrule.budgets.shares import Shares
 from ferrule.transports.http.answers import TEXT_HEAD
 from ferrule.transports.http.engine.answering import Answer, LoggedAnswer
 from ferrule.transports.http.message import Handle, header_lines
@@ -38,16 +41,17 @@ class Ledger:
 
     __slots__ = (
         "_empty",
+        "_reading",
         "arriving",
         "clock",
         "connections",
         "draining",
         "handle",
-        "held",
         "idle_until",
         "leaving",
         "max_body_size",
         "new_answer",
+        "requests",
         "secure",
         "settings",
         "starts",
@@ -64,8 +68,9 @@ class Ledger:
         """Accepted, and not usable yet: in the middle of the TLS handshake, say."""
         self.connections: set[Connection] = set()
         self._empty = asyncio.Event()
-        self.held = 0
+        self.requests = Account("requests being read", settings.max_buffered, within=process.requests)
         """Bytes of requests that are not whole yet, or wait behind another."""
+        self._reading: Shares[Connection] = Shares()
         self.draining = False
         self.leaving = False
         """Whether each connection ends with its next answer."""
@@ -83,6 +88,25 @@ class Ledger:
         self.connections.discard(connection)
         if not self.connections:
             self._empty.set()
+
+    def debit(self, connection: Connection, more: int) -> bool:
+        """Count bytes a connection holds more of unread requests. Return False where it has to let go of all it holds.
+
+        Where there is no room, whoever holds most is shed: a few large bodies that never end keep nobody else out.
+        """
+        shares = self._reading
+        while not self.requests.take(more):
+            largest = shares.largest()
+            if largest is None or shares.held(largest) <= shares.held(connection) + more:
+                return False
+            largest.shed()
+        shares.take(connection, more)
+        return True
+
+    def credit(self, connection: Connection, less: int) -> None:
+        """Count bytes a connection no longer holds."""
+        self._reading.give(connection, less)
+        self.requests.give(less)
 
     async def wait_empty(self, within: float) -> None:
         """Wait until no connection is left, for a while."""

@@ -1,0 +1,106 @@
+"""What waits for peers that read slower than we write: counted together, and cut where it is too much.
+
+Rule 1: only a peer over its high-water mark is counted; one that keeps up costs nothing here.
+Rule 2: when all of them together are over the limit of the account, the connection that holds most is cut.
+Rule 3: nobody is cut for what its peer has taken meanwhile: whoever seems to hold most is measured again first.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
+from ferrule.budgets.shares import Shares
+
+BACKLOG_MESSAGES = 2
+"""How many messages of the greatest size may wait for one peer, however little waits for the others."""
+LEAST_BACKLOG = 4 * 1024 * 1024
+"""How many bytes may wait for one peer, however small the greatest size of a message is."""
+
+logger = logging.getLogger("ferrule.transports")
+
+
+class Holder(Protocol):
+    """A connection with a peer that reads slower than we write."""
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait for the peer now."""
+
+    def abort(self) -> None:
+        """End the connection at once; what waits is thrown away."""
+
+    def __hash__(self) -> int:
+        """Return the same number as long as it lives."""
+
+
+class Backlog:
+    """The connections whose peers read slower than we write, and how much waits for each."""
+
+    __slots__ = ("_shares", "account", "cut")
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.cut = 0
+        """How many connections were cut because all of them together held too much."""
+        self._shares: Shares[Holder] = Shares()
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+    def held(self, holder: Holder) -> int:
+        """Return how many bytes are counted for a connection."""
+        return self._shares.held(holder)
+
+    def grew(self, holder: Holder, waiting: int) -> bool:
+        """Note how many bytes wait for a congested peer now. Return whether its connection lives on.
+
+        May be called again at any time with a larger or a smaller number. Over the limit the connection that holds
+        most is aborted, which may be the one that is noted.
+        """
+        account, shares = self.account, self._shares
+        more = waiting - shares.held(holder)
+        if more <= 0:
+            self._give(holder, -more)
+            return True
+        while not account.take(more):
+            largest = shares.largest()
+            if largest is None or largest is holder or shares.held(largest) <= waiting:
+                self._cut(holder)
+                return False
+            less = shares.held(largest) - largest.backlog
+            if less > 0:
+                self._give(largest, less)
+            else:
+                self._cut(largest)
+        shares.take(holder, more)
+        return True
+
+    def drained(self, holder: Holder) -> None:
+        """Count a connection no more: its peer has caught up, or is gone. Harmless when it is not counted."""
+        held = self._shares.forget(holder)
+        if held:
+            self.account.give(held)
+
+    def _give(self, holder: Holder, less: int) -> None:
+        if less:
+            self._shares.give(holder, less)
+            self.account.give(less)
+
+    def _cut(self, holder: Holder) -> None:
+        held = self._shares.held(holder)
+        self.drained(holder)
+        self.cut += 1
+        logger.info("a connection was cut: its peer does not read, and %d bytes or more wait for it", held)
+        holder.abort()
+
+
+def most_waiting(max_message_size: int) -> int:
+    """Return how many bytes may wait for one peer."""
+    return max(LEAST_BACKLOG, BACKLOG_MESSAGES * max_message_size)
+
+
+backlog = Backlog(process.answers)
+"""What waits for the peers of this process."""

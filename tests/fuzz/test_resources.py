@@ -1,0 +1,223 @@
+"""Every peer pays for what it asks: hostile messages of every method, on every wire, from both sides, measured.
+
+`make test` runs a slice that is the same each time; `make fuzz` tries every filler in every place of every message, with
+larger sizes, and goes on with seeds of its own until its time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+from corpus import CORPUS
+from fuzz_wires import (
+    AsgiTarget,
+    HttpTarget,
+    MemoryTarget,
+    StdioTarget,
+    Target,
+    TcpTarget,
+    WebSocketTarget,
+    WireLoop,
+    new_server,
+)
+from grammar import NEWEST, Message, to_server
+from mutate import Case, broken, filled, plain, repeated, with_spaces
+from resource_oracle import HOPELESS, Judge
+
+from ferrule import Server
+
+LONG = os.environ.get("FERRULE_LONG") == "1"
+KIB = 1024
+SIZES = [200, 4 * KIB, 40 * KIB, 300 * KIB] if LONG else [200, 4 * KIB, 40 * KIB]
+SECONDS = float(os.environ.get("FERRULE_FUZZ_SECONDS", "60")) if LONG else 2.5
+"""Wall time of one wire, after which no new input is tried; a slow machine tries fewer."""
+
+SESSION = 24 * KIB
+"""What a new session may keep: its link, its channel, their tables."""
+
+CLOSED_ON = ("initialize",)
+TWO_ERAS = ("2025-11-25", NEWEST)
+WIRES: dict[str, Callable[[WireLoop, Server, str], Target]] = {
+    "memory": MemoryTarget,
+    "tcp": TcpTarget,
+    "content-length": lambda loop, server, version: TcpTarget(loop, server, version, "content-length"),
+    "stdio": StdioTarget,
+    "websocket": WebSocketTarget,
+    "http": HttpTarget,
+    "asgi": AsgiTarget,
+}
+
+
+def judged(work: Callable[[Judge, WireLoop], Awaitable[None]]) -> Judge:
+    """Run work with a judge in a loop of wires, and return the judge."""
+    loop = WireLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        judge = Judge(loop)
+
+        async def listened() -> None:
+            with judge.listening():
+                await work(judge, loop)
+
+        runner.run(listened())
+    return judge
+
+
+class Trial:
+    """One target and a judge: brings cases, and looks at everything that must hold."""
+
+    def __init__(self, judge: Judge, target: Target) -> None:
+        self.judge = judge
+        self.target = target
+        self.bases: dict[str, float] = {}
+
+    async def start(self) -> None:
+        """Serve, and learn what a plain message costs."""
+        await self.target.start()
+        self.bases["ping"] = await self.target.base()
+
+    async def base_of(self, message: Message) -> float:
+        """Return what a message costs before it is spoilt."""
+        if message.name not in self.bases:
+            cases = [plain(message)]
+            if "arguments" in message.params:
+                # To say what is wrong with arguments takes longer than to take them.
+                tree = {**message.tree, "params": {**message.params, "arguments": {"a": "x", "items": 1, "value": 1}}}
+                cases.append(plain(message._replace(tree=tree)))
+            costs = [min([(await self.target.run(case, 0)).cpu for _ in range(4)]) for case in cases]
+            self.target.heard()
+            self.bases[message.name] = max(costs)
+        return max(self.bases[message.name], self.bases["ping"])
+
+    async def bring(self, case: Case, base: float) -> bool:
+        """Bring a case, and judge it by its cost, its answers, and the ping after it.
+
+        Return whether it can be brought again in good time.
+        """
+        judge, target = self.judge, self.target
+        first: list[tuple[bytes, list[Any]]] = []
+
+        async def run(number: int) -> Any:
+            cost = await target.run(case, number)
+            if not first:
+                first.append((case.numbered(number), target.heard()))
+                if not target.in_time:
+                    judge.found(target.name, case.name, "was not answered in time")
+            return cost
+
+        cost = await judge.judge(target.name, case.name, base, run)
+        self._look_at_ids(case, *first[0])
+        await self.ping(case.name)
+        return cost.cpu < HOPELESS
+
+    def _look_at_ids(self, case: Case, frame: bytes, heard: list[Any]) -> None:
+        ids = [part.get("id") for part in heard if "method" not in part]
+        identity = readable_id(case, frame)
+        if identity is not None and self.target.opened and ids.count(identity) != 1:
+            told = f"the id {identity!r:.60} is answered {ids.count(identity)} times: {str(heard)[:200]}"
+            self.judge.found(self.target.name, case.name, told)
+
+    async def ping(self, after: str) -> None:
+        """See that the next who asks is answered."""
+        target = self.target
+        await target.run(target.ping_case(), 0)
+        heard = target.heard()
+        if not target.in_time or [part.get("id") for part in heard] != ["ping"]:
+            self.judge.found(target.name, after, f"the ping after it was answered with {str(heard)[:200]}")
+
+    async def keeps(self, case: Case) -> None:
+        """See what a case leaves behind."""
+        target = self.target
+
+        async def run(number: int) -> Any:
+            cost = await target.run(case, number)
+            target.heard()
+            return cost
+
+        beside = SESSION if b'"initialize"' in case.frame else 0
+        await self.judge.judge_kept(target.name, case.name, beside, run)
+
+
+def readable_id(case: Case, frame: bytes) -> Any:
+    """Return the id that must be answered exactly once; None where opinions may differ."""
+    if not case.awaits or case.messages != 1 or len(frame) > 100 * KIB:
+        return None
+    try:
+        message = json.loads(frame)
+        str(message.get("id")).encode()
+    except (ValueError, RecursionError):
+        return None
+    sound = message.get("jsonrpc") == "2.0" and message.get("method") == case.method
+    identity = message.get("id")
+    return identity if sound and isinstance(identity, str) and len(identity) <= 1000 else None
+
+
+def slice_of(messages: list[Message], chance: random.Random) -> Iterable[tuple[Message, Case]]:
+    """Give cases of every message in turn, without an end; what is costly to make is made when it is tried."""
+    while True:
+        chance.shuffle(messages)
+        ways = [filled(message, SIZES, chance) for message in messages]
+        for round_number in range(60):
+            for message, way in zip(messages, ways, strict=True):
+                case = next(way, None)
+                if case is not None:
+                    yield message, case
+                if round_number == 0:
+                    yield message, repeated(message, chance.choice(SIZES))
+                    yield message, with_spaces(message, chance.choice(SIZES))
+                    yield message, broken(message, chance)
+
+
+async def try_server(judge: Judge, target: Target, seed: str, seconds: float) -> None:
+    """Bring cases to a server until the time is over; every tenth is also looked at for what it leaves behind."""
+    trial = Trial(judge, target)
+    await trial.start()
+    messages = to_server(stateless=target.modern)
+    until = time.monotonic() + seconds
+    try:
+        for number, (message, case) in enumerate(slice_of(messages, random.Random(seed))):
+            if time.monotonic() > until:
+                break
+            await trial.bring(case, await trial.base_of(message))
+            if number % 10 == 0:
+                await trial.keeps(case)
+    finally:
+        await target.stop()
+
+
+@pytest.mark.parametrize("version", TWO_ERAS)
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_hostile_client_costs_what_it_sends(wire: str, version: str) -> None:
+    async def work(judge: Judge, loop: WireLoop) -> None:
+        await try_server(judge, WIRES[wire](loop, new_server(), version), f"{wire} {version}", SECONDS)
+
+    judge = judged(work)
+    print(judge.tried, "inputs;", sorted(judge.dearest, reverse=True)[:5])
+    assert not judge.findings, judge.report()
+
+
+@pytest.mark.parametrize("version", TWO_ERAS)
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_was_found_once_is_not_found_again(wire: str, version: str) -> None:
+    async def work(judge: Judge, loop: WireLoop) -> None:
+        for tools in (0, 1000):
+            target = WIRES[wire](loop, new_server(tools), version)
+            trial = Trial(judge, target)
+            await trial.start()
+            try:
+                for each in CORPUS.values():
+                    if wire in each.wires and each.tools == tools:
+                        case = each.make(target.modern)._replace(name=each.name)
+                        if await trial.bring(case, trial.bases["ping"]):
+                            await trial.keeps(case)
+            finally:
+                await target.stop()
+
+    judge = judged(work)
+    assert not judge.findings, judge.report()
