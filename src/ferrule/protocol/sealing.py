@@ -130,13 +130,16 @@ class Seal:
         return raw[: HEADER.size], raw[HEADER.size : nonce_end], raw[nonce_end:]
 
 
-def request_binding(principal: str | None, method: str, params: Mapping[str, Any] | bytes) -> bytes:
-    """Give the digest of who asks what: the same for a retry, another for any other request."""
+def request_binding(principal: str | None, method: str, params: Mapping[str, Any] | bytes, server: str = "") -> bytes:
+    """Return the digest of who asks which server what: the same for a retry, another for any other request.
+
+    A server is named by its name alone, so that every process and every version of it opens what another has sealed.
+    """
     try:
         plain = msgspec.json.decode(params if isinstance(params, bytes) else msgspec.json.encode(params))
         if isinstance(plain, dict):
             plain = {name: value for name, value in plain.items() if name not in CHANGES_ON_RETRY}
-        canonical = msgspec.json.encode([principal, method, plain], order="sorted")
+        canonical = msgspec.json.encode([server, principal, method, plain], order="sorted")
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise InvalidParams("Invalid params: they cannot be read") from None
     import hashlib
