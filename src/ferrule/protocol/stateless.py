@@ -151,6 +151,7 @@ class Stateless:
         """Open the sealed journal the client brought back, and read its answers."""
         journal = None
         if call.params.request_state is not None:
+            self._sealing.seal.recognise(call.params.request_state)
             payload = self._sealing.seal.open(
                 call.params.request_state, binding=self._binding(call), now=self._sealing.now()
             )
