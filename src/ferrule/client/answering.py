@@ -259,7 +259,7 @@ def wrong_with_url(url: str) -> str:
     """Return what is wrong with a URL that a server wants a user to visit; empty when nothing is (RFC 3986 §3)."""
     if len(url) > MAX_URI_LENGTH:
         return f"is longer than {MAX_URI_LENGTH} characters"
-    if any(character <= " " or character == "\x7f" or character == "\\" for character in url):
+    if any(character <= " " or character in "\x7f\\" for character in url):
         return "has spaces, control characters or backslashes in it"
     try:
         parts = urlsplit(url)

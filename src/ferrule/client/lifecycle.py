@@ -233,8 +233,10 @@ class Lifecycle:
 
     @property
     def peer(self) -> Peer | None:
-        """The server as it declared itself."""
-        return None if self.link is None else self.link.session.peer
+        """The server as it declared itself; None until the era is settled."""
+        if self.link is None or self.opened is None:
+            return None
+        return self.link.session.peer
 
     def trim(self, value: Any) -> Any:
         """Give a value the form the agreed revision knows."""
