@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from ferrule.validation.checking import TOO_COSTLY, foreign_checker
-from ferrule.validation.graph import TooCostly
 from ferrule.validation.patterns import CLASS_WEIGHT, FAST, FLAGS_FACTOR, MAX_PATTERN_WEIGHT, PER_STEP, pattern_cost
+from ferrule.validation.violations import TooCostly
 
 UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 

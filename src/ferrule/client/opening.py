@@ -117,7 +117,7 @@ class Opening(Struct, frozen=True):
         """Find out whether the server speaks the stateless era; raises FallBack when it does not.
 
         Meanwhile the server is taken for one of that era: a request of its own that comes in the same read as its
-        answer gets no response (MCP 2026-07-28, basic/transports).
+        answer gets no response (MCP basic/transports).
         """
         session = link.session
         methods = session.methods

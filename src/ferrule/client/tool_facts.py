@@ -12,6 +12,7 @@ from ferrule.budgets.bounds import MAX_KEPT_SCHEMAS, MAX_KNOWN_TOOLS
 from ferrule.errors import InvalidAnswer, SetupError
 from ferrule.schema.tools import CallToolResult, Tool
 from ferrule.validation.checking import TOO_COSTLY, Checker, foreign_checker
+from ferrule.validation.violations import TooCostly
 
 logger = logging.getLogger("ferrule.client")
 
@@ -110,8 +111,6 @@ ADVICE = "Client(validate_results=False) takes results unchecked"
 
 
 def _compile(name: str, text: bytes) -> Checker | InvalidAnswer | None:
-    from ferrule.validation.graph import TooCostly
-
     try:
         return foreign_checker(_read_schema(text), f"the output schema of the tool {name}")
     except TooCostly as reason:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ferrule.errors import SetupError, quoted
-from ferrule.validation.violations import Violation, excerpt, pointer, short, unknown
+from ferrule.validation.violations import TooCostly, Violation, excerpt, pointer, short, unknown
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -158,7 +158,7 @@ class LateChecker(Checker):
 
 def foreign_checker(schema: Mapping[str, Any], place: str) -> Checker:
     """Compile a schema that a peer sent; `TooCostly` when it is larger than a peer's may be."""
-    from ferrule.validation.graph import MAX_FOREIGN_SUBSCHEMAS, TooCostly
+    from ferrule.validation.graph import MAX_FOREIGN_SUBSCHEMAS
 
     if len(msgspec.json.encode(schema)) > MAX_FOREIGN_SIZE:
         raise TooCostly(f"{place}: longer than {MAX_FOREIGN_SIZE} bytes")

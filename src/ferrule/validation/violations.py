@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from ferrule.errors import FerruleError, quoted
+from ferrule.errors import FerruleError, SetupError, quoted
 
 MAX_LISTED = 256
 SHOWN_LENGTH = 200
@@ -29,6 +29,10 @@ _MSGSPEC_RULES = {
     r"Object contains": "additionalProperties",
 }
 """How msgspec says that a rule is broken, in the words of JSON Schema."""
+
+
+class TooCostly(SetupError):
+    """A schema that would cost more to compile or to use than it may."""
 
 
 class Violation(msgspec.Struct, frozen=True):
