@@ -77,6 +77,11 @@ class ToolFacts:
         self.harmless.clear()
         self.changed()
 
+    def fits(self, name: str, value: Any, size: int) -> bool:
+        """Whether a value of at most `size` bytes is known at once to fit; where not, `check` finds out why."""
+        check = self.output_checks[name]
+        return isinstance(check, Checker) and check.accepts(value, size)
+
     async def check(self, name: str, result: CallToolResult) -> None:
         """Raise `InvalidAnswer` for a result that does not fit what its tool has promised."""
         check = self.output_checks[name]
