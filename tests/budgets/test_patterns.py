@@ -62,7 +62,7 @@ def uses() -> Iterator[Use]:
             flags = node.args[1:2] if called == "compile" else []
             flags += [word.value for word in node.keywords if word.arg == "flags"]
             try:
-                pattern = re.compile(*(eval(ast.unparse(each), vars(module)) for each in (node.args[0], *flags)))  # noqa: S307
+                pattern = re.compile(*(eval(ast.unparse(each), vars(module)) for each in (node.args[0], *flags)))
             except (NameError, TypeError):
                 continue  # a pattern that is given by the program, as OpenApiRule's
             methods = (called,)
@@ -78,7 +78,6 @@ USES = list(uses())
 OWN_TEXT = {"ferrule.server.docstrings"}
 """Modules whose patterns read the program's own text alone, such as its docstrings."""
 TO_MEND = {"ferrule.transports.http.client.places", "ferrule.transports.websocket.handshake"} | {
-    "ferrule.transports.http.custom",
     "ferrule.validation.frontmatter",
 }
 """Modules that have a slow pattern still."""
