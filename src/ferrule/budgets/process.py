@@ -10,7 +10,7 @@ from ferrule.budgets.account import Account
 
 MIB = 1024 * 1024
 
-MAX_REQUESTS = 48 * MIB
+MAX_REQUESTS = 32 * MIB
 MAX_STANDING = 10_000
 
 requests = Account("requests being read or worked on", MAX_REQUESTS)
@@ -19,8 +19,8 @@ requests = Account("requests being read or worked on", MAX_REQUESTS)
 standing = Account("standing calls", MAX_STANDING)
 """Calls that stay open for as long as their caller wants, such as `subscriptions/listen`: they hold no slot."""
 
-answers = Account("answers not yet taken by their readers", 32 * MIB)
+answers = Account("answers not yet taken by their readers", 24 * MIB)
 """Bytes written to peers that read slower than we write."""
 
-subscriptions = Account("subscriptions", 32 * MIB)
+subscriptions = Account("subscriptions", 16 * MIB)
 """Bytes of the URIs and tasks that peers listen to, with what keeping each of them takes."""

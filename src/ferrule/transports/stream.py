@@ -261,6 +261,7 @@ class StreamChannel(asyncio.Protocol):
 
     def _drop_read(self) -> None:
         self._waiting.clear()
+        self._framer.clear()
         if self._unfinished is not None:
             self._unfinished.done()
         if self._gone and not self._lost.done():

@@ -58,6 +58,9 @@ class Framer(Protocol):
     def eof(self) -> Frames:
         """Learn that nothing more comes and give what is left."""
 
+    def clear(self) -> None:
+        """Drop what is held of a frame that is not complete: nothing more will be read."""
+
     @property
     def pending(self) -> int:
         """How many bytes are held back for a frame that is not complete."""
@@ -101,6 +104,10 @@ class LineFramer:
         frames: Frames = []
         self._end_line(frames)
         return frames
+
+    def clear(self) -> None:
+        """Drop the unfinished line."""
+        self._held.clear()
 
     def _measure(self, lines: list[bytes]) -> Frames:
         frames: Frames = []
@@ -168,11 +175,15 @@ class HeaderFramer:
 
     def eof(self) -> Frames:
         """Give nothing: a body that was cut off is no frame."""
+        self.clear()
+        return []
+
+    def clear(self) -> None:
+        """Drop the unfinished header block or body."""
         self._line.clear()
         self._body.clear()
         self._start_header()
         self._missing = self._skipped = 0
-        return []
 
     def _skip(self, data: bytes, at: int) -> int:
         count = min(self._skipped, len(data) - at)
@@ -296,6 +307,12 @@ class AutoFramer:
             self._framer = LineFramer(self.max_size)
             return self._framer.feed(self._opening) + self._framer.eof()
         return self._framer.eof()
+
+    def clear(self) -> None:
+        """Drop what is held, undecided or unfinished."""
+        self._opening = b""
+        if self._framer is not None:
+            self._framer.clear()
 
     def _decide(self, opening: bytes) -> LineFramer | HeaderFramer | None:
         name = HEADER_NAME.match(opening, 0, MAX_HEADER_NAME_SIZE)
