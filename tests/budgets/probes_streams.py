@@ -8,6 +8,7 @@ from unittest import mock
 from table import probe
 
 from ferrule.budgets import process
+from ferrule.transports.backlog import backlog
 from ferrule.transports.stream import StreamChannel
 from ferrule.transports.websocket import reading
 from ferrule.transports.websocket.deflate import Deflate
@@ -51,3 +52,26 @@ async def free_unfinished(limit: int, size: int) -> bool:
     made.abort()
     assert process.requests.held == before
     return counted == 0
+
+
+class Deaf:
+    """A connection whose peer does not read."""
+
+    def __init__(self, waiting: int) -> None:
+        self.backlog = waiting
+        self.cut = False
+
+    def abort(self) -> None:
+        self.cut = True
+
+
+@probe("ferrule.budgets.process.answers")
+async def answers(limit: int, size: int) -> bool:
+    one, other = Deaf(size // 2), Deaf(size - size // 2)
+    try:
+        backlog.grew(one, one.backlog)
+        backlog.grew(other, other.backlog)
+        return not (one.cut or other.cut)
+    finally:
+        backlog.drained(one)
+        backlog.drained(other)

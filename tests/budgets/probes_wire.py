@@ -224,7 +224,7 @@ async def the_calls_of_a_peer(limit: int, size: int) -> bool:
     return await held(met, size)
 
 
-@probe("ferrule.budgets.process.MAX_REQUESTS", lowered=100_001)
+@probe("ferrule.budgets.process.requests", lowered=100_001)
 async def the_calls_of_the_process(limit: int, size: int) -> bool:
     with lowered(process.requests, limit):
         return await held(Met(), size)
@@ -247,7 +247,7 @@ async def the_standing_calls_of_a_peer(limit: int, size: int) -> bool:
     return await standing(met, size)
 
 
-@probe("ferrule.budgets.process.MAX_STANDING", lowered=5)
+@probe("ferrule.budgets.process.standing", lowered=5)
 async def the_standing_calls_of_the_process(limit: int, size: int) -> bool:
     with lowered(process.standing, limit):
         return await standing(Met(""), size)

@@ -15,6 +15,9 @@ sys.path.insert(0, str(HERE))
 
 from table import PROBES, Probe  # noqa: E402
 
+from ferrule.budgets import process  # noqa: E402
+from ferrule.budgets.account import Account  # noqa: E402
+
 for _module in sorted(HERE.glob("probes_*.py")):
     importlib.import_module(_module.stem)
 
@@ -27,12 +30,14 @@ def limit_of(each: Probe) -> int:
     if each.lowered is not None:
         return each.lowered
     module, _, name = each.where.rpartition(".")
-    return int(getattr(importlib.import_module(module), name))
+    found = getattr(importlib.import_module(module), name)
+    return int(getattr(found, "limit", found))
 
 
 def test_every_bound_of_the_room_of_budgets_is_on_the_page_and_has_a_probe():
     bounds = importlib.import_module("ferrule.budgets.bounds")
     named = {f"ferrule.budgets.bounds.{name}" for name in vars(bounds) if name.startswith("MAX_")}
+    named |= {f"ferrule.budgets.process.{name}" for name, found in vars(process).items() if isinstance(found, Account)}
     written = set(BUDGETED.findall(PAGE.read_text(encoding="utf-8")))
     assert named - written == set(), "not in docs/guides/limits.md"
     assert {each for each in written if ".bounds." in each or ".process." in each} - PROBES.keys() == set(), "no probe"

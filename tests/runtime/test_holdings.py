@@ -303,4 +303,4 @@ def test_a_tool_in_a_thread_holds_its_arguments_until_its_call_has_ended() -> No
 
 
 def test_a_peer_may_hold_half_of_what_the_process_may() -> None:
-    assert LinkOptions().max_held == process.MAX_REQUESTS // 2
+    assert LinkOptions().max_held == process.requests.limit // 2

@@ -41,7 +41,7 @@ class LinkOptions(Struct, frozen=True):
     max_waiting: int = 1024
     max_message_size: int = MOST_SETTABLE_SIZE
     """The outermost bound; a carrier refuses what is over its own, which is lower."""
-    max_held: int = 24 * 1024 * 1024
+    max_held: int = 16 * 1024 * 1024
     """Estimated bytes of the calls that run or wait; one larger call is taken while nothing else is held."""
     max_standing: int = 128
     """Calls that stay open for as long as the peer wants, such as `subscriptions/listen`."""
