@@ -5,6 +5,7 @@ The server runs in a process of its own and tells how it is on a way of its own.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 from vitals import Seen, Vitals
-from wires import INITIALIZED, WIRES, StdioWire, Wire, initialize, request
+from wires import INITIALIZED, WIRES, Wire, initialize, request
 
 HERE = Path(__file__).resolve().parent
 MIB = 1024 * 1024
@@ -29,6 +30,7 @@ SETTLED = 20 * MIB
 """What an allocator may keep of memory that was let go."""
 SOCKETS = [carrier for carrier in WIRES if carrier != "stdio"]
 LINES = ["tcp", "unix"]
+ECHO = {"name": "echo", "arguments": {"text": ""}}
 
 
 class Attacked:
@@ -54,7 +56,7 @@ class Attacked:
         self._wires: list[Wire] = []
         self.bystander = self.wire()
         self.bystander.greet()
-        self.bystander.ask("warm", "tools/call", {"name": "echo", "arguments": {"text": "warm"}})
+        assert self.bystander.asks("warm", "tools/call", ECHO)
         self.base = self.vitals.reset()
 
     def wire(self, *, reads: bool = True) -> Wire:
@@ -76,15 +78,14 @@ class Attacked:
         """Let an attack run while the bystander calls. Return what was seen."""
         self.vitals.reset()
         over = threading.Event()
-        waited: list[float] = []
+        unanswered: list[str] = []
 
         def call() -> None:
-            count = 0
-            while not over.is_set():
-                count += 1
-                waited.append(
-                    self.bystander.ask(f"b{count}", "tools/call", {"name": "echo", "arguments": {"text": ""}})
-                )
+            for number in itertools.count():
+                if over.is_set() or unanswered:
+                    return
+                if not self.bystander.asks(f"b{number}", "tools/call", ECHO):
+                    unanswered.append(f"b{number}")
                 over.wait(0.02)
 
         caller = threading.Thread(target=call, daemon=True)
@@ -92,12 +93,13 @@ class Attacked:
             caller.start()
         try:
             attack()
-            self.bystander.ask("after", "tools/call", {"name": "echo", "arguments": {"text": "after"}})
-            seen = self.vitals.look()
         finally:
             over.set()
             if caller.is_alive():
                 caller.join()
+        assert self.bystander.asks("after", "tools/call", ECHO)
+        seen = self.vitals.look()
+        assert unanswered == []
         assert self.process.poll() is None
         assert not seen.loop_error
         assert seen.longest_turn <= LONGEST_TURN, f"one turn took {seen.longest_turn:.3f} s of CPU"
@@ -299,7 +301,7 @@ def test_answers_nobody_takes_have_a_budget_over_all_connections(attacked: Attac
     def attack() -> None:
         for number in range(100):
             # One at a time: what the tool itself takes is not what is measured.
-            pace.ask(f"p{number}", "tools/call", {"name": "echo", "arguments": {"text": ""}})
+            assert pace.asks(f"p{number}", "tools/call", ECHO)
             deaf = attacked.wire(reads=False)
             if attacked.carrier in ("tcp", "unix", "websocket"):
                 deaf.send(initialize())
@@ -412,7 +414,3 @@ def test_values_that_grow_when_they_are_decoded_are_weighed_first(attacked: Atta
     attacked.suffer(attack)
     time.sleep(1)
     attacked.settles()
-
-
-def test_the_wire_of_stdio_is_the_only_one() -> None:
-    assert WIRES["stdio"] is StdioWire

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -118,6 +119,7 @@ class Vitals:
 
     def close(self) -> None:
         """Ask no more."""
-        self._lines.close()
+        with contextlib.suppress(OSError):
+            self._lines.close()
         self._socket.close()
         self.begun()
