@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
 MANIFEST_FILES = ("protocol.toml", "seeds.toml", "catalogue.toml")
 WAIVERS_FILE = "waivers.toml"
-PIECES = ("core", "http", "sockets", "handlers", "routing", "auth", "operations")
+PIECES = ("core", "http", "sockets", "handlers", "routing", "auth", "operations", "budgets")
 DONE = ("core", "http", "sockets", "handlers")
 """The pieces that are built: all of theirs is proven or waived."""
 STATUSES = ("proven", "waived", "missing")

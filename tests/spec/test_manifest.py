@@ -21,6 +21,8 @@ SOURCES = {
 }
 LEVELS = {"must", "should", "may", "schema", "interop"}
 SIDES = {"server", "client", "both", "proxy", "authorization-server"}
+OUR_AREAS = {"BUD"}
+"""The areas that were added here and stand in no source."""
 LONGEST_LINE = 140
 
 
@@ -100,7 +102,8 @@ def test_the_manifest_has_exactly_the_ids_of_its_sources(namespace: str):
     if not path.exists():
         pytest.skip("the sources of the manifest are not beside the project")
     wanted = set(re.findall(pattern, path.read_text(encoding="utf-8"), re.MULTILINE))
-    present = {row.id for row in MANIFEST.requirements.values() if row.namespace == namespace}
+    rows = [row for row in MANIFEST.requirements.values() if row.namespace == namespace]
+    present = {row.id for row in rows if row.id.partition("-")[0] not in OUR_AREAS}
     assert present == wanted
 
 
