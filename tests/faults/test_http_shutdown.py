@@ -21,7 +21,7 @@ def run(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
 
 
 def test_shd_01_sigterm_under_load_delivers_running_calls_and_exits_0() -> None:
-    """20 calls, 5 standing streams, 5 idle connections; new ones are refused or told to come back."""
+    """SHUT-01: 20 calls, 5 standing streams, 5 idle connections; new ones are refused or told to come back."""
 
     async def load(server: Process) -> None:
         clients = [await Client(server.port, era).__aenter__() for era in ERAS for _ in range(5)]

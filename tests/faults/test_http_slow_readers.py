@@ -29,7 +29,7 @@ async def stalled(client: Client, name: str, count: int, size: int) -> Answer:
 
 @pytest.mark.parametrize("readers", [1, 20] if LONG else [20])
 def test_slo_01_a_stalled_reader_holds_its_producer_within_bounded_memory(era: str, readers: int) -> None:
-    """200,000 messages of 1 KiB to readers that stop; nobody else waits long."""
+    """always:SLO-01: 200,000 messages of 1 KiB to 20 readers that stop; the long run has one alone as well."""
 
     async def stall(server: Process) -> None:
         async with contextlib.AsyncExitStack() as stack:

@@ -25,8 +25,8 @@ STATUSES = ("proven", "long", "waived", "missing")
 """`proven` holds in every run; `long` only where a long target of the Makefile runs the test with its whole number."""
 SCALES = ("FERRULE_LONG", "FERRULE_SOAK")
 """The environment variables that make a test do more than it does by default."""
-PACE_MODULE = "pace"
-"""The module of the tests whose names widen bounds and lower counts by default."""
+PACE_MODULE, PACE_NAMES = "pace", ("LONG", "prompt")
+"""The module of the tests, and its names, that widen bounds and lower counts by default."""
 CLAIMS_BY_NAME = "catalogue"
 NOT_EVIDENCE = (HERE / "coverage_map.py", HERE / "test_manifest.py")
 FOREIGN_FOLDERS = {"site-packages", "node_modules", "__pycache__"}
@@ -317,6 +317,7 @@ def scaled_names(tree: ast.Module) -> set[str]:
         for node in tree.body
         if isinstance(node, ast.ImportFrom) and node.module == PACE_MODULE
         for alias in node.names
+        if alias.name in PACE_NAMES
     }
     before = -1
     while before != len(names):
@@ -435,7 +436,10 @@ def print_map(manifest: Manifest, evidence: Evidence, pieces: tuple[str, ...], *
     for piece, rows in groups.items():
         counts = count(rows, manifest, evidence)
         print(f"{piece:<12}" + "".join(f"{counts[name]:>9}" for name in (*STATUSES, "all")))
-    print("\nproven: in every run; long: with its number only in the long runs (make fuzz, make faults, make soak).")
+    print(
+        "\nproven: in every run; long: with its number only in the long runs (make fuzz, make faults, make soak).\n"
+        "A suite of others counts as long too: make conformance."
+    )
 
 
 def print_requirement(row: Requirement, status: str, manifest: Manifest, evidence: Evidence) -> None:

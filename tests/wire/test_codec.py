@@ -301,7 +301,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("identity", GOOD_IDS)
     def test_frm_09_a_valid_id_comes_back_exactly(self, identity: int | str) -> None:
-        """RPC-2 RPC-5 JRPC-09: bit for bit, and with its JSON type."""
+        """RPC-2 RPC-5 always:JRPC-09: bit for bit, and with its JSON type."""
         message = read(members(jsonrpc="2.0", id=identity, method="ping"))
         assert message.id == identity
         assert type(message.id) is type(identity)
