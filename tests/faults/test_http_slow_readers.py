@@ -12,6 +12,8 @@ import pytest
 from http_mcp import Answer, Bystander, Client, Process, serving
 from pace import LONG
 
+from ferrule.transports.http.settings import EngineSettings
+
 PATIENCE = 120.0
 SMALL = 4096
 """A receive buffer that fills at once."""
@@ -58,6 +60,8 @@ def test_slo_01_a_stalled_reader_holds_its_producer_within_bounded_memory(era: s
 
 
 def test_slo_02_a_reader_of_a_session_that_never_returns_is_cut_and_its_stream_can_be_resumed() -> None:
+    assert EngineSettings().write_timeout == 10.0
+
     async def vanish(server: Process) -> None:
         async with Client(server.port) as client:
             answer = await stalled(client, "a", 3000, 2048)
