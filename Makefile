@@ -33,15 +33,15 @@ format: $(READY)
 	$(BIN)/ruff format src tests bench examples
 
 fuzz: $(READY)
-	FERRULE_LONG=1 $(BIN)/python -m pytest -q tests/fuzz tests/wire tests/protocol tests/server/test_uri_template.py
+	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/fuzz tests/wire tests/protocol tests/server/test_uri_template.py
 
 faults: $(READY)
-	FERRULE_LONG=1 $(BIN)/python -m pytest -q tests/faults tests/transports
+	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults tests/transports
 
 # `make soak SECONDS=600` takes ten minutes instead of two hours.
 SECONDS ?= 7200
 soak: $(READY)
-	FERRULE_SOAK=$(SECONDS) $(BIN)/python -m pytest -q tests/carriers/test_soak.py
+	FERRULE_SOAK=$(SECONDS) $(BIN)/python -m pytest -q --timeout 0 tests/carriers/test_soak.py
 
 bench: $(READY) peers
 	$(BIN)/python bench/run.py

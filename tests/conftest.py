@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,20 @@ asyncio.sleep = sleep
 def _no_era_is_known() -> None:
     """Let no test know what another found out at a port that is used again."""
     known_eras.clear()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print why tests were skipped, one line for each reason with its count."""
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
+    if reasons:
+        terminalreporter.section("skipped, by reason")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:5} {reason}")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    place, _, reason = report.longrepr if isinstance(report.longrepr, tuple) else ("", 0, str(report.longrepr))
+    return reason.removeprefix("Skipped: ") or f"no reason given in {place}"
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,14 +7,16 @@ import threading
 import time
 from pathlib import Path
 
+OF_PYTEST = "pytest_timeout"
+"""The beginning of the name of the thread that ends a test that hangs; each test has one of its own."""
 PATIENCE = 30.0
 """How many seconds somebody may take to leave; nothing tells when he does."""
 
 
 def present() -> dict[object, str]:
     """Tell who is there, by what is his alone: two threads or processes never are the same, however they are called."""
-    threads = {each: f"thread {each.name}" for each in threading.enumerate() if not each.daemon}
-    return {**threads, **_children()}
+    threads = [each for each in threading.enumerate() if not each.daemon and not each.name.startswith(OF_PYTEST)]
+    return {**{each: f"thread {each.name}" for each in threads}, **_children()}
 
 
 def left_since(before: dict[object, str]) -> list[str]:

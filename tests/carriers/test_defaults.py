@@ -47,6 +47,7 @@ async def asked(listener: Any, request: str) -> bytes:
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda each: type(each).__name__)
 def test_only_this_machine_can_reach_it(settings: Any) -> None:
+    """ERRA-10."""
     assert settings.host == "127.0.0.1"
 
 
@@ -60,6 +61,7 @@ def test_every_limit_is_on(settings: Any, names: tuple[str, ...]) -> None:
 
 
 def test_a_tcp_socket_is_not_opened_to_the_network_unasked() -> None:
+    """ERRA-10."""
     with pytest.raises(Exception, match="allow_remote"):
         Tcp(host="0.0.0.0")
 

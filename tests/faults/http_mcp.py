@@ -318,7 +318,10 @@ async def served(app: Any, **http: Any) -> AsyncIterator[int]:
 
 
 class Bystander:
-    """Somebody in a session of his own who pings all the time, and remembers his worst wait: `async with`."""
+    """A session of its own that pings all the time, remembers its worst wait, and has the server watch its turns.
+
+    Used with `async with`.
+    """
 
     def __init__(self, port: int, era: str = "handshake", every: float = 0.05) -> None:
         self._client = Client(port, era)
@@ -328,6 +331,7 @@ class Bystander:
     async def __aenter__(self) -> Bystander:
         await self._client.__aenter__()
         await self._ask()
+        await self._client.call("watch_turns")
         self._task = asyncio.ensure_future(self._ping())
         return self
 
@@ -347,6 +351,10 @@ class Bystander:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         await self._client.__aexit__(*exc)
+
+    async def longest_turn(self) -> float:
+        """Return the CPU time in seconds of the longest turn of the server's loop since this session began."""
+        return float((await self._client.call("longest_turn")).text)
 
     @property
     def worst(self) -> float:

@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from turns import Turns
+
 from ferrule import Context, Logging, Server
 
 
@@ -46,6 +48,9 @@ class Workshop(Server):
         for tool in (self.echo, self.sleep, self.tell, self.flood, self.count, self.hold, self.change, self.stats):
             self.add_tool(tool)
         self.add_tool(self.fail)
+        self.turns = Turns()
+        self.add_tool(self.watch_turns)
+        self.add_tool(self.longest_turn)
         self.book = book
         self.add_tool(self.write_down)
         self.add_tool(self.write_down, name="write_down_again", annotations={"idempotentHint": True})
@@ -111,6 +116,15 @@ class Workshop(Server):
             self.notify_resource_updated(uri, n=number, text="x" * size)
             await asyncio.sleep(pause)
         return "changed"
+
+    async def watch_turns(self) -> str:
+        """Measure the turns of the loop from now on."""
+        self.turns.start()
+        return "watching"
+
+    async def longest_turn(self) -> float:
+        """Return the CPU time of the loop's longest turn since `watch_turns`, in seconds."""
+        return self.turns.longest
 
     async def stats(self) -> str:
         """Tell what was counted."""

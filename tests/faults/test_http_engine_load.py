@@ -114,6 +114,7 @@ def test_htp_02_a_body_declared_too_long_is_refused_at_once(server: EngineProces
 
 
 def test_htp_02_chunks_without_end_are_refused_before_they_fill_the_memory(server: EngineProcess) -> None:
+    """always:HTP-02."""
     before = server.rss()
     server.forget_peak()
     peers = [server.peer() for _ in range(8)]

@@ -52,6 +52,8 @@ async def read_with_cuts(client: Client, answer: Answer, cuts: list[int]) -> lis
 
 @pytest.mark.parametrize("seed", range(10) if LONG else [1])
 def test_res_01_streams_cut_at_random_lose_double_and_mix_nothing(seed: int) -> None:
+    """always:RES-01: the long run only tries more seeds."""
+
     async def cut() -> None:
         chance = random.Random(seed)
         async with served(Workshop()) as port, Client(port) as client:

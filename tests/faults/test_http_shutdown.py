@@ -12,6 +12,8 @@ import pytest
 from http_mcp import Client, Process, Way, serving
 from pace import LONG, prompt
 
+from ferrule.server.settings import ServerSettings
+
 ERAS = ("handshake", "stateless")
 PATIENCE = 120.0
 
@@ -21,7 +23,7 @@ def run(work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
 
 
 def test_shd_01_sigterm_under_load_delivers_running_calls_and_exits_0() -> None:
-    """20 calls, 5 standing streams, 5 idle connections; new ones are refused or told to come back."""
+    """SHUT-01: 20 calls, 5 standing streams, 5 idle connections; new ones are refused or told to come back."""
 
     async def load(server: Process) -> None:
         clients = [await Client(server.port, era).__aenter__() for era in ERAS for _ in range(5)]
@@ -76,6 +78,8 @@ async def _turned_away(port: int) -> bool:
 
 
 def test_shd_02_a_call_that_never_ends_is_answered_with_an_error_within_the_grace() -> None:
+    assert ServerSettings().shutdown_grace == 5.0
+
     async def hang(server: Process) -> None:
         async with Client(server.port, "handshake") as old, Client(server.port, "stateless") as new:
             calls = [await client.begin_call("hold", token=1) for client in (old, new)]

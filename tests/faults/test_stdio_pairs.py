@@ -439,7 +439,7 @@ def test_std_10_a_child_that_ends_on_the_probe_is_started_again(fake, run, tmp_p
 
 
 def test_std_10_a_child_that_never_answers_is_given_up_after_its_deadline(fake):
-    """The probe has 5 s and the handshake 30."""
+    """always:STD-10: the probe has 5 s and the handshake 30."""
 
     async def test() -> None:
         client = Client(fake("time.sleep(600)"), stderr="capture")
@@ -530,6 +530,8 @@ def test_std_10_a_64_mib_line_is_skipped_and_costs_no_more_than_one_message(fake
 
 
 def test_std_10_dsk_08_a_flood_on_stderr_delays_nothing_and_costs_no_memory(fake, run):
+    """always:DSK-08."""
+
     async def test() -> None:
         command = fake("""
             for line in sys.stdin:

@@ -60,7 +60,7 @@ class TestOpening:
         assert sealed(nonce=NONCE) == sealed(nonce=NONCE)
 
     def test_every_flipped_bit_of_the_text_is_refused(self) -> None:
-        """MRTR-6: tampering anywhere is an error."""
+        """MRTR-6, ERRA-2: tampering anywhere is an error."""
         token = sealed()
         for place, letter in enumerate(token):
             for bit in range(8):

@@ -74,10 +74,10 @@ class TestReading:
         (told,) = far.take()
         readable = frame.startswith(b"{") and frame.endswith(b"}}")
         assert (told["id"], told["error"]["code"]) == (1 if readable else None, -32700)
-        started = time.perf_counter()
+        started = time.process_time()
         far.ask("pong", "ping")
         assert far.take() == [PONG]
-        assert time.perf_counter() - started < 10
+        assert time.process_time() - started < 0.1
 
     IDS = ("", "0", 0, -1, 2**53 + 1, 2**63, 10**30, "x" * 4096, "🦀", "1", 1)
 

@@ -110,7 +110,9 @@ class TestCapabilities:
         app.add_tool("tool", lambda: None)
         assert (await declared(app, era, wire))["capabilities"] == {"tools": {"listChanged": True}}
         app.remove_tool("tool")
-        assert (await declared(app, era, wire))["capabilities"] == {}
+        assert (await declared(app, era, wire))["capabilities"] == {"tools": {"listChanged": True}}
+        async with wire(app, era) as peer:
+            assert (await peer.request("tools/list"))["result"]["tools"] == []
 
     async def test_the_clients_declaration_never_shrinks_the_servers(self, wire):
         """LIFE-12, CAPN-06"""

@@ -312,7 +312,8 @@ class TestMistakes:
         class Own(Middleware):
             def on_closing_time(self): ...
 
-        Server("s").middleware(Own())
+        app, own = Server("s"), Own()
+        assert app.middleware(own) is own
 
     def test_a_function_that_cannot_be_given_the_call_and_how_to_proceed(self):
         async def short(call): ...

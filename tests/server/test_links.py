@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 
 import pytest
 
@@ -11,7 +10,7 @@ from ferrule.protocol.session import Phase
 from ferrule.testing import pair
 from ferrule.wire.channel import Origin
 
-MANY_ROUNDS = 1000 if os.environ.get("FERRULE_LONG") else 20
+MANY_ROUNDS = 1000
 
 
 def plain(**options):

@@ -441,8 +441,8 @@ class TestHostileUris:
         mark = {"?": "?", ";": ";", "#": "#", ".": "."}.get(pattern.partition("{")[2][0], "/")
         small, large = ("a://x" + mark + unit * (size // len(unit.encode())) for size in (32_768, 65_536))
         taken = fastest(lambda: template.match(large))
-        assert taken <= 0.5
-        assert taken <= 5 * fastest(lambda: template.match(small)) + 0.01
+        assert taken <= 0.02
+        assert taken <= 3 * fastest(lambda: template.match(small)) + 0.002
 
     def test_frm_15_commas_in_a_segment_are_one_value(self) -> None:
         """FRM-15: `{/id*}` separates at slashes only."""

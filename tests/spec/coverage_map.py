@@ -18,15 +18,22 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
 MANIFEST_FILES = ("protocol.toml", "seeds.toml", "catalogue.toml")
 WAIVERS_FILE = "waivers.toml"
-PIECES = ("core", "http", "sockets", "handlers", "routing", "auth", "operations")
+PIECES = ("core", "http", "sockets", "handlers", "routing", "auth", "operations", "budgets")
 DONE = ("core", "http", "sockets", "handlers")
 """The pieces that are built: all of theirs is proven or waived."""
-STATUSES = ("proven", "waived", "missing")
+STATUSES = ("proven", "long", "waived", "missing")
+"""`proven` holds in every run; `long` only where a long target of the Makefile runs the test with its whole number."""
+SCALES = ("FERRULE_LONG", "FERRULE_SOAK")
+"""The environment variables that make a test do more than it does by default."""
+PACE_MODULE, PACE_NAMES = "pace", ("LONG", "prompt")
+"""The module of the tests, and its names, that widen bounds and lower counts by default."""
 CLAIMS_BY_NAME = "catalogue"
 NOT_EVIDENCE = (HERE / "coverage_map.py", HERE / "test_manifest.py")
 FOREIGN_FOLDERS = {"site-packages", "node_modules", "__pycache__"}
 
-MENTION = re.compile(r"(?<![\w/-])(?:(spec|seed|catalogue):)?([A-Z]{3,6})-(\d{1,3})(?![\w-])")
+MENTION = re.compile(r"(?<![\w/-])(?:(long|always):)?(?:(spec|seed|catalogue):)?([A-Z]{3,6})-(\d{1,3})(?![\w-])")
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+NUMBER = re.compile(r"(?<![\w.+-])\d")
 NAME_CLAIM = re.compile(r"([a-z]{3})_(\d{2})(?:_|$)")
 
 
@@ -47,6 +54,11 @@ class Requirement:
     def key(self) -> str:
         """Name this requirement without ambiguity."""
         return f"{self.namespace}:{self.id}"
+
+    @property
+    def has_number(self) -> bool:
+        """Whether the sentence holds a number that a test may have scaled down; revisions and codes are none."""
+        return NUMBER.search(DATE.sub("", self.line)) is not None
 
 
 @dataclass(frozen=True)
@@ -139,22 +151,34 @@ class Evidence:
     """What the tests claim, where their ids are unclear, and which ids stand outside any test."""
 
     claims: dict[str, set[str]] = field(default_factory=dict)
+    long: dict[str, set[str]] = field(default_factory=dict)
+    always: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
 
-    def claim(self, key: str, owners: set[str]) -> None:
-        """Record that these tests prove a requirement."""
-        self.claims.setdefault(key, set()).update(owners)
+    def claim(self, requirement: Requirement, owners: list[Owner], how: str = "") -> None:
+        """Record that these tests prove a requirement, `how` being `always`, `long` or empty."""
+        for owner in owners:
+            scaled_down = owner.scaled and requirement.has_number and how != "always"
+            claims = self.long if how == "long" or scaled_down else self.claims
+            claims.setdefault(requirement.key, set()).add(owner.name)
+        if how == "always":
+            self.always.add(requirement.key)
+
+    def is_claimed(self, key: str) -> bool:
+        """Whether any test claims a requirement, in every run or in the long one."""
+        return key in self.claims or key in self.long
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A test or a test class, and the lines it spans."""
+    """A test, a test class or a module, and the lines it spans; `scaled` when it does less by default."""
 
     name: str
     lines: range
     function: str = ""
     tables: frozenset[str] = frozenset()
+    scaled: bool = False
 
 
 def collect_evidence(manifest: Manifest, tests: Path = TESTS) -> Evidence:
@@ -180,7 +204,7 @@ def read_file(manifest: Manifest, evidence: Evidence, place: str, source: str) -
         evidence.problems.append(Problem(f"{place}:{error.lineno}", f"does not parse: {error.msg}"))
         return
     reader = FileReader(place, tree, source.splitlines())
-    for number, written in reader.mentions(manifest.areas):
+    for number, how, written in reader.mentions(manifest.areas):
         try:
             key = manifest.resolve(written)
         except UnclearMention as error:
@@ -188,12 +212,12 @@ def read_file(manifest: Manifest, evidence: Evidence, place: str, source: str) -
             evidence.problems.append(Problem(f"{place}:{number}", str(error), ambiguous))
             continue
         if owners := reader.owners_of(number):
-            evidence.claim(key, owners)
+            evidence.claim(manifest.requirements[key], owners, how)
         else:
             evidence.outside.append(f"{place}:{number}: {written}")
     for owner, number, written in reader.name_claims(manifest):
         if written in manifest.requirements:
-            evidence.claim(written, {owner})
+            evidence.claim(manifest.requirements[written], [owner])
         else:
             evidence.problems.append(
                 Problem(f"{place}:{number}", f"the test's name claims {written}, which is unknown")
@@ -210,6 +234,7 @@ class FileReader:
         collected = is_collected(Path(place).name)
         self.tests: list[Owner] = []
         self.classes: list[Owner] = []
+        self.scaled = scaled_names(tree)
         if collected:
             self.find_tests(tree.body, place)
         self.tables = module_tables(tree)
@@ -222,7 +247,8 @@ class FileReader:
                 continue
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
                 name = f"{prefix}::{node.name}"
-                self.tests.append(Owner(name, self.span(node), node.name, names_in_decorators(node)))
+                scaled = is_scaled(node, self.scaled)
+                self.tests.append(Owner(name, self.span(node), node.name, names_in_decorators(node), scaled))
             elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
                 before = len(self.tests)
                 self.find_tests(node.body, f"{prefix}::{node.name}")
@@ -236,33 +262,33 @@ class FileReader:
             first -= 1
         return range(first, (node.end_lineno or node.lineno) + 1)
 
-    def mentions(self, areas: set[str]) -> Iterator[tuple[int, str]]:
-        """Yield line number and id, as written, for each mention of a known area."""
+    def mentions(self, areas: set[str]) -> Iterator[tuple[int, str, str]]:
+        """Yield line number, `always`, `long` or nothing, and id, as written, for each mention of a known area."""
         for number, line in enumerate(self.lines, start=1):
             for match in MENTION.finditer(line):
-                tag, area, digits = match.groups()
-                if tag or area in areas:
-                    yield number, f"{tag}:{area}-{digits}" if tag else f"{area}-{digits}"
+                how, tag, area, digits = match.groups()
+                if how or tag or area in areas:
+                    yield number, how or "", f"{tag}:{area}-{digits}" if tag else f"{area}-{digits}"
 
-    def owners_of(self, number: int) -> set[str]:
-        """Name whoever proves what is written on a line."""
+    def owners_of(self, number: int) -> list[Owner]:
+        """Return whoever proves what is written on a line."""
         if inside := [test for test in self.tests if number in test.lines]:
-            return {inside[-1].name}
+            return inside[-1:]
         tables = {name for name, lines in self.tables.items() if number in lines}
-        if users := {test.name for test in self.tests if test.tables & tables}:
+        if users := [test for test in self.tests if test.tables & tables]:
             return users
         if inside := [class_ for class_ in self.classes if number in class_.lines]:
-            return {min(inside, key=lambda class_: len(class_.lines)).name}
-        return {self.place} if number in self.proves else set()
+            return [min(inside, key=lambda class_: len(class_.lines))]
+        return [Owner(self.place, self.proves)] if number in self.proves else []
 
-    def name_claims(self, manifest: Manifest) -> Iterator[tuple[str, int, str]]:
+    def name_claims(self, manifest: Manifest) -> Iterator[tuple[Owner, int, str]]:
         """Yield test, line number and key for each catalogue id at the start of a test's name."""
         for test in self.tests:
             position = len("test_")
             while match := NAME_CLAIM.match(test.function, position):
                 if not is_catalogue_area(match[1].upper(), manifest):
                     break
-                yield test.name, test.lines[0], f"{CLAIMS_BY_NAME}:{match[1].upper()}-{match[2]}"
+                yield test, test.lines[0], f"{CLAIMS_BY_NAME}:{match[1].upper()}-{match[2]}"
                 position = match.end()
 
 
@@ -282,6 +308,50 @@ def proves_nothing(node: ast.stmt) -> bool:
         return False
     marks = [decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in node.decorator_list]
     return any(ast.unparse(mark).endswith(("mark.skip", "mark.xfail")) for mark in marks)
+
+
+def scaled_names(tree: ast.Module) -> set[str]:
+    """Return the names of a module whose value depends on whether the run is a long one."""
+    names = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == PACE_MODULE
+        for alias in node.names
+        if alias.name in PACE_NAMES
+    }
+    before = -1
+    while before != len(names):
+        before = len(names)
+        for node in tree.body:
+            if depends_on_scale(node, names):
+                names |= defined_names(node)
+    return names
+
+
+def defined_names(node: ast.stmt) -> set[str]:
+    """Return the names that a statement at module level defines; tests are nobody's helpers."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return set() if node.name.startswith("test") else {node.name}
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return {inner.id for target in targets for inner in ast.walk(target) if isinstance(inner, ast.Name)}
+    return set()
+
+
+def depends_on_scale(node: ast.AST, names: set[str]) -> bool:
+    """Whether a piece of code reads one of these names, or a variable of the environment that scales."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and inner.id in names:
+            return True
+        if isinstance(inner, ast.Constant) and inner.value in SCALES:
+            return True
+    return False
+
+
+def is_scaled(node: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]) -> bool:
+    """Whether a test does less, or bounds less, in a run that is not a long one; fixtures are not looked into."""
+    arguments = {argument.arg for argument in ast.walk(node) if isinstance(argument, ast.arg)}
+    return "pytestmark" in names or depends_on_scale(node, names - arguments)
 
 
 def names_in_decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
@@ -319,11 +389,17 @@ def proves_lines(tree: ast.Module, lines: list[str]) -> range:
 
 
 def status_of(key: str, manifest: Manifest, evidence: Evidence) -> str:
-    """Tell whether a requirement is proven, waived or missing."""
+    """Return whether a requirement is proven in every run, or only in the long one, or waived or missing.
+
+    Where a test that is scaled down claims a number, other tests that claim it too do not count for that number, unless
+    one of them says `always:` with the id.
+    """
+    if key in evidence.long and key not in evidence.always:
+        return "long"
     if key in evidence.claims:
         return "proven"
     waiver = manifest.waivers.get(key)
-    if waiver and all(seen in evidence.claims for seen in waiver.see):
+    if waiver and all(evidence.is_claimed(seen) for seen in waiver.see):
         return "waived"
     return "missing"
 
@@ -356,19 +432,24 @@ def print_map(manifest: Manifest, evidence: Evidence, pieces: tuple[str, ...], *
             if status == "missing" or not only_missing:
                 print_requirement(row, status, manifest, evidence)
         print()
-    print(f"{'piece':<12}{'proven':>8}{'waived':>8}{'missing':>9}{'all':>7}")
+    print(f"{'piece':<12}" + "".join(f"{name:>9}" for name in (*STATUSES, "all")))
     for piece, rows in groups.items():
         counts = count(rows, manifest, evidence)
-        print(f"{piece:<12}{counts['proven']:>8}{counts['waived']:>8}{counts['missing']:>9}{counts['all']:>7}")
+        print(f"{piece:<12}" + "".join(f"{counts[name]:>9}" for name in (*STATUSES, "all")))
+    print(
+        "\nproven: in every run; long: with its number only in the long runs (make fuzz, make faults, make soak).\n"
+        "A suite of others counts as long too: make conformance."
+    )
 
 
 def print_requirement(row: Requirement, status: str, manifest: Manifest, evidence: Evidence) -> None:
     """Print one requirement with what stands for it."""
     print(f"{row.key:<18} {status:<8} {row.line}")
-    if status == "proven":
-        for test in sorted(evidence.claims[row.key]):
-            print(f"{'':<18} {test}")
-    if status != "proven" and (waiver := manifest.waivers.get(row.key)):
+    for test in sorted(evidence.claims.get(row.key, ())):
+        print(f"{'':<18} {test}")
+    for test in sorted(evidence.long.get(row.key, ())):
+        print(f"{'':<18} {test} (long)")
+    if not evidence.is_claimed(row.key) and (waiver := manifest.waivers.get(row.key)):
         print(f"{'':<18} {waiver.reason} {', '.join(waiver.see)}".rstrip())
 
 
@@ -398,6 +479,7 @@ def describe(row: Requirement, manifest: Manifest, evidence: Evidence) -> dict[s
     document: dict[str, Any] = {"line": row.line, "issue": row.issue, **row.details}
     document["status"] = status_of(row.key, manifest, evidence)
     document["tests"] = sorted(evidence.claims.get(row.key, ()))
+    document["long"] = sorted(evidence.long.get(row.key, ()))
     if waiver := manifest.waivers.get(row.key):
         document["waiver"] = {"reason": waiver.reason, "see": list(waiver.see)}
     return document

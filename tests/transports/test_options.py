@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Client, Server
+from ferrule import Client, Http, Server, Unix
 from ferrule.client.targets import transport_for
 from ferrule.errors import SetupError
 from ferrule.server.serving import TRANSPORTS, _listener
@@ -148,8 +148,9 @@ def test_headers_that_cannot_be_sent_are_refused_before_anything_is_opened(heade
 
 
 def test_a_path_may_be_a_path_and_a_list_any_list(tmp_path: Path) -> None:
-    _listener("unix", {"path": tmp_path / "socket"})
-    _listener("http", {"allowed_origins": ["https://app.example.com"], "certificate": None, "session_lifetime": 5})
+    assert isinstance(_listener("unix", {"path": tmp_path / "socket"}), Unix)
+    options = {"allowed_origins": ["https://app.example.com"], "certificate": None, "session_lifetime": 5}
+    assert isinstance(_listener("http", options), Http)
 
 
 @pytest.mark.parametrize(("kind", "guide"), DOCUMENTED.items(), ids=lambda value: getattr(value, "__name__", value))

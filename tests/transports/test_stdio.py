@@ -177,9 +177,13 @@ def test_std_04_children_of_the_server_get_an_empty_stdin(server: EchoProcess) -
     while Path(f"/proc/{pid}/comm").read_text() != "sleep\n":
         time.sleep(0.01)
     try:
+        # A program that begins opens its libraries for a moment; what it has inherited is there all the time.
+        deadline = time.monotonic() + 30
+        while len(os.listdir(f"/proc/{pid}/fd")) > 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert sorted(os.listdir(f"/proc/{pid}/fd")) == ["0", "1", "2"]
         assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
         assert os.readlink(f"/proc/{pid}/fd/1") == os.readlink(f"/proc/{pid}/fd/2")
-        assert len(os.listdir(f"/proc/{pid}/fd")) == 3
     finally:
         os.kill(pid, signal.SIGKILL)
 
@@ -291,7 +295,7 @@ def test_std_07_a_server_whose_client_is_killed_is_gone_soon(loop: str) -> None:
         pid = int(parent.stdout.readline())
         assert Path(f"/proc/{pid}/stat").exists()
         parent.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + (2.0 if os.environ.get("FERRULE_LONG") else 30.0)
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_running(pid)
@@ -309,7 +313,7 @@ def test_std_09_a_stopped_server_loses_nothing(server: EchoProcess) -> None:
     server.call()
     server.process.send_signal(signal.SIGSTOP)
     server.write(b"".join(map(request, range(500))))
-    time.sleep(5 if os.environ.get("FERRULE_LONG") else 0.5)
+    time.sleep(5)
     server.process.send_signal(signal.SIGCONT)
     assert [server.read_line()["id"] for _ in range(500)] == list(range(500))
 

@@ -152,9 +152,9 @@ def test_frm_14_a_schema_that_would_check_one_value_billions_of_times_is_refused
 def test_frm_14_a_pattern_that_invites_backtracking_is_matched_in_no_time() -> None:
     """SCH-4: patterns run on a linear engine."""
     checks = checker({"properties": {"a": {"pattern": "(a+)+$"}}})
-    started = time.perf_counter()
+    started = time.process_time()
     assert not checks.accepts({"a": "a" * 50_000 + "!"})
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 0.05
 
 
 def test_frm_14_a_failure_deep_in_a_recursive_schema_is_told_in_bounded_time() -> None:
@@ -164,9 +164,9 @@ def test_frm_14_a_failure_deep_in_a_recursive_schema_is_told_in_bounded_time() -
     value: Any = 5
     for _ in range(40):
         value = {"c": value}
-    started = time.perf_counter()
+    started = time.process_time()
     (violation,) = checks.violations({"n": value}, 300)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 0.05
     assert (violation.path, violation.rule) == ("", "schema")
     shallow = checks.violations({"n": 5}, 7)
     assert [(violation.path, violation.rule) for violation in shallow] == [("/n", "anyOf")]

@@ -247,7 +247,7 @@ class TestRefusals:
         nested = opening * depth + b"1" + (closing * depth if closed else b"")
         for frame in (request(b'{"a":' + nested + b"}"), nested, request(identity=nested)):
             assert refused(frame).refusal.own_code in (PARSE_ERROR, INVALID_REQUEST)
-            assert best_of(5, lambda frame=frame: refused(frame)) < 0.5
+            assert best_of(5, lambda frame=frame: refused(frame)) < 0.02
         tracemalloc.start()
         refused(frame)
         peak = tracemalloc.get_traced_memory()[1]
@@ -263,8 +263,8 @@ class TestRefusals:
     @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: f"{number[:4].decode()}…x{len(number)}")
     def test_frm_06_enormous_numbers_take_no_time_and_are_never_rounded_as_ids(self, number: bytes) -> None:
         assert refused(request(identity=number)).refusal.own_code == INVALID_REQUEST
-        assert best_of(5, lambda: refused(request(identity=number))) < 0.5
-        assert best_of(5, lambda: read(request(b'{"a":' + number + b"}"))) < 0.5
+        assert best_of(5, lambda: refused(request(identity=number))) < 0.02
+        assert best_of(5, lambda: read(request(b'{"a":' + number + b"}"))) < 0.02
 
     ODD_NUMBERS = ((b"-0", 0), (b"18446744073709551616", 2**64), (b"-9223372036854775809", -(2**63) - 1))
 
@@ -314,7 +314,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("identity", GOOD_IDS)
     def test_frm_09_a_valid_id_comes_back_exactly(self, identity: int | str) -> None:
-        """RPC-2 RPC-5 JRPC-09: bit for bit, and with its JSON type."""
+        """RPC-2 RPC-5 always:JRPC-09: bit for bit, and with its JSON type."""
         message = read(members(jsonrpc="2.0", id=identity, method="ping"))
         assert message.id == identity
         assert type(message.id) is type(identity)

@@ -96,6 +96,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         self.threads = Threads(settings.max_threads)
         self.kept_results = KeptResults(settings.result_ttl, settings.max_kept_bytes)
         self._capabilities: ServerCapabilities | None = None
+        self._declared = ServerCapabilities()
         Composing.__init__(self)
         self.visibility = Visibility(self, settings.include_tags, settings.exclude_tags)
         self.tools = Tools(self, page_size=settings.page_size, on_change=self.notify_tools_changed)
@@ -254,7 +255,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
     def capabilities(self) -> ServerCapabilities:
         """What this server declares: what it was told to, else what it offers now."""
         if self._capabilities is None:
-            self._capabilities = self.settings.capabilities or self._derived()
+            self._capabilities = self._declared = self.settings.capabilities or self._derived()
             extensions = self.extensions.declared(handshake=False)
             if extensions:
                 told = self._capabilities.extensions or {}
@@ -262,9 +263,11 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         return self._capabilities
 
     def _derived(self) -> ServerCapabilities:
-        # What is switched off counts: it may come back, and a capability cannot. Tasks outlive the tools they ran.
+        # What is switched off or removed counts: it may come back, and a capability cannot; whoever was told of one has
+        # its list answered, possibly empty (MCP, server/resources, "Capabilities"). Tasks outlive the tools they ran.
         changes = ListCapability(list_changed=True)
-        tools, prompts = len(self.tools.catalogue.registered), len(self.prompts.catalogue.registered)
+        tools = self.tools.catalogue.registered or self._declared.tools
+        prompts = self.prompts.catalogue.registered or self._declared.prompts
         return ServerCapabilities(
             tools=changes if tools else None,
             prompts=changes if prompts else None,
@@ -277,7 +280,9 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     def _reads(self) -> bool:
         """Tell whether there is anything to read: resources, or results that are answered with a link."""
-        return self.resources.offered or any(entry.links for entry in self.tools.catalogue.registered.values())
+        if self.resources.offered or self._declared.resources:
+            return True
+        return any(entry.links for entry in self.tools.catalogue.registered.values())
 
     def _may_log(self) -> bool:
         bindings = [

@@ -140,7 +140,7 @@ async def test_everyone_hears_nothing() -> None:
     everyone = Everyone()
     everyone.send(PROGRESS)
     everyone.close()
-    await everyone.wait_writable()
+    assert await everyone.wait_writable() is None
 
 
 async def test_a_reader_that_lags_too_far_behind_is_cut(made: Any) -> None:

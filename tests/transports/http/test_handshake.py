@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ferrule.protocol.handshake import REVISIONS
+from ferrule.transports.http.sessions import ID_BYTES
 
 PING = {"jsonrpc": "2.0", "method": "ping"}
 NOTE = {"jsonrpc": "2.0", "method": "notifications/x"}
@@ -111,11 +112,16 @@ async def test_ses_06_an_id_in_flight_is_refused_and_the_first_is_still_answered
 
 
 async def test_ses_07_one_session_cannot_answer_anothers_question(endpoint: Any, app: Any) -> None:
+    """ERRA-2: the question's id helps nobody, and a session's id of 192 random bits cannot be guessed."""
     async with endpoint(app) as doors:
-        asked, stranger = (doors.client(capabilities={"elicitation": {}}) for _ in range(2))
+        asked, stranger, guessing = (doors.client(capabilities={"elicitation": {}}) for _ in range(3))
+        assert ID_BYTES * 8 >= 128
+        assert len({asked.session, stranger.session, guessing.session}) == 3
         answer = asked.call("ask_name")
         question = await answer.said("elicitation/create")
         assert stranger.reply(question, {"action": "accept", "content": {"value": "Mallory"}}).status == 202
+        guessing.session = asked.session[:-1] + ("a" if asked.session[-1] != "a" else "b")
+        assert guessing.reply(question, {"action": "accept", "content": {"value": "Mallory"}}).status == 404
         await asyncio.sleep(1)
         assert not answer.over
         asked.reply(question, {"action": "accept", "content": {"value": "Ada"}})

@@ -81,4 +81,6 @@ def test_an_option_that_cannot_be_is_refused_with_a_reason(options: dict[str, An
     ],
 )
 def test_what_a_request_can_match_is_taken(options: dict[str, Any]) -> None:
-    split_options(options)
+    taken = split_options(options)
+    for name, value in options.items():
+        assert value in [getattr(settings, name, None) for settings in taken]

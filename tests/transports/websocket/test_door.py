@@ -143,7 +143,7 @@ async def test_where_it_is_not_switched_on_there_is_no_websocket() -> None:
 
 @pytest.mark.parametrize("kind", ["alone", "beside HTTP"])
 async def test_at_shutdown_calls_are_answered_and_then_websockets_are_closed_with_1001(kind: str) -> None:
-    """WEBS-13, WEBS-19, SHUT-04."""
+    """WEBS-13, WEBS-19, SHUT-04, SHUT-01: and nobody new is let in."""
     server, running = new_server(), asyncio.Event()
 
     @server.tool
@@ -158,6 +158,9 @@ async def test_at_shutdown_calls_are_answered_and_then_websockets_are_closed_wit
         peer.send(text(message(1, "tools/call", {"name": "slow", "arguments": {}})))
         await running.wait()
         closing = asyncio.ensure_future(listener.close(2))
+        await asyncio.sleep(0)
+        with pytest.raises(ConnectionRefusedError):
+            await RawWebSocket.connect(listener)
         assert (await peer.answer())["result"]["content"][0]["text"] == "done"
         assert await peer.closed_with() == 1001
         await peer.leave()

@@ -316,8 +316,9 @@ async def test_res_05_a_server_that_is_gone_is_tried_with_growing_pauses_and_the
         began, cpu = time.monotonic(), time.process_time()
         with pytest.raises(LinkLost, match=r"tried 4 times\).*refused"):
             await one.call_tool("t")
-        assert time.monotonic() - began >= 0.05 + 0.1 + 0.2
-        assert time.process_time() - cpu < 5
+        waited = time.monotonic() - began
+        assert waited >= 0.05 + 0.1 + 0.2
+        assert time.process_time() - cpu < 0.05 * waited
 
 
 async def test_a_server_that_comes_back_in_time_is_found(era: str) -> None:

@@ -266,7 +266,7 @@ async def test_res_05_a_stream_is_given_up_after_a_documented_number_of_attempts
         cpu = time.process_time()
         with pytest.raises(OutcomeUnknown, match="unknown outcome"):
             await one.call_tool("t", timeout=60)
-        assert time.process_time() - cpu < 5
+        assert time.process_time() - cpu < 0.5
         assert len(site.got("GET")) == 1 + 5
 
 
