@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Client, Http, Server, Unix
+from ferrule import Client, Server
 from ferrule.client.targets import transport_for
 from ferrule.errors import SetupError
 from ferrule.server.serving import TRANSPORTS, _listener
