@@ -20,6 +20,7 @@ import threading
 import time
 import tomllib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -235,28 +236,49 @@ def judge(chosen: list[Planted], outcome: Outcome) -> None:
     folder = Path(tempfile.mkdtemp(prefix="mutants-"))
     workers = [Worker(number, folder) for number in range(WORKERS)]
     try:
-        maps = {area.name: Map(area, workers[0]) for area in AREAS if any(one.area is area for one in chosen)}
-        waiting: queue.SimpleQueue[Planted] = queue.SimpleQueue()
-        for one in chosen:
-            waiting.put(one)
-        threads = [threading.Thread(target=work, args=(worker, waiting, maps, outcome)) for worker in workers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        maps: dict[str, Map] = {}
+        in_turn(workers, [area for area in AREAS if any(one.area is area for one in chosen)], maps_into(maps))
+        in_turn(workers, chosen, judges_into(outcome, maps))
     finally:
         for worker in workers:
             worker.closed()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def work(worker: Worker, waiting: queue.SimpleQueue[Planted], maps: dict[str, Map], outcome: Outcome) -> None:
-    """Judge until none is waiting."""
-    while True:
-        try:
-            one = waiting.get_nowait()
-        except queue.Empty:
-            return
+def in_turn(workers: list[Worker], things: list[Any], task: Callable[[Worker, Any], None]) -> None:
+    """Give each worker the next of some things until none is left."""
+    waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for thing in things:
+        waiting.put(thing)
+
+    def work(worker: Worker) -> None:
+        while True:
+            try:
+                thing = waiting.get_nowait()
+            except queue.Empty:
+                return
+            task(worker, thing)
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def maps_into(maps: dict[str, Map]) -> Callable[[Worker, Area], None]:
+    """Return what makes the map of an area."""
+
+    def task(worker: Worker, area: Area) -> None:
+        maps[area.name] = Map(area, worker)
+
+    return task
+
+
+def judges_into(outcome: Outcome, maps: dict[str, Map]) -> Callable[[Worker, Planted], None]:
+    """Return what judges a mutant."""
+
+    def task(worker: Worker, one: Planted) -> None:
         tests = maps[one.area.name].tests(one)
         result = worker.does(job(one, tests, worker)) if tests else {"how": "survived", "by": "", "seconds": 0.0}
         result["tests"] = len(tests)
@@ -264,6 +286,8 @@ def work(worker: Worker, waiting: queue.SimpleQueue[Planted], maps: dict[str, Ma
         keep(one, result)
         if result["how"] == "survived":
             print(f"survived ({len(tests)} tests): {one.place}: {one.mutant.change}", flush=True)
+
+    return task
 
 
 def keep(one: Planted, result: dict[str, Any]) -> None:

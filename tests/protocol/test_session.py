@@ -28,7 +28,7 @@ from ferrule.protocol.call import Call, Cancel, Ignored, Note, Peer, Reply, With
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import REVISIONS, Handshake
 from ferrule.protocol.sealing import Keyring, Seal
-from ferrule.protocol.session import MAX_ID, NEXT_PHASES, IllegalTransition, Phase, Session
+from ferrule.protocol.session import MAX_ID, MOST_OUTLASTING, NEXT_PHASES, IllegalTransition, Phase, Session
 from ferrule.protocol.stateless import Sealing, Stateless
 from ferrule.schema.lifecycle import InitializeParams, ServerCapabilities
 from ferrule.schema.methods import METHODS
@@ -380,6 +380,20 @@ class TestAdmission:
         assert why.own_code == -32601
         assert len(why.message) < 600
         assert len(why.data["method"]) < 600
+
+    RETRIES = (
+        ({}, False),
+        ({"requestState": "s"}, True),
+        ({"inputResponses": {}}, True),
+        ({"requestState": "s", "inputResponses": {"k": 1}}, True),
+    )
+
+    @pytest.mark.parametrize(("params", "retry"), RETRIES)
+    @pytest.mark.parametrize("method", ["tools/call", "prompts/get", "tools/list"])
+    def test_a_request_that_brings_answers_or_state_is_a_retry(self, method: str, params: Any, retry: bool) -> None:
+        """Of the methods that may ask; any other has no such members."""
+        call = began(new_session(), ask(1, method, {"name": "t", **params}, modern=True))
+        assert call.retry is (retry and method != "tools/list")
 
     def test_a_request_keeps_its_params_raw_beside_the_read_ones(self) -> None:
         """META-1: what the protocol does not read is still there for who does."""
@@ -745,6 +759,27 @@ class TestTime:
         assert session.progressed(2, 1.0, 0.0) is None
         session.receive(Success(1, {}), HERE)
         assert session.progressed(1, 1.0, 0.0) is None
+
+
+class TestOutlasting:
+    """A request that was answered with a task: its progress goes on."""
+
+    def test_progress_is_still_noted(self) -> None:
+        session = client_session()
+        awaited = session.expect("tools/call", None, 0.0)
+        awaited.allow(0.0, 5.0, None)
+        session.receive(Success(1, {}), HERE)
+        session.outlast(awaited)
+        assert session.progressed(1, 1.0, 3.0) is awaited
+        assert awaited.deadline == 5.0
+        assert session.progressed(2, 1.0, 3.0) is None
+
+    def test_the_oldest_of_too_many_is_forgotten(self) -> None:
+        session = client_session()
+        for _ in range(MOST_OUTLASTING + 2):
+            session.outlast(session.expect("tools/call", None, 0.0))
+        assert session.outlasting is not None
+        assert list(session.outlasting) == list(range(3, MOST_OUTLASTING + 3))
 
 
 class Conversation(RuleBasedStateMachine):

@@ -33,7 +33,7 @@ from ferrule.schema.methods import METHODS
 from ferrule.schema.model import EmptyResult, Implementation, Result
 from ferrule.schema.prompts import GetPromptResult, ListPromptsResult
 from ferrule.schema.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
-from ferrule.schema.tools import CallToolResult, ListToolsResult
+from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Request
 
@@ -478,6 +478,20 @@ class TestResults:
         call = received(era, stamped())
         assert "ttlMs" not in written(era.seal(call, CallToolResult(content=[])))
         assert not {"ttlMs", "cacheScope"} & asking(call, SEAT).keys()
+
+    def test_a_plain_result_gets_the_same_form_as_any_other(self) -> None:
+        """STL-7: its members are written ahead, what stands before them is not."""
+        for era in (new_era(), new_era(implementation=None)):
+            call = received(era, stamped())
+            plain = PlainResult(b'"content":[{"type":"text","text":"7"}],"structuredContent":{"result":7}', 7)
+            assert written(era.seal(call, plain)) == written(era.seal(call, plain.whole()))
+
+    def test_a_results_own_metadata_comes_before_the_servers(self) -> None:
+        """META-1: a handler that names another server is not overruled."""
+        call = received(new_era(), stamped())
+        own = {PREFIX + "serverInfo": {"name": "behind", "version": "1"}}
+        assert written(call.era.seal(call, CallToolResult(content=[], meta=own)))["_meta"] == own
+        assert written(call.era.seal(call, {"_meta": own}))["_meta"] == own
 
     def test_what_is_encoded_already_was_sealed_before(self) -> None:
         call = received(new_era(), stamped())
