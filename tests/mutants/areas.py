@@ -21,7 +21,7 @@ class Area:
     files: tuple[str, ...]
     """Files or folders below `src/ferrule`."""
     tests: tuple[str, ...]
-    """Files or folders below the project."""
+    """Files or folders below the project; `folder/*` is without its folders."""
 
     def sources(self) -> list[Path]:
         """Return the source files."""
@@ -44,7 +44,7 @@ AREAS = (
     Area(
         "sessions",
         ("transports/http/session.py", "transports/http/sessions.py"),
-        ("tests/transports/http", LIMITS),
+        ("tests/transports/http/*", LIMITS),
     ),
     Area(
         "retry",
@@ -67,7 +67,9 @@ def below(root: Path, places: tuple[str, ...]) -> list[Path]:
 
 def python_files(path: Path) -> Iterator[Path]:
     """Return a file, or the Python files of a folder."""
-    if path.is_dir():
+    if path.name == "*":
+        yield from path.parent.glob("*.py")
+    elif path.is_dir():
         yield from path.rglob("*.py")
     elif path.is_file():
         yield path
