@@ -39,7 +39,8 @@ LIMITS = "tests/docs/test_limits.py"
 AREAS = (
     Area("wire", ("wire",), ("tests/wire", "tests/fuzz", LIMITS)),
     Area("protocol", ("protocol",), ("tests/protocol", LIMITS)),
-    Area("runtime", ("runtime",), ("tests/runtime", LIMITS)),
+    Area("runtime", ("runtime/*",), ("tests/runtime/*", LIMITS)),
+    Area("tasks", ("runtime/tasks",), ("tests/runtime/tasks", "tests/server/tasks", LIMITS)),
     Area("engine", ("transports/http/engine",), ("tests/transports/http/engine", LIMITS)),
     Area(
         "sessions",
