@@ -202,7 +202,7 @@ def test_a_lost_or_cut_answer_leaves_its_line_in_the_access_log(caplog: pytest.L
             responder.begin(200, b"")
             responder.abort()
         else:
-            responder.begin(202, b"")
+            responder.begin(202, b"", b":\n\n")
             arrived.append(responder)
 
     async def use(engine: Engine) -> None:
