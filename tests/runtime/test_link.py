@@ -732,6 +732,16 @@ class TestEnding:
         await both
         assert far.link.loop.time() == 1.0
 
+    async def test_a_drain_ends_with_its_link(self, linked: Any, settle: Any) -> None:
+        far = linked({"tools/call": Gate()}).greet()
+        far.call(1)
+        await settle()
+        draining = asyncio.ensure_future(far.link.drain(10.0))
+        await asyncio.sleep(1)
+        far.link.close()
+        await draining
+        assert far.link.loop.time() == 1.0
+
     async def test_a_peer_that_will_say_no_more_still_gets_its_answers(self, linked: Any, settle: Any) -> None:
         """A half-closed link answers what was asked."""
         gate = Gate()

@@ -91,6 +91,17 @@ class TestExpiry:
             assert (await client.look(task))["error"]["code"] == -32602
             assert len(store) == 0, "it is not kept until somebody asks"
 
+    @pytest.mark.parametrize("order", [(10, 100, 50), (100, 10, 50), (100, 50, 10)])
+    async def test_each_is_forgotten_at_its_own_time(self, peer: Any, virtual_time: None, order: tuple[int]) -> None:
+        """TASK-9: in whatever order they were started."""
+        store = MemoryTasks()
+        async with peer(new_app(ttl=1000.0, clock=virtual, store=store), "handshake") as client:
+            for seconds in order:
+                await client.start("quick", task={"ttl": seconds * 1000})
+            for past, left in ((9, 3), (11, 2), (49, 2), (51, 1), (99, 1), (101, 0)):
+                await asyncio.sleep(past - virtual())
+                assert len(store) == left
+
     async def test_one_that_still_runs_is_ended_first(self, era: str, peer: Any, virtual_time: None) -> None:
         app = new_app(ttl=60.0, clock=virtual)
         async with peer(app, era) as client:

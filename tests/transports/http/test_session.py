@@ -35,6 +35,7 @@ def test_an_event_is_found_by_its_id_and_nothing_else_is() -> None:
     other.id = "another-id"
     mine, theirs = session.new_stream(), other.new_stream()
     assert session.stream_of(f"{mine.name}-12") == (mine, 12)
+    assert session.stream_of(f"{mine.name}-999999999999") == (mine, 999_999_999_999)
     assert mine.name != theirs.name
     wrong = [
         f"{theirs.name}-1",
@@ -44,6 +45,7 @@ def test_an_event_is_found_by_its_id_and_nothing_else_is() -> None:
         f"{mine.name}-x",
         f"{mine.name}-1.5",
         f"{mine.name}-٣",
+        f"{mine.name}-1000000000000",
         f"{mine.name}-{'9' * 5000}",
         "../../etc/passwd",
         "",
