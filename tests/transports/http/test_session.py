@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -59,7 +60,10 @@ def test_an_event_is_found_by_its_id_and_nothing_else_is() -> None:
 def test_the_ids_of_all_streams_of_a_session_differ() -> None:
     """HTL-11."""
     session = lone_session()
-    assert len({session.new_stream().name for _ in range(100)}) == 100
+    names = [session.new_stream().name for _ in range(100)]
+    assert len(set(names)) == 100
+    assert all(re.fullmatch(r"[0-9a-f]{12}\.[0-9a-f]{1,2}", name) for name in names)
+    assert names[0].endswith(".1")
 
 
 def test_only_so_many_streams_that_ended_are_kept() -> None:
