@@ -14,6 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from msgspec import UNSET, Raw
 
 from ferrule.errors import (
+    MAX_QUOTE,
     Busy,
     FerruleError,
     InvalidParams,
@@ -29,6 +30,7 @@ from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import REVISIONS, Handshake
 from ferrule.protocol.sealing import Keyring, Seal
 from ferrule.protocol.session import MAX_ID, MOST_OUTLASTING, NEXT_PHASES, IllegalTransition, Phase, Session
+from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.protocol.stateless import Sealing, Stateless
 from ferrule.schema.lifecycle import InitializeParams, ServerCapabilities
 from ferrule.schema.methods import METHODS
@@ -477,6 +479,44 @@ class TestAnswering:
         assert reply.id is UNSET
         assert reply.error.code == -32600
         assert reply.error.data == {"maxSize": 1024, "unit": "bytes"}
+
+
+class TestRefusing:
+    def test_a_refusal_that_repeats_too_much_is_said_in_few_words(self) -> None:
+        session = greeted(R3)
+        long = session.refuse("i" * (MAX_QUOTE + 1), InvalidParams("x" * 5000, {"much": "y" * 5000}))
+        short = session.shortened(long)
+        assert short.id is None
+        assert short.error.code == -32602
+        assert len(short.error.message) <= MAX_QUOTE + 1
+        assert short.error.data is None
+        for identity in ("i" * MAX_QUOTE, 7):
+            assert session.shortened(session.refuse(identity, InvalidParams("no"))).id == identity
+        assert session.shortened(session.refuse("i" * (MAX_QUOTE + 1), InvalidParams("no"))).id is None
+
+    def test_each_request_says_anew_in_which_era_errors_are_told(self) -> None:
+        """Also one whose metadata came before."""
+        session = new_session()
+        for identity in (1, 2):
+            began(session, ask(identity, "tools/list", modern=True))
+            assert session.met_stateless
+            refusal_of(session, ask("old", "tools/list"))
+            assert not session.met_stateless
+
+    def test_only_the_client_of_a_stateless_server_is_never_asked(self) -> None:
+        assert not new_session().one_way
+        assert not client_session().one_way
+        session = new_session(ASKED_BACK)
+        session.enter(Phase.INITIALIZING)
+        session.agree(Peer(STATELESS_REVISIONS[R5], ServerCapabilities()))
+        assert session.one_way
+
+    def test_a_call_runs_until_it_is_answered(self) -> None:
+        session = greeted()
+        call = began(session, ask(1, "tools/list"))
+        assert session.runs(call)
+        session.finish(call, {})
+        assert not session.runs(call)
 
 
 class TestCancelling:

@@ -102,6 +102,17 @@ class TestExpiry:
                 await asyncio.sleep(past - virtual())
                 assert len(store) == left
 
+    async def test_one_that_still_runs_is_forgotten_whatever_the_clock_of_the_store_says(
+        self, peer: Any, virtual_time: None
+    ) -> None:
+        store = MemoryTasks()
+        async with peer(new_app(ttl=60.0, clock=lambda: 0.0, store=store), "stateless") as client:
+            await client.start("wait")
+            await asyncio.sleep(59)
+            assert len(store) == 1
+            await asyncio.sleep(2)
+            assert len(store) == 0
+
     async def test_one_that_still_runs_is_ended_first(self, era: str, peer: Any, virtual_time: None) -> None:
         app = new_app(ttl=60.0, clock=virtual)
         async with peer(app, era) as client:
