@@ -262,6 +262,13 @@ class TestAsking:
         with pytest.raises(CapabilityNotSupported, match="one content block"):
             asked(call_from(version, EVERYTHING), two)
 
+    @pytest.mark.parametrize(("version", "kept"), [(R1, False), (R2, False), (R3, True)])
+    def test_metadata_of_blocks_came_with_2025_06_18(self, version: str, kept: bool) -> None:
+        block = {"type": "text", "text": "a", "_meta": {"x": 1}}
+        question = Question("sampling/createMessage", {"messages": [{"role": "user", "content": block}]})
+        (asks,) = asked(call_from(version, EVERYTHING), question)
+        assert ("_meta" in asks[1]["messages"][0]["content"]) is kept
+
     def test_the_newest_revision_takes_lists_of_blocks(self) -> None:
         """SAMP-4: they go out as they are."""
         messages = [{"role": "user", "content": [self.TEXT, self.TEXT]}]

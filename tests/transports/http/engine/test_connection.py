@@ -527,10 +527,11 @@ def test_a_peer_that_ended_its_side_is_looked_after_by_the_sweep(monkeypatch: py
     bench = keeping()
     bench.feed(GET)
     bench.connection.eof_received()
-    bench.pass_time(101.0)
+    bench.pass_time(1000.0)
     assert not bench.wire.aborted
+    assert bench.wire.sent == b""
     monkeypatch.setattr(doubts, "hung_up", lambda sock: True)
-    bench.pass_time(102.0)
+    bench.pass_time(1001.0)
     assert bench.wire.aborted
 
 
