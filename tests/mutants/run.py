@@ -201,14 +201,12 @@ class Map:
         print(f"{area.name}: {len(stored['seconds'])} tests in {time.monotonic() - started:.0f} s", flush=True)
 
     def tests(self, planted: Planted) -> dict[str, float]:
-        """Return the tests that judge a mutant; what runs at import is judged by all that run the file."""
+        """Return the tests that judge a mutant: those that run its lines, or all where they run at import."""
         lines = self.lines.get(planted.file, {})
         mutant = planted.mutant
         running = {test for line in range(mutant.first, mutant.last + 1) for test in lines.get(str(line), ())}
         if "" in running or not running:
-            running = {test for tests in lines.values() for test in tests}
-            running |= {test for test in self.seconds if test.startswith("tests/docs/")}
-            running |= {test for test in self.seconds if test.startswith(mirrored(planted.path))}
+            return self.seconds
         return {test: self.seconds[test] for test in running if test in self.seconds}
 
 
