@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from ferrule import Context, Declined, Server
+from ferrule.runtime.tasks import run
 from ferrule.runtime.tasks.run import LONGEST_MESSAGE, TELL_EVERY
 
 RELATED = "io.modelcontextprotocol/related-task"
@@ -273,3 +276,42 @@ class TestItsContext:
                 task = await first.start("slow", meta={"progressToken": 1})
             go.set()
             assert await watcher.text(task) == "done"
+
+
+async def test_a_result_that_could_not_be_sent_is_a_failure(
+    era: str, peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for what is said around a result."""
+    app = Server("s")
+
+    @app.tool(task="optional")
+    async def repeat(count: int) -> str:
+        return "x" * count
+
+    monkeypatch.setattr(run, "MAX_MESSAGE_SIZE", 64 * 1024)
+    async with peer(app, era) as client:
+        small = await client.end(await client.start("repeat", {"count": 20_000}))
+        large = await client.end(await client.start("repeat", {"count": 26_000}))
+    assert (small["status"], large["status"]) == ("completed", "failed")
+    assert "more than the 49,152 that can be sent" in large["statusMessage"]
+
+
+async def test_who_stops_waiting_for_a_change_is_forgotten(peer: Any) -> None:
+    app, go = Server("s"), asyncio.Event()
+
+    @app.tool(task="optional")
+    async def stay() -> str:
+        await go.wait()
+        return "done"
+
+    async with peer(app, "stateless") as client:
+        task = await client.start("stay")
+        running = app.tasks.live[task["taskId"]]
+        waiting = [asyncio.create_task(running.changed()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        await asyncio.sleep(0.01)
+        assert len(running._watchers) == 2
+        go.set()
+        await asyncio.wait(waiting)
+        assert running._watchers == []

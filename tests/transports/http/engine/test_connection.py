@@ -606,3 +606,15 @@ def test_a_connection_is_handed_over_with_what_has_come_on_it(monkeypatch: pytes
     assert bench.ledger.connections == {successor}
     bench.pass_time(1000.0)
     assert not bench.wire.closed
+
+
+def test_requests_that_wait_for_the_peer_to_read_outlast_the_end_of_its_side() -> None:
+    bench = Bench()
+    bench.feed(GET)
+    bench.connection.pause_writing()
+    bench.feed(GET)
+    assert bench.connection.eof_received()
+    assert not bench.wire.closed
+    bench.connection.resume_writing()
+    assert len(bench.requests) == 2
+    assert bench.wire.closed
