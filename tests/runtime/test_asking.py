@@ -503,6 +503,13 @@ class TestRoom:
         assert await far.link.make_room("tools/call", 5.0) == 5.0
         assert far.link.congested is False
 
+    async def test_a_link_that_has_no_channel_yet_sends_nothing(self, linked: Any) -> None:
+        far = linked(client=R4)
+        far.link.channel = None
+        with pytest.raises(LinkLost, match="closed") as lost:
+            await far.link.request("tools/call", {})
+        assert lost.value.sent is False
+
     async def test_a_closed_link_is_not_congested(self, linked: Any) -> None:
         far = linked(client=R4)
         far.link.channel = Slow()

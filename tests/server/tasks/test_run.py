@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ferrule import Context, Declined, Server
+from ferrule.errors import Cancelled
 from ferrule.runtime.tasks import run
 from ferrule.runtime.tasks.run import LONGEST_MESSAGE, TELL_EVERY
 
@@ -315,3 +316,27 @@ async def test_who_stops_waiting_for_a_change_is_forgotten(peer: Any) -> None:
         go.set()
         await asyncio.wait(waiting)
         assert running._watchers == []
+
+
+async def test_a_task_that_has_ended_asks_nothing_more(era: str, peer: Any) -> None:
+    app, ended, outcome = Server("s"), asyncio.Event(), []
+
+    @app.tool(task="optional")
+    async def stubborn(ctx: Context) -> str:
+        try:
+            await asyncio.sleep(1_000_000)
+        except asyncio.CancelledError:
+            try:
+                await asyncio.wait_for(ctx.elicit("Still?", str), 30)
+            except Exception as error:
+                outcome.append(error)
+            ended.set()
+        return "done"
+
+    async with peer(app, era) as client:
+        task = await client.start("stubborn")
+        await asyncio.sleep(0.01)
+        await client.cancel(task)
+        await asyncio.wait_for(ended.wait(), 60)
+        assert [type(error) for error in outcome] == [Cancelled]
+        assert client.told("elicitation/create") == []
