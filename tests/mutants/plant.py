@@ -57,7 +57,10 @@ class Mutant:
     line: int
     first: int
     last: int
-    """The lines that run when the changed code runs."""
+    """The lines of the function that is changed, or of the statement where it is in none.
+
+    Not the line alone: on Python 3.11 coverage loses lines of a coroutine after an exception was thrown into it.
+    """
     source: str
     """The line as it stands, without its indentation."""
     change: str
@@ -87,6 +90,7 @@ class _Planter:
         for line in source.splitlines(keepends=True):
             self.offsets.append(self.offsets[-1] + len(line))
         self.first = self.last = 0
+        self.inside = False
 
     def body(self, statements: list[ast.stmt]) -> Iterator[Mutant]:
         for statement in statements:
@@ -101,9 +105,8 @@ class _Planter:
             yield from self.definition(node)
             return
         inner = [*blocks(node)]
-        self.first = node.lineno
-        self.last = min((block[0].lineno - 1 for block in inner), default=node.end_lineno or node.lineno)
-        self.last = max(self.first, self.last)
+        if not self.inside:
+            self.first, self.last = node.lineno, node.end_lineno or node.lineno
         yield from self.deleted(node)
         yield from self.returned(node)
         for part in ast.iter_child_nodes(node):
@@ -119,11 +122,14 @@ class _Planter:
     def definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> Iterator[Mutant]:
         if any("overload" in ast.unparse(decorator) for decorator in node.decorator_list):
             return
+        before = (self.first, self.last, self.inside)
         if not isinstance(node, ast.ClassDef):
             self.first, self.last = node.lineno, max(node.lineno, node.body[0].lineno - 1)
             for default in (*node.args.defaults, *(given for given in node.args.kw_defaults if given is not None)):
                 yield from self.expression(default)
+            self.first, self.last, self.inside = node.body[0].lineno, node.end_lineno or node.lineno, True
         yield from self.body(node.body)
+        self.first, self.last, self.inside = before
 
     def expression(self, top: ast.expr) -> Iterator[Mutant]:
         """Walk an expression; the texts inside f-strings have no usable positions before Python 3.12."""

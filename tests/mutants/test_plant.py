@@ -95,10 +95,16 @@ def test_text_that_is_filled_in_is_not_changed() -> None:
 
 
 def test_a_mutant_knows_its_line_and_which_lines_run_with_it() -> None:
-    mutant = only("def f():\n    if (\n        a\n        == b\n    ):\n        'c'\n")
-    assert (mutant.line, mutant.first, mutant.last) == (4, 2, 5)
+    mutant = only("def f():\n    if (\n        a\n        == b\n    ):\n        'c'\n\ng = 'h'\n")
+    assert (mutant.line, mutant.first, mutant.last) == (4, 2, 6)
     assert mutant.source == "== b"
     assert mutant.change == "a == b → a != b"
+
+
+def test_what_is_in_no_function_knows_its_own_lines() -> None:
+    source = b"class A:\n    b = (\n        True\n    )\n\n    def c(self, d=True):\n        return e\n\n\nf = True\n"
+    found = [(mutant.line, mutant.first, mutant.last) for mutant in mutants_of(source)]
+    assert found == [(3, 2, 4), (6, 6, 6), (7, 7, 7), (10, 10, 10)]
 
 
 def test_a_change_that_compiles_to_the_same_code_is_none() -> None:
