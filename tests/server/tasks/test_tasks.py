@@ -91,6 +91,18 @@ class TestExpiry:
             assert (await client.look(task))["error"]["code"] == -32602
             assert len(store) == 0, "it is not kept until somebody asks"
 
+    async def test_one_that_still_runs_is_ended_first(self, era: str, peer: Any, virtual_time: None) -> None:
+        app = new_app(ttl=60.0, clock=virtual)
+        async with peer(app, era) as client:
+            task = await client.start("wait")
+            if era == "stateless":
+                client.ask("subscriptions/listen", {"notifications": {"taskIds": [task["taskId"]]}})
+            await asyncio.sleep(61)
+            told = client.told("notifications/tasks" if era == "stateless" else "notifications/tasks/status")
+            assert (told[-1]["params"]["status"], told[-1]["params"]["statusMessage"]) == ("failed", EXPIRED)
+            assert (await client.look(task))["error"]["code"] == -32602
+            assert app.tasks.live == {}
+
     @pytest.mark.parametrize("order", [(10, 100, 50), (100, 10, 50), (100, 50, 10)])
     async def test_each_is_forgotten_at_its_own_time(self, peer: Any, virtual_time: None, order: tuple[int]) -> None:
         """TASK-9: in whatever order they were started."""
@@ -112,18 +124,6 @@ class TestExpiry:
             assert len(store) == 1
             await asyncio.sleep(2)
             assert len(store) == 0
-
-    async def test_one_that_still_runs_is_ended_first(self, era: str, peer: Any, virtual_time: None) -> None:
-        app = new_app(ttl=60.0, clock=virtual)
-        async with peer(app, era) as client:
-            task = await client.start("wait")
-            if era == "stateless":
-                client.ask("subscriptions/listen", {"notifications": {"taskIds": [task["taskId"]]}})
-            await asyncio.sleep(61)
-            told = client.told("notifications/tasks" if era == "stateless" else "notifications/tasks/status")
-            assert (told[-1]["params"]["status"], told[-1]["params"]["statusMessage"]) == ("failed", EXPIRED)
-            assert (await client.look(task))["error"]["code"] == -32602
-            assert app.tasks.live == {}
 
     async def test_whoever_waits_then_learns_it(self, peer: Any, virtual_time: None) -> None:
         async with peer(new_app(ttl=60.0, clock=virtual)) as client:

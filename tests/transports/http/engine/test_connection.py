@@ -313,68 +313,6 @@ def test_nothing_is_run_after_the_last_request_whether_or_not_the_peer_ends_its_
     assert bench.wire.closed
 
 
-def careful(sent: bytes) -> bool:
-    """Whether an answer tells browsers to be careful."""
-    wanted = (b"x-content-type-options: nosniff", b"x-frame-options: DENY", b"content-security-policy: ", b"no-store")
-    return all(each in sent for each in wanted)
-
-
-@pytest.mark.parametrize(
-    ("said", "status"),
-    [
-        (b"no HTTP\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 999999999999\r\n\r\n", 413),
-        (b"GET / HTTP/1.1\r\nhost: here\r\nx: " + b"y" * 20_000 + b"\r\n\r\n", 431),
-        (b"BREW / HTTP/1.1\r\nhost: here\r\n\r\n", 501),
-    ],
-)
-def test_what_is_refused_before_anybody_reads_it_is_told_as_carefully(said: bytes, status: int) -> None:
-    """seed:HTTP-19."""
-    bench = Bench()
-    bench.feed(said)
-    assert bench.wire.sent.startswith(b"HTTP/1.1 %d " % status)
-    assert careful(bench.wire.sent)
-
-
-def test_a_handler_that_fails_is_answered_for() -> None:
-    def fail(request: HttpRequest, responder: Responder) -> None:
-        raise ZeroDivisionError
-
-    def fail_late(request: HttpRequest, responder: Responder) -> None:
-        responder.begin(200, b"")
-        raise ZeroDivisionError
-
-    bench = Bench(fail)
-    bench.feed(GET)
-    assert bench.wire.sent.startswith(b"HTTP/1.1 500 ")
-    assert careful(bench.wire.sent)
-    late = Bench(fail_late)
-    late.feed(GET)
-    assert late.wire.aborted
-
-
-def test_the_last_answer_is_not_taken_back_by_what_the_peer_still_sends() -> None:
-    bench = Bench()
-    bench.feed(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nand more")
-    assert bench.wire.ended
-    assert not bench.wire.closed
-    bench.feed(b"and more")
-    bench.pass_time(200.0)
-    assert bench.wire.closed
-    assert len(bench.requests) == 1
-
-
-def test_what_is_held_in_all_is_bounded() -> None:
-    bench = Bench(max_buffered=20_000)
-    bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n" + b"a" * 19_000)
-    assert bench.ledger.held == 19_000
-    bench.feed(b"a" * 2000)
-    assert b"HTTP/1.1 503" in bench.wire.sent
-    assert b"retry-after: 1\r\n" in bench.wire.sent
-    assert bench.ledger.held == 0
-
-
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
 
 
@@ -544,28 +482,6 @@ def test_requests_that_wait_for_their_turn_outlast_the_end_of_the_peers_side() -
     assert bench.wire.closed
 
 
-def test_what_waits_is_thrown_away_where_too_much_is_held_in_all() -> None:
-    bench = keeping(max_buffered=20_000)
-    bench.feed(GET)
-    bench.feed(b"a" * 20_000)
-    assert bench.ledger.held == 20_000
-    bench.feed(b"a")
-    assert bench.ledger.held == 0
-    bench.answers[0].reply(200, b"", b"ok")
-    assert b"connection: close\r\n" in bench.wire.sent
-    assert bench.wire.closed
-
-
-def test_what_waits_in_small_amounts_is_kept_whatever_others_hold() -> None:
-    bench = keeping(max_buffered=20_000)
-    bench.ledger.held = 100_000
-    bench.feed(GET)
-    bench.feed(b"a" * MAX_WAITING)
-    assert bench.ledger.held == 100_000 + MAX_WAITING
-    bench.feed(b"a")
-    assert bench.ledger.held == 100_000
-
-
 def test_somebody_who_fails_when_told_of_a_lost_peer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     bench = keeping()
     bench.feed(GET)
@@ -618,3 +534,65 @@ def test_requests_that_wait_for_the_peer_to_read_outlast_the_end_of_its_side() -
     bench.connection.resume_writing()
     assert len(bench.requests) == 2
     assert bench.wire.closed
+
+
+def careful(sent: bytes) -> bool:
+    """Whether an answer tells browsers to be careful."""
+    wanted = (b"x-content-type-options: nosniff", b"x-frame-options: DENY", b"content-security-policy: ", b"no-store")
+    return all(each in sent for each in wanted)
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"no HTTP\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: here\r\ncontent-length: 999999999999\r\n\r\n", 413),
+        (b"GET / HTTP/1.1\r\nhost: here\r\nx: " + b"y" * 20_000 + b"\r\n\r\n", 431),
+        (b"BREW / HTTP/1.1\r\nhost: here\r\n\r\n", 501),
+    ],
+)
+def test_what_is_refused_before_anybody_reads_it_is_told_as_carefully(said: bytes, status: int) -> None:
+    """seed:HTTP-19."""
+    bench = Bench()
+    bench.feed(said)
+    assert bench.wire.sent.startswith(b"HTTP/1.1 %d " % status)
+    assert careful(bench.wire.sent)
+
+
+def test_a_handler_that_fails_is_answered_for() -> None:
+    def fail(request: HttpRequest, responder: Responder) -> None:
+        raise ZeroDivisionError
+
+    def fail_late(request: HttpRequest, responder: Responder) -> None:
+        responder.begin(200, b"")
+        raise ZeroDivisionError
+
+    bench = Bench(fail)
+    bench.feed(GET)
+    assert bench.wire.sent.startswith(b"HTTP/1.1 500 ")
+    assert careful(bench.wire.sent)
+    late = Bench(fail_late)
+    late.feed(GET)
+    assert late.wire.aborted
+
+
+def test_the_last_answer_is_not_taken_back_by_what_the_peer_still_sends() -> None:
+    bench = Bench()
+    bench.feed(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nand more")
+    assert bench.wire.ended
+    assert not bench.wire.closed
+    bench.feed(b"and more")
+    bench.pass_time(200.0)
+    assert bench.wire.closed
+    assert len(bench.requests) == 1
+
+
+def test_what_is_held_in_all_is_bounded() -> None:
+    bench = Bench(max_buffered=20_000)
+    bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n" + b"a" * 19_000)
+    assert bench.ledger.held == 19_000
+    bench.feed(b"a" * 2000)
+    assert b"HTTP/1.1 503" in bench.wire.sent
+    assert b"retry-after: 1\r\n" in bench.wire.sent
+    assert bench.ledger.held == 0
