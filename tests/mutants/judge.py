@@ -180,7 +180,8 @@ def main() -> None:
     for number, line in enumerate(sys.stdin):
         job = json.loads(line)
         answer = mapped(job, folder) if "to" in job else judged(job, folder, number)
-        print(json.dumps(answer), flush=True)
+        with contextlib.suppress(BrokenPipeError):  # whoever gave the job was stopped
+            print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
