@@ -757,6 +757,11 @@ class TestTime:
         assert session.next_deadline() is None
         assert session.awaited == {never.id: never}
 
+    def test_a_request_is_due_when_its_time_is_up(self) -> None:
+        session = client_session()
+        assert session.expect("x", None, 50.0, None, 5.0).deadline == 55.0
+        assert session.expect("x", None, 50.0).deadline is None
+
     def test_progress_starts_the_clock_again_up_to_the_limit(self) -> None:
         """TIME-2: the deadline moves with progress, the absolute maximum does not."""
         session = client_session()

@@ -340,3 +340,24 @@ async def test_a_task_that_has_ended_asks_nothing_more(era: str, peer: Any) -> N
         await asyncio.wait_for(ended.wait(), 60)
         assert [type(error) for error in outcome] == [Cancelled]
         assert client.told("elicitation/create") == []
+
+
+async def test_who_no_longer_waits_for_the_result_is_told_nothing(peer: Any) -> None:
+    app, go = Server("s"), asyncio.Event()
+
+    @app.tool(task="optional")
+    async def stay() -> str:
+        await go.wait()
+        return "done"
+
+    async with peer(app) as client:
+        task = await client.start("stay")
+        running = app.tasks.live[task["taskId"]]
+        waiting = client.ask("tasks/result", {"taskId": task["taskId"]})
+        while not running._attending:
+            await asyncio.sleep(0.001)
+        client.notify("notifications/cancelled", {"requestId": waiting})
+        while running._attending:
+            await asyncio.sleep(0.001)
+        go.set()
+        assert await client.text(task) == "done"

@@ -126,8 +126,9 @@ def test_a_line_between_chunks_has_its_limit_before_it_ends() -> None:
     assert MAX_FRAMING == 16 * 1024
     body = ChunkedBody(LIMIT)
     body.feed(b"1;" + b"a" * (MAX_FRAMING - 2), 0)
-    with pytest.raises(Unacceptable, match="line between the chunks is too long"):
+    with pytest.raises(Unacceptable, match="line between the chunks is too long") as caught:
         body.feed(b"a", 0)
+    assert caught.value.status == 400
 
 
 def test_extensions_have_their_limit_to_the_byte() -> None:
@@ -137,8 +138,9 @@ def test_extensions_have_their_limit_to_the_byte() -> None:
         return body
 
     assert ended(MAX_FRAMING).done
-    with pytest.raises(Unacceptable, match="more than 16384 bytes"):
+    with pytest.raises(Unacceptable, match="more than 16384 bytes") as caught:
         ended(MAX_FRAMING + 1)
+    assert caught.value.status == 400
 
 
 def test_so_many_chunks_of_one_byte_are_taken_and_no_more() -> None:

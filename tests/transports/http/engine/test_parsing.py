@@ -42,8 +42,9 @@ def test_what_comes_several_times_is_joined() -> None:
 
 @pytest.mark.parametrize("name", ["Host", "Authorization"])
 def test_what_must_come_once_is_refused_twice(name: str) -> None:
-    with pytest.raises(Unacceptable, match="more than once"):
+    with pytest.raises(Unacceptable, match="more than once") as caught:
         parse_head(head(f"{name}: a", f"{name}: a"), 100)
+    assert caught.value.status == 400
 
 
 @pytest.mark.parametrize(
@@ -208,8 +209,9 @@ def test_a_request_line_may_be_8192_bytes_long() -> None:
     check_beginning(line.encode()[:8192], 16384)
     check_beginning(line.encode() + b"\r\n", 16384)
     for part in (line.encode() + b"x", line.encode().replace(b"/a", b"/aa") + b"\r\n"):
-        with pytest.raises(Unacceptable, match="request line is too long"):
+        with pytest.raises(Unacceptable, match="request line is too long") as caught:
             check_beginning(part, 16384)
+        assert caught.value.status == 414
 
 
 def test_a_head_that_has_not_come_whole_may_be_as_long_as_the_limit() -> None:
@@ -222,8 +224,9 @@ def test_a_head_that_has_not_come_whole_may_be_as_long_as_the_limit() -> None:
 
 def test_a_lone_carriage_return_may_be_the_beginning_of_an_empty_line() -> None:
     check_beginning(b"\r", 100)
-    with pytest.raises(Unacceptable, match="this is not HTTP"):
+    with pytest.raises(Unacceptable, match="this is not HTTP") as caught:
         check_beginning(b"\rG", 100)
+    assert caught.value.status == 400
 
 
 def test_there_are_as_many_headers_as_the_limit_and_no_more() -> None:
