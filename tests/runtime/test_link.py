@@ -732,6 +732,22 @@ class TestEnding:
         await both
         assert far.link.loop.time() == 1.0
 
+    async def test_a_drain_goes_on_when_one_of_many_is_cancelled(self, linked: Any, settle: Any) -> None:
+        gate = Gate()
+        far = linked({"tools/call": gate}).greet()
+        far.call(1)
+        far.call(2)
+        await settle()
+        draining = asyncio.ensure_future(far.link.drain(10.0))
+        await asyncio.sleep(1)
+        far.cancel(1)
+        await asyncio.sleep(1)
+        assert not draining.done()
+        gate.open.set()
+        await draining
+        assert far.link.loop.time() == 2.0
+        assert [m["id"] for m in far.take() if "result" in m] == [2]
+
     async def test_a_drain_ends_with_its_link(self, linked: Any, settle: Any) -> None:
         far = linked({"tools/call": Gate()}).greet()
         far.call(1)
