@@ -31,6 +31,7 @@ from plant import Mutant, mutants_of
 HERE = Path(__file__).resolve().parent
 KEPT = PROJECT / ".mutants"
 PAGE = PROJECT / "docs" / "conformance" / "mutants.md"
+RESULTS = KEPT / "results.jsonl"
 GOAL = 0.95
 WORKERS = 2
 
@@ -289,19 +290,22 @@ def judges_into(outcome: Outcome, maps: dict[str, Map]) -> Callable[[Worker, Pla
 
 
 def keep(one: Planted, result: dict[str, Any]) -> None:
-    """Write down how a mutant ended, for `--again`."""
-    note = {"key": one.key, "line": one.mutant.line, **result}
-    with (KEPT / "results.jsonl").open("a", encoding="utf-8") as file:
+    """Write down how a mutant ended, for `--again` and `--page`."""
+    note = {"key": one.key, "source": digest([one.path]), **result}
+    with RESULTS.open("a", encoding="utf-8") as file:
         file.write(json.dumps(note, ensure_ascii=False) + "\n")
 
 
-def survived_before() -> set[str]:
-    """Return the keys of what survived when it was last judged."""
-    last = {}
-    for line in (KEPT / "results.jsonl").read_text(encoding="utf-8").splitlines():
-        note = json.loads(line)
-        last[note["key"]] = note["how"]
-    return {key for key, how in last.items() if how == "survived"}
+def judged_before(planted: list[Planted]) -> Outcome:
+    """Return how mutants ended when they were last judged, as far as their files are still the same."""
+    notes: dict[tuple[str, str], dict[str, Any]] = {}
+    if RESULTS.exists():
+        for line in RESULTS.read_text(encoding="utf-8").splitlines():
+            note = json.loads(line)
+            notes[note["key"], note["source"]] = note
+    digests = {path: digest([path]) for path in {one.path for one in planted}}
+    found = [(one, notes.get((one.key, digests[one.path]))) for one in planted]
+    return Outcome([(one, note) for one, note in found if note is not None])
 
 
 def table(outcome: Outcome, all_of_them: list[Planted], ruled_out: list[Planted]) -> str:
@@ -321,26 +325,27 @@ def table(outcome: Outcome, all_of_them: list[Planted], ruled_out: list[Planted]
     return "\n".join(rows)
 
 
-def page(outcome: Outcome, figures: str, seed: str, entries: list[dict[str, str]], ruled_out: list[Planted]) -> str:
-    """Return the page of the last run."""
-    lines = [
-        "# Planted bugs",
-        "",
-        "`make mutants` changes the source in one place at a time (a comparison, a condition, a constant, a result, a",
-        "statement left out) and runs the tests of that area which run the changed line. A mutant is found when a test",
-        "fails, or takes twenty times as long as it did. Less than 95 % found is an error.",
-        "",
-        f"It judges a sample: the same `SEED` draws the same one (here `{seed}`, {len(outcome.results)} mutants).",
-        "`N=200` draws fewer, `ALL=1` judges all, `ONLY=wire` or `ONLY=protocol/session.py` judges a part, `AGAIN=1`",
-        "judges once more what survived the last time.",
-        "",
-        figures,
-        "",
-        "## Survivors",
-        "",
-    ]
+HEAD = """# Planted bugs
+
+`make mutants` changes the source in one place at a time (a comparison, a condition, a constant, a result, a statement
+left out) and runs the tests of that area which run the changed function. A mutant is found when a test fails, or takes
+twenty times as long as it did. The target fails when less than 95 % are found.
+
+A run judges a sample of 400; the same `SEED` draws the same one. `N=100` draws fewer, `ALL=1` judges all, `ONLY=wire` or
+`ONLY=protocol/session.py` judges a part, `AGAIN=1` judges once more what survived. `PAGE=1` writes this page, with the
+last verdict on each mutant that was judged since its file changed.
+"""
+
+
+def page(outcome: Outcome, planted: list[Planted], entries: list[dict[str, str]], ruled_out: list[Planted]) -> str:
+    """Return the page of what was judged."""
     survivors = sorted(outcome.survivors(), key=lambda one: (one.file, one.mutant.line))
-    lines += [f"- `{one.place}`: `{one.mutant.change}`" for one in survivors] or ["None."]
+    lines = [HEAD, table(outcome, planted, ruled_out), "", "## Survivors", ""]
+    if survivors:
+        lines.append("No test finds these yet.")
+        lines += ["", *(f"- `{one.place}`: `{one.mutant.change}`" for one in survivors)]
+    else:
+        lines.append("None.")
     lines += ["", "## Equivalent mutants", ""]
     lines.append("No test can find these: the changed program does the same. They are listed in")
     lines += ["`tests/mutants/equivalent.toml` and are not judged.", "", "| where | change | why |", "|---|---|---|"]
@@ -378,8 +383,7 @@ def main() -> int:
     ruled_out = [one for one in all_of_them if equivalent(one, entries)]
     open_ones = [one for one in all_of_them if not equivalent(one, entries)]
     if given.again:
-        before = survived_before()
-        chosen = [one for one in open_ones if one.key in before]
+        chosen = judged_before(open_ones).survivors()
     else:
         chosen = sample(open_ones, len(open_ones) if given.all else given.count, given.seed)
     if given.list:
@@ -392,10 +396,9 @@ def main() -> int:
         print(f"equivalent.toml: no such mutant any more: {entry['file']}: {entry['line']}")
     outcome = Outcome()
     judge(chosen, outcome)
-    figures = table(outcome, all_of_them, ruled_out)
-    print(figures)
+    print(table(outcome, all_of_them, ruled_out))
     if given.page:
-        PAGE.write_text(page(outcome, figures, given.seed, entries, ruled_out), encoding="utf-8")
+        PAGE.write_text(page(judged_before(open_ones), all_of_them, entries, ruled_out), encoding="utf-8")
     return 1 if outcome.share() < GOAL else 0
 
 
