@@ -331,9 +331,9 @@ HEAD = """# Planted bugs
 left out) and runs the tests of that area which run the changed function. A mutant is found when a test fails, or takes
 twenty times as long as it did. The target fails when less than 95 % are found.
 
-A run judges a sample of 400; the same `SEED` draws the same one. `N=100` draws fewer, `ALL=1` judges all, `ONLY=wire` or
-`ONLY=protocol/session.py` judges a part, `AGAIN=1` judges once more what survived. `PAGE=1` writes this page, with the
-last verdict on each mutant that was judged since its file changed.
+A run judges a sample of 400; the same `SEED` draws the same one. `N=100` draws fewer, `ALL=1` judges all, `ONLY=wire`
+or `ONLY=protocol/session.py` judges a part, `AGAIN=1` judges once more what survived. `PAGE=1` writes this page, with
+the last verdict on each mutant that was judged since its file changed.
 """
 
 

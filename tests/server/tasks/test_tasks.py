@@ -105,14 +105,23 @@ class TestExpiry:
 
     @pytest.mark.parametrize("order", [(10, 100, 50), (100, 10, 50), (100, 50, 10)])
     async def test_each_is_forgotten_at_its_own_time(self, peer: Any, virtual_time: None, order: tuple[int]) -> None:
-        """TASK-9: in whatever order they were started."""
-        store = MemoryTasks()
+        """TASK-9: in whatever order they were started, and nobody looks for them in between."""
+
+        class Counted(MemoryTasks):
+            looks = 0
+
+            async def expire(self, now: float) -> float | None:
+                self.looks += 1
+                return await super().expire(now)
+
+        store = Counted()
         async with peer(new_app(ttl=1000.0, clock=virtual, store=store), "handshake") as client:
             for seconds in order:
                 await client.start("quick", task={"ttl": seconds * 1000})
             for past, left in ((9, 3), (11, 2), (49, 2), (51, 1), (99, 1), (101, 0)):
                 await asyncio.sleep(past - virtual())
                 assert len(store) == left
+            assert store.looks == 6, "one for each that is made, one for each that expires"
 
     async def test_one_that_still_runs_is_forgotten_whatever_the_clock_of_the_store_says(
         self, peer: Any, virtual_time: None
