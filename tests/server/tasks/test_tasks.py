@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from typing import Any
 
 import pytest
@@ -77,6 +78,18 @@ class TestBounds:
             assert store.size <= 100_000
             assert app.tasks.live == {}
             assert len(asyncio.all_tasks()) < 10
+
+
+async def test_the_log_names_a_task_by_the_beginning_of_its_id(era: str, peer: Any, caplog: Any) -> None:
+    """Whoever knows the whole of it may see the task."""
+    with caplog.at_level(logging.INFO, "ferrule.tasks"):
+        async with peer(new_app(), era) as client:
+            task = await client.start("quick")
+            await client.end(task)
+    said = [record.getMessage() for record in caplog.records if record.name == "ferrule.tasks"]
+    name = task["taskId"][:6]
+    assert said == [f"task {name}: quick was started", f"task {name}: completed"]
+    assert len(task["taskId"]) == 32
 
 
 class TestExpiry:
