@@ -376,6 +376,7 @@ async def test_whoever_stops_waiting_in_the_same_moment_does_not_harm_the_others
         """There is nothing to open or to give up."""
 
     keeper = Reconnecting(nothing, nothing)
+    assert keeper.plan is None
     left, stayed = (asyncio.create_task(keeper.wait(None)) for _ in range(2))
     await asyncio.sleep(0)
     left.cancel()

@@ -670,6 +670,29 @@ class TestBatches:
         assert {m["id"]: "error" in m for m in replies} == {1: False, 2: False, 3: True}
 
 
+class TestLine:
+    async def test_the_place_of_a_cancelled_call_is_free_at_once(self, linked: Any, settle: Any) -> None:
+        """Whoever waits in line need not wait for a handler that does not heed its cancelling."""
+        started = []
+
+        async def stubborn(call: Any) -> CallToolResult:
+            started.append(call.id)
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                await asyncio.sleep(50)
+            return CallToolResult(content=[])
+
+        far = linked({"tools/call": stubborn}, max_running=1).greet()
+        far.call(1)
+        far.call(2)
+        await settle()
+        assert started == [1]
+        far.cancel(1)
+        await settle()
+        assert started == [1, 2]
+
+
 class TestEnding:
     async def test_draining_waits_for_what_runs(self, linked: Any, settle: Any) -> None:
         """Every call that ends in time is answered as usual."""
