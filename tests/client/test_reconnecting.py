@@ -359,6 +359,20 @@ async def test_without_a_ping_a_silent_server_is_asked_to_discover_itself(raw):
 
 
 @pytest.mark.virtual_time
+async def test_where_each_call_has_its_own_way_one_that_is_not_answered_says_nothing_of_the_others(raw, monkeypatch):
+    server = raw("stateless", {"tools/call": None})
+    async with client_of(server, "stateless") as client:
+        monkeypatch.setattr(type(client._conversation), "separate", True)
+        asked = len(server.sent("server/discover"))
+        server.answers["server/discover"] = None
+        with pytest.raises(TimedOut) as late:
+            await client.call_tool("t")
+        assert type(late.value) is TimedOut
+        assert len(server.sent("server/discover")) == asked
+        assert not client.reconnecting
+
+
+@pytest.mark.virtual_time
 async def test_a_silent_server_is_an_error_where_nobody_comes_back(raw):
     """SESS-31, SESS-29: connection timed out, phase error."""
     from ferrule.errors import ConnectionTimedOut

@@ -281,6 +281,11 @@ class TestAdmission:
             why = refusal_of(session, request)
             assert (why.own_code, why.data) == (-32601, {"method": method})
 
+    def test_before_the_handshake_a_peer_is_taken_for_one_of_the_oldest_revision(self) -> None:
+        call = began(new_session(), ask(1, "ping"))
+        assert call.peer.version == R1
+        assert call.peer.capabilities == ClientCapabilities()
+
     def test_a_header_alone_makes_a_request_stateless(self) -> None:
         """COMPAT-1 STL-4: then its `_meta` is missing, which is -32602."""
         why = refusal_of(new_session(header=R5), ask(1, "tools/list"))

@@ -89,6 +89,19 @@ class TestAnswers:
         assert not far.link.session.awaited
         assert far.take() == []
 
+    async def test_a_request_that_cannot_be_sent_waits_for_nothing(
+        self, linked: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        far = linked(client=R4)
+
+        def fail(message: Any) -> None:
+            raise LinkLost("the pipe is broken", sent=False)
+
+        monkeypatch.setattr(far, "send", fail)
+        with pytest.raises(LinkLost, match="the pipe is broken"):
+            await far.link.request("tools/call", {}, timeout=5.0)
+        assert not far.link.session.awaited
+
     async def test_params_may_be_made_from_the_id(self, linked: Any, settle: Any) -> None:
         """PROG-1: so the progress token is one of a kind."""
         far = linked(client=R4)
