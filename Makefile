@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test setup peers lint format fuzz faults bench conformance autobahn soak coverage-map clean
+.PHONY: run test setup peers lint format fuzz faults bench conformance autobahn soak coverage-map mutants clean
 
 run: $(READY)
 	$(BIN)/python examples/tour.py
@@ -57,5 +57,12 @@ autobahn: $(READY)
 coverage-map: $(READY)
 	$(BIN)/python tests/spec/coverage_map.py
 
+# `make mutants N=100` judges fewer, `ALL=1` all, `ONLY=wire` a part, `SEED=2` others, `AGAIN=1` the last survivors.
+N ?= 400
+SEED ?= 1
+mutants: $(READY)
+	$(BIN)/python tests/mutants/run.py --count $(N) --seed $(SEED) $(if $(ALL),--all) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(AGAIN),--again) $(if $(PAGE),--page)
+
 clean:
-	rm -rf $(VENV) .peers .conformance .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .peers .mutants .conformance .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -38,6 +38,28 @@ def test_options_that_make_no_sense_are_refused(options, says):
         Reconnect(**options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"first_delay": 0, "longest_delay": 0},
+        {"first_delay": 5, "longest_delay": 5},
+        {"factor": 1},
+        {"jitter": 0},
+        {"jitter": 1},
+        {"max_attempts": 1},
+    ],
+)
+def test_options_at_their_bounds_are_taken(options):
+    plan = Reconnect(**options)
+    assert plan.delay(1) <= plan.first_delay
+
+
+def test_a_client_comes_back_for_ever_and_repeats_what_is_harmless_unless_told_otherwise():
+    plan = Reconnect()
+    assert (plan.first_delay, plan.factor, plan.longest_delay, plan.jitter) == (1.0, 2.0, 30.0, 0.5)
+    assert (plan.max_attempts, plan.resubscribe, plan.replay, plan.meanwhile) == (None, False, "safe", "wait")
+
+
 def test_the_option_is_a_plan_or_yes_or_no():
     """SESS-29"""
     plan = Reconnect(max_attempts=2)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ferrule import Client, HttpFailed, Reconnect
-from ferrule.client.reconnecting import is_final
+from ferrule.client.reconnecting import Reconnecting, is_final
 from ferrule.errors import (
     ChildFailed,
     ConnectFailed,
@@ -172,7 +172,7 @@ async def test_a_server_that_goes_again_soon_is_left_alone_longer(era, raw):
     server = raw(era)
     async with client_of(server, era) as client:
         notices = told(client)
-        for stay in (0, 0, 0, 31):
+        for stay in (0, 0, 0, 30):
             server.die(ChildFailed("gone"))
             await restored(client)
             await asyncio.sleep(stay)
@@ -359,6 +359,20 @@ async def test_without_a_ping_a_silent_server_is_asked_to_discover_itself(raw):
 
 
 @pytest.mark.virtual_time
+async def test_where_each_call_has_its_own_way_one_that_is_not_answered_says_nothing_of_the_others(raw, monkeypatch):
+    server = raw("stateless", {"tools/call": None})
+    async with client_of(server, "stateless") as client:
+        monkeypatch.setattr(type(client._conversation), "separate", True)
+        asked = len(server.sent("server/discover"))
+        server.answers["server/discover"] = None
+        with pytest.raises(TimedOut) as late:
+            await client.call_tool("t")
+        assert type(late.value) is TimedOut
+        assert len(server.sent("server/discover")) == asked
+        assert not client.reconnecting
+
+
+@pytest.mark.virtual_time
 async def test_a_silent_server_is_an_error_where_nobody_comes_back(raw):
     """SESS-31, SESS-29: connection timed out, phase error."""
     from ferrule.errors import ConnectionTimedOut
@@ -369,3 +383,20 @@ async def test_a_silent_server_is_an_error_where_nobody_comes_back(raw):
             await client.call_tool("t")
         assert type(failure.value) is ConnectionTimedOut
         assert client.phase is ERROR
+
+
+async def test_whoever_stops_waiting_in_the_same_moment_does_not_harm_the_others():
+    async def nothing(*_):
+        """There is nothing to open or to give up."""
+
+    keeper = Reconnecting(nothing, nothing)
+    assert keeper.plan is None
+    left, stayed = (asyncio.create_task(keeper.wait(None)) for _ in range(2))
+    await asyncio.sleep(0)
+    left.cancel()
+    keeper._end(LinkLost("gone", sent=False))
+    with pytest.raises(LinkLost, match="gone"):
+        await stayed
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    assert not keeper._waiting

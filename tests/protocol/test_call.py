@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import UNSET, Raw
 
+from ferrule.errors import MissingCapability
 from ferrule.protocol.call import Awaited, Call, Peer, Revision
+from ferrule.protocol.capabilities import require_extension
 from ferrule.protocol.handshake import NEWEST, REVISIONS, Handshake
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.schema.methods import METHODS
@@ -62,3 +66,18 @@ def test_the_revisions_differ_in_batches_directions_and_faults(
 def test_a_request_of_ours_waits_without_limit_unless_told() -> None:
     awaited = Awaited(1, "ping", None, 5.0)
     assert (awaited.deadline, awaited.limit, awaited.cancellable) == (None, None, True)
+
+
+@pytest.mark.parametrize(
+    ("declared", "settings"),
+    [(None, None), ({}, None), ({"x": {}}, {}), ({"x": {"a": 1}}, {"a": 1}), ({"x": True}, None), ({"y": {}}, None)],
+)
+def test_an_extension_is_declared_by_an_object(declared: dict[str, Any] | None, settings: Any) -> None:
+    peer = Peer(NEWEST, ClientCapabilities(extensions=declared))
+    assert peer.extension("x") == settings
+    if settings is None:
+        with pytest.raises(MissingCapability, match="the client extension x") as refused:
+            require_extension(peer, "x")
+        assert refused.value.data == {"requiredCapabilities": {"extensions": {"x": {}}}}
+    else:
+        require_extension(peer, "x")

@@ -8,6 +8,29 @@ from ferrule.protocol import handshake
 from ferrule.protocol.erlmcp import ERLMCP
 from ferrule.protocol.handshake import Handshake
 
+REASONS = {
+    "ParseError": (-32700, 1070),
+    "InvalidRequest": (-32600, 1066),
+    "MethodNotFound": (-32601, 1007),
+    "InvalidParams": (-32602, 1021),
+    "Internal": (-32603, 1079),
+    "Busy": (-32000, 1081),
+    "RateLimited": (-32010, 1003),
+    "ResourceNotFound": (-32001, 1046),
+    "ToolNotFound": (-32002, 1048),
+    "PromptNotFound": (-32003, 1050),
+    "CapabilityOff": (-32004, 1007),
+    "NotInitialized": (-32005, 1076),
+    "MessageTooLarge": (-32012, 1068),
+    "InvalidUri": (-32022, 1023),
+    "ToolFailed": (-32031, 1079),
+    "ToolTimedOut": (-32032, 1069),
+    "ResultTooLarge": (-32036, 1068),
+    "ToolBusy": (-32038, 1081),
+    "Forbidden": (-32600, 1014),
+    "OfferRefused": (-32062, 1027),
+}
+
 SEEDED = {
     "ResourceNotFound": -32001,
     "ToolNotFound": -32002,
@@ -25,6 +48,10 @@ SEEDED = {
 def test_the_table_has_the_numbers_of_the_seeds() -> None:
     """ERRC-08, ERRC-09, ERRC-10, ERRC-11, ERRC-12, ERRC-13, ERRC-14, ERRC-15, ERRC-16, ERRC-17"""
     assert {name: ERLMCP[name].code for name in SEEDED} == SEEDED
+
+
+def test_every_number_stays_what_clients_know() -> None:
+    assert {name: (numbers.code, numbers.refusal) for name, numbers in ERLMCP.items()} == REASONS
 
 
 def test_every_row_is_a_refusal_there_is_and_its_numbers_are_in_their_ranges() -> None:

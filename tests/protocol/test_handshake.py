@@ -15,16 +15,19 @@ from ferrule import errors
 from ferrule.errors import CapabilityNotSupported, InvalidRequest, Refusal, UnsupportedVersion
 from ferrule.protocol.call import Call, Peer
 from ferrule.protocol.era import Eras
+from ferrule.protocol.erlmcp import ERLMCP
 from ferrule.protocol.handshake import REVISIONS, Handshake
 from ferrule.protocol.needs import Need, Question
 from ferrule.protocol.sealing import Keyring, Seal
 from ferrule.protocol.session import Phase, Session
 from ferrule.protocol.stateless import Sealing, Stateless
+from ferrule.protocol.tasks import Wish
 from ferrule.schema.lifecycle import InitializeParams, InitializeResult, ListCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import ClientCapabilities, Implementation
 from ferrule.schema.tools import CallToolResult
 from ferrule.wire.channel import Origin
+from ferrule.wire.messages import Request
 
 R1, R2, R3, R4, R5 = "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
 STATELESS = Stateless(Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12)))
@@ -259,6 +262,13 @@ class TestAsking:
         with pytest.raises(CapabilityNotSupported, match="one content block"):
             asked(call_from(version, EVERYTHING), two)
 
+    @pytest.mark.parametrize(("version", "kept"), [(R1, False), (R2, False), (R3, True)])
+    def test_metadata_of_blocks_came_with_2025_06_18(self, version: str, kept: bool) -> None:
+        block = {"type": "text", "text": "a", "_meta": {"x": 1}}
+        question = Question("sampling/createMessage", {"messages": [{"role": "user", "content": block}]})
+        (asks,) = asked(call_from(version, EVERYTHING), question)
+        assert ("_meta" in asks[1]["messages"][0]["content"]) is kept
+
     def test_the_newest_revision_takes_lists_of_blocks(self) -> None:
         """SAMP-4: they go out as they are."""
         messages = [{"role": "user", "content": [self.TEXT, self.TEXT]}]
@@ -322,7 +332,36 @@ PROFILES: list[tuple[Refusal, int, int, int]] = [
 """A refusal, and its number in the handshake era, in the stateless era and in the erlmcp profile."""
 
 
+class TestTasks:
+    def wish(self, version: str, params: Any) -> Wish:
+        era = Handshake()
+        session = new_session(era)
+        era.open(session, offer(version), {})
+        call = session.receive(Request(1, "tools/call", Raw(msgspec.json.encode(params))), None)
+        assert isinstance(call, Call)
+        return era.task_wish(call)
+
+    def test_a_call_becomes_a_task_when_it_asks_to(self) -> None:
+        """A revision without tasks does not know the member."""
+        assert self.wish(R4, {"name": "t"}) is Wish.NO
+        assert self.wish(R4, {"name": "t", "task": {}}) is Wish.ASKED
+        for version in (R1, R2, R3):
+            assert self.wish(version, {"name": "t", "task": {}}) is Wish.UNKNOWN
+
+
+RESERVED = {-32000, -32002, -32012, -32020, -32021, -32022, -32042}
+
+
 class TestNumbers:
+    def test_a_reserved_number_is_sent_only_where_the_protocol_knows_it(self) -> None:
+        """Any other of that range becomes an internal error, any number outside of it is sent as it is."""
+        seeded = {numbers.code for numbers in ERLMCP.values()}
+        for code in range(-32769, -31997):
+            sent = Handshake().code(Refusal("no", code=code))
+            reserved = -32768 <= code <= -32000
+            known = code in RESERVED | seeded | {-32700, -32600, -32601, -32602, -32603}
+            assert sent == (code if known or not reserved else -32603)
+
     @pytest.mark.parametrize(("refusal", "handshake", "stateless", "erlmcp"), PROFILES, ids=lambda v: type(v).__name__)
     def test_every_refusal_has_its_number_in_each_profile(
         self, refusal: Refusal, handshake: int, stateless: int, erlmcp: int

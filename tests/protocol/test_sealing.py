@@ -101,6 +101,12 @@ class TestOpening:
             texts.add(refused.value.message)
         assert len(texts) == 1
 
+    def test_a_token_of_an_earlier_release_still_opens(self) -> None:
+        """The form of a token is a promise to those that are under way; a new form needs a new version."""
+        token = "ARJMdWJAWQAAAAAAAAABAgMEBQYHCAkKC1KOqUkKmsSHaTfTn4wiir4whH_3Z2nj4tTL"
+        assert SEAL.open(token, binding=b"this request", now=99.9) == b'{"seat":3}'
+        assert SEAL.seal(b'{"seat":3}', binding=b"this request", expires=100.0, nonce=NONCE) == token
+
 
 class TestExpiry:
     @given(st.floats(0, 1e10), st.floats(0, 1e10))
@@ -178,6 +184,12 @@ class TestSize:
         small = Seal(Keyring([KEY]), max_size=64)
         with pytest.raises(Tampered):
             small.open(sealed(b"x" * 100), binding=BINDING, now=0.0)
+
+    def test_a_token_at_the_limit_opens(self) -> None:
+        token = sealed(b"x" * 100)
+        assert Seal(Keyring([KEY]), max_size=len(token)).open(token, binding=BINDING, now=0.0) == b"x" * 100
+        with pytest.raises(Tampered):
+            Seal(Keyring([KEY]), max_size=len(token) - 1).open(token, binding=BINDING, now=0.0)
 
     @pytest.mark.parametrize("size", [0, 11, 13])
     def test_a_nonce_of_another_size_is_refused(self, size: int) -> None:

@@ -14,6 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from msgspec import UNSET, Raw
 
 from ferrule.errors import (
+    MAX_QUOTE,
     Busy,
     FerruleError,
     InvalidParams,
@@ -281,6 +282,11 @@ class TestAdmission:
             why = refusal_of(session, request)
             assert (why.own_code, why.data) == (-32601, {"method": method})
 
+    def test_before_the_handshake_a_peer_is_taken_for_one_of_the_oldest_revision(self) -> None:
+        call = began(new_session(), ask(1, "ping"))
+        assert call.peer.version == R1
+        assert call.peer.capabilities == ClientCapabilities()
+
     def test_a_header_alone_makes_a_request_stateless(self) -> None:
         """COMPAT-1 STL-4: then its `_meta` is missing, which is -32602."""
         why = refusal_of(new_session(header=R5), ask(1, "tools/list"))
@@ -357,6 +363,20 @@ class TestAdmission:
         }
         assert began(new_session(), ask(1, "initialize", params)).params.client_info.name == "c"
         assert began(greeted(), ask(1, "tools/list", {"unknown": {"a": 1}, "_meta": {"x": [{}]}}))
+
+    RETRIES = (
+        ({}, False),
+        ({"requestState": "s"}, True),
+        ({"inputResponses": {}}, True),
+        ({"requestState": "s", "inputResponses": {"k": 1}}, True),
+    )
+
+    @pytest.mark.parametrize(("params", "retry"), RETRIES)
+    @pytest.mark.parametrize("method", ["tools/call", "prompts/get", "tools/list"])
+    def test_a_request_that_brings_answers_or_state_is_a_retry(self, method: str, params: Any, retry: bool) -> None:
+        """Of the methods that may ask; any other has no such members."""
+        call = began(new_session(), ask(1, method, {"name": "t", **params}, modern=True))
+        assert call.retry is (retry and method != "tools/list")
 
     def test_the_first_fault_is_the_one_told(self) -> None:
         """The phase comes before the method, and the method before the arguments."""
@@ -484,6 +504,44 @@ class TestAnswering:
         assert reply.id is UNSET
         assert reply.error.code == -32600
         assert reply.error.data == {"maxSize": 1024, "unit": "bytes"}
+
+
+class TestRefusing:
+    def test_a_refusal_that_repeats_too_much_is_said_in_few_words(self) -> None:
+        session = greeted(R3)
+        long = session.refuse("i" * (MAX_QUOTE + 1), InvalidParams("x" * 5000, {"much": "y" * 5000}))
+        short = session.shortened(long)
+        assert short.id is None
+        assert short.error.code == -32602
+        assert len(short.error.message) <= MAX_QUOTE + 1
+        assert short.error.data is None
+        for identity in ("i" * MAX_QUOTE, 7):
+            assert session.shortened(session.refuse(identity, InvalidParams("no"))).id == identity
+        assert session.shortened(session.refuse("i" * (MAX_QUOTE + 1), InvalidParams("no"))).id is None
+
+    def test_each_request_says_anew_in_which_era_errors_are_told(self) -> None:
+        """Also one whose metadata came before."""
+        session = new_session()
+        for identity in (1, 2):
+            began(session, ask(identity, "tools/list", modern=True))
+            assert session.met_stateless
+            refusal_of(session, ask("old", "tools/list"))
+            assert not session.met_stateless
+
+    def test_only_the_client_of_a_stateless_server_is_never_asked(self) -> None:
+        assert not new_session().one_way
+        assert not client_session().one_way
+        session = new_session(ASKED_BACK)
+        session.enter(Phase.INITIALIZING)
+        session.agree(Peer(msgspec.structs.replace(REVISIONS[R4], two_way=False), ServerCapabilities()))
+        assert session.one_way
+
+    def test_a_call_runs_until_it_is_answered(self) -> None:
+        session = greeted()
+        call = began(session, ask(1, "tools/list"))
+        assert session.runs(call)
+        session.finish(call, {})
+        assert not session.runs(call)
 
 
 class TestCancelling:
@@ -725,6 +783,11 @@ class TestTime:
         assert session.next_deadline() is None
         assert session.awaited == {never.id: never}
 
+    def test_a_request_is_due_when_its_time_is_up(self) -> None:
+        session = client_session()
+        assert session.expect("x", None, 50.0, None, 5.0).deadline == 55.0
+        assert session.expect("x", None, 50.0).deadline is None
+
     def test_progress_starts_the_clock_again_up_to_the_limit(self) -> None:
         """TIME-2: the deadline moves with progress, the absolute maximum does not."""
         session = client_session()
@@ -779,6 +842,27 @@ class TestTime:
         assert session.progressed(2, 1.0, 0.0) is None
         session.receive(Success(1, {}), HERE)
         assert session.progressed(1, 1.0, 0.0) is None
+
+
+class TestOutlasting:
+    """A request that was answered with a task: its progress goes on."""
+
+    def test_progress_is_still_noted(self) -> None:
+        session = client_session()
+        awaited = session.expect("tools/call", None, 0.0)
+        awaited.allow(0.0, 5.0, None)
+        session.receive(Success(1, {}), HERE)
+        session.outlast(awaited)
+        assert session.progressed(1, 1.0, 3.0) is awaited
+        assert awaited.deadline == 5.0
+        assert session.progressed(2, 1.0, 3.0) is None
+
+    def test_the_oldest_of_too_many_is_forgotten(self) -> None:
+        session = client_session()
+        for _ in range(MOST_OUTLASTING + 2):
+            session.outlast(session.expect("tools/call", None, 0.0))
+        assert session.outlasting is not None
+        assert list(session.outlasting) == list(range(3, MOST_OUTLASTING + 3))
 
 
 class Conversation(RuleBasedStateMachine):

@@ -26,6 +26,7 @@ from ferrule.protocol.needs import Need, Question
 from ferrule.protocol.sealing import Expired, Keyring, Seal, Tampered
 from ferrule.protocol.session import Session
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
+from ferrule.protocol.tasks import Wish
 from ferrule.schema.completion import CompleteResult, Completion
 from ferrule.schema.content import TextContent
 from ferrule.schema.lifecycle import DiscoverResult, ServerCapabilities
@@ -33,7 +34,7 @@ from ferrule.schema.methods import METHODS
 from ferrule.schema.model import EmptyResult, Implementation, Result
 from ferrule.schema.prompts import GetPromptResult, ListPromptsResult
 from ferrule.schema.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
-from ferrule.schema.tools import CallToolResult, ListToolsResult
+from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Request
 
@@ -501,7 +502,49 @@ class TestResults:
         assert "ttlMs" not in written(era.seal(call, CallToolResult(content=[])))
         assert not {"ttlMs", "cacheScope"} & asking(call, SEAT).keys()
 
+    def test_a_plain_result_gets_the_same_form_as_any_other(self) -> None:
+        """STL-7: its members are written ahead, what stands before them is not."""
+        for era in (new_era(), new_era(implementation=None)):
+            call = received(era, stamped())
+            plain = PlainResult(b'"content":[{"type":"text","text":"7"}],"structuredContent":{"result":7}', 7)
+            assert written(era.seal(call, plain)) == written(era.seal(call, plain.whole()))
+
+    def test_a_results_own_metadata_comes_before_the_servers(self) -> None:
+        """META-1: a handler that names another server is not overruled."""
+        call = received(new_era(), stamped())
+        own = {PREFIX + "serverInfo": {"name": "behind", "version": "1"}}
+        assert written(call.era.seal(call, CallToolResult(content=[], meta=own)))["_meta"] == own
+        assert written(call.era.seal(call, {"_meta": own}))["_meta"] == own
+
     def test_what_is_encoded_already_was_sealed_before(self) -> None:
         call = received(new_era(), stamped())
         raw = Raw(b'{"tools":[]}')
         assert call.era.seal(call, raw) is raw
+
+
+class TestTasks:
+    EXTENSION = "io.modelcontextprotocol/tasks"
+
+    def test_a_call_may_become_a_task_where_the_client_declares_the_extension(self) -> None:
+        era = new_era()
+        for declared, wish in (({}, Wish.NO), ({"extensions": {self.EXTENSION: {}}}, Wish.ALLOWED)):
+            call = received(era, stamped(None, declared))
+            assert era.task_wish(call) is wish
+            if wish is Wish.ALLOWED:
+                era.admit_to_tasks(call)
+            else:
+                with pytest.raises(MissingCapability):
+                    era.admit_to_tasks(call)
+
+    def test_a_tool_that_runs_as_a_task_only_names_the_extension(self) -> None:
+        why = new_era().task_demanded("pack")
+        assert isinstance(why, MissingCapability)
+        assert why.message == "The tool pack runs as a task only"
+        assert why.data == {"requiredCapabilities": {"extensions": {self.EXTENSION: {}}}}
+
+    def test_a_question_inside_a_result_says_nothing_of_a_cache(self) -> None:
+        """MRTR-11: nor does a cacheable result that is none yet."""
+        era = new_era(hints=CacheHints(5000, "public"))
+        sealed = written(era.seal(received(era, stamped()), ListToolsResult(tools=[], result_type="input_required")))
+        assert not {"ttlMs", "cacheScope"} & sealed.keys()
+        assert sealed["resultType"] == "input_required"

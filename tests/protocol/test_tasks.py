@@ -12,9 +12,9 @@ from ferrule.errors import InvalidParams
 from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
 from ferrule.protocol.needs import Question
 from ferrule.protocol.stateless import NEWEST as STATELESS
-from ferrule.protocol.tasks import first_form, input_request, related, wanted
+from ferrule.protocol.tasks import LONGEST_TTL, first_form, input_request, related, wanted
 from ferrule.schema.model import EmptyResult
-from ferrule.schema.tasks import CancelTaskResult, Task
+from ferrule.schema.tasks import CancelTaskResult, CreateTaskResult, Task
 
 RELATED = "io.modelcontextprotocol/related-task"
 
@@ -82,3 +82,16 @@ def test_a_cancellation_is_only_acknowledged_in_the_second_form() -> None:
     """TASK-13"""
     cancelled = CancelTaskResult(task_id="t", status="cancelled", result_type="complete", meta={"a": 1})
     assert STATELESS.trim(cancelled) == EmptyResult(result_type="complete", meta={"a": 1})
+
+
+def test_a_new_task_had_an_envelope_first() -> None:
+    task = CreateTaskResult(task_id="t", status="working", created_at="c", last_updated_at="u", ttl_ms=7)
+    written = msgspec.json.decode(msgspec.json.encode(HANDSHAKE_REVISIONS["2025-11-25"].trim(task)))
+    assert written == {
+        "task": {"taskId": "t", "status": "working", "createdAt": "c", "lastUpdatedAt": "u", "ttl": 7},
+    }
+
+
+def test_a_task_is_kept_for_no_longer_than_can_be_reckoned_with() -> None:
+    assert wanted(Raw(b'{"ttl":0}')).ttl == 0
+    assert wanted(Raw(b'{"ttl":1e300}')).ttl == LONGEST_TTL == 10**15

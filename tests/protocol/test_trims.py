@@ -9,8 +9,10 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from ferrule.errors import CapabilityNotSupported, InvalidRequest, UrlElicitationRequired
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
+from ferrule.protocol.trims import old_message, plain_form, plain_property, single_content
 from ferrule.schema.content import (
     AudioContent,
     EmbeddedResource,
@@ -37,7 +39,8 @@ from ferrule.schema.resources import (
     Resource,
     ResourceTemplate,
 )
-from ferrule.schema.tools import CallToolResult, ListToolsResult, Tool, ToolAnnotations
+from ferrule.schema.sampling import CreateMessageResult
+from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool, ToolAnnotations
 
 R1, R2, R3, R4, R5 = VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 ALL = {**REVISIONS, **STATELESS_REVISIONS}
@@ -301,3 +304,102 @@ class TestDeclarations:
         """CAPN-03: whatever the revision."""
         assert sent(version, ServerCapabilities()) == {}
         assert sent(version, ClientCapabilities()) == {}
+
+
+class TestSampling:
+    NOTED = {"type": "text", "text": "a", "_meta": META, "annotations": {"priority": 1, "lastModified": "now"}}  # noqa: RUF012
+
+    def test_what_messages_got_later_is_left_out(self) -> None:
+        """`_meta` of messages before 2025-11-25, metadata and dates of blocks before 2025-06-18."""
+        message = {"role": "user", "content": self.NOTED, "_meta": META}
+        assert old_message(message, before_metadata=False) == {"role": "user", "content": self.NOTED}
+        assert old_message(message, before_metadata=True) == {
+            "role": "user",
+            "content": {"type": "text", "text": "a", "annotations": {"priority": 1}},
+        }
+        bare = {"role": "user", "content": {"type": "text", "text": "a"}}
+        assert old_message(bare, before_metadata=True) == bare
+        listed = {"role": "user", "content": [self.NOTED]}
+        assert old_message(listed, before_metadata=True) == listed
+
+    def test_a_message_held_one_block(self) -> None:
+        block = {"type": "text", "text": "a"}
+        single = {"role": "user", "content": block}
+        assert single_content(single) is single
+        assert single_content({"role": "user", "content": [block]}) == single
+        for content in ([], [block, block]):
+            with pytest.raises(CapabilityNotSupported, match="one content block"):
+                single_content({"role": "user", "content": content})
+
+    ANSWERS = (
+        ([TextContent("a"), TextContent("b")], {"type": "text", "text": "a\nb"}),
+        ([TextContent("a")], {"type": "text", "text": "a"}),
+        (TextContent("a"), {"type": "text", "text": "a"}),
+        ([], {"type": "text", "text": ""}),
+        (
+            [ImageContent(data="AA==", mime_type="image/png"), TextContent("a")],
+            {"type": "image", "data": "AA==", "mimeType": "image/png"},
+        ),
+    )
+
+    @pytest.mark.parametrize(("content", "block"), ANSWERS)
+    @pytest.mark.parametrize("version", [R1, R2, R3])
+    def test_an_answer_was_one_block(self, version: str, content: Any, block: Any) -> None:
+        result = CreateMessageResult(role="assistant", content=content, model="m")
+        assert sent(version, result)["content"] == block
+
+    def test_an_answer_of_the_newest_revision_stays_a_list(self) -> None:
+        result = CreateMessageResult(role="assistant", content=[TextContent("a"), TextContent("b")], model="m")
+        assert len(sent(R4, result)["content"]) == 2
+
+    def test_metadata_of_an_answer_came_with_2025_06_18(self) -> None:
+        result = CreateMessageResult(role="assistant", content=TextContent("a", meta=META), model="m")
+        assert "_meta" in sent(R3, result)["content"]
+        assert "_meta" not in sent(R2, result)["content"]
+
+
+class TestForms:
+    def test_a_plain_form_has_single_choices_and_defaults_of_booleans(self) -> None:
+        schema = {
+            "$schema": "x",
+            "type": "object",
+            "required": ["size"],
+            "properties": {
+                "size": {"type": "string", "oneOf": [{"const": "s", "title": "Small"}, {"const": "l"}], "default": "s"},
+                "gift": {"type": "boolean", "default": True},
+                "count": {"type": "integer", "default": 1, "minimum": 0},
+            },
+        }
+        assert plain_form({"mode": "form", "message": "?", "requestedSchema": schema}) == {
+            "message": "?",
+            "requestedSchema": {
+                "type": "object",
+                "required": ["size"],
+                "properties": {
+                    "size": {"type": "string", "enum": ["s", "l"], "enumNames": ["Small", "l"]},
+                    "gift": {"type": "boolean", "default": True},
+                    "count": {"type": "integer", "minimum": 0},
+                },
+            },
+        }
+
+    def test_a_plain_form_has_no_lists_and_no_urls(self) -> None:
+        with pytest.raises(CapabilityNotSupported, match="the field 'tags'"):
+            plain_property("tags", {"type": "array"})
+        with pytest.raises(CapabilityNotSupported) as lacking:
+            plain_form({"mode": "url", "message": "?"})
+        assert lacking.value.capability == "elicitation.url"
+
+
+@pytest.mark.parametrize("version", [R1, R2, R3])
+def test_a_refusal_without_a_number_in_a_revision_is_an_invalid_request(version: str) -> None:
+    trimmed = ALL[version].trim(UrlElicitationRequired())
+    assert type(trimmed) is InvalidRequest
+    assert (trimmed.message, trimmed.data) == (UrlElicitationRequired().message, UrlElicitationRequired().data)
+    assert type(ALL[R4].trim(UrlElicitationRequired())) is UrlElicitationRequired
+
+
+@pytest.mark.parametrize("version", VERSIONS[:4])
+def test_a_result_that_was_written_ahead_is_the_same_result(version: str) -> None:
+    plain = PlainResult(b'"content":[{"type":"text","text":"7"}],"structuredContent":{"result":7}', 7)
+    assert sent(version, plain) == sent(version, plain.whole())

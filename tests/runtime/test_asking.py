@@ -22,7 +22,7 @@ from ferrule.errors import (
     TimedOut,
 )
 from ferrule.protocol.session import Phase
-from ferrule.runtime.asking import LinkOptions
+from ferrule.runtime.asking import LinkOptions, Pong
 from ferrule.wire.channel import Origin
 
 R4 = "2025-11-25"
@@ -89,6 +89,19 @@ class TestAnswers:
         assert not far.link.session.awaited
         assert far.take() == []
 
+    async def test_a_request_that_cannot_be_sent_waits_for_nothing(
+        self, linked: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        far = linked(client=R4)
+
+        def fail(message: Any) -> None:
+            raise LinkLost("the pipe is broken", sent=False)
+
+        monkeypatch.setattr(far, "send", fail)
+        with pytest.raises(LinkLost, match="the pipe is broken"):
+            await far.link.request("tools/call", {}, timeout=5.0)
+        assert not far.link.session.awaited
+
     async def test_params_may_be_made_from_the_id(self, linked: Any, settle: Any) -> None:
         """PROG-1: so the progress token is one of a kind."""
         far = linked(client=R4)
@@ -140,6 +153,14 @@ class TestTimeouts:
         assert "tools/call" in str(error)
         assert not isinstance(error, PeerError | Refusal)
         assert not far.link.session.awaited
+
+    async def test_the_time_that_was_waited_is_told(self, linked: Any, settle: Any) -> None:
+        far = linked(client=R4, probe_on_timeout=False)
+        await asyncio.sleep(100)
+        error = await failure_of(started(far, timeout=30.0))
+        assert str(error) == "tools/call got no answer within 30 s"
+        (cancelled,) = far.asked("notifications/cancelled")
+        assert cancelled["params"]["reason"] == "no answer within 30 s"
 
     async def test_a_peer_that_is_gone(self, linked: Any) -> None:
         """SESS-31 PING-12 PING-05: no pong within five seconds either, so the connection timed out."""
@@ -434,6 +455,79 @@ class TestKeepingAlive:
             far.say(method="notifications/initialized")
         await asyncio.sleep(31)
         assert len(far.asked("ping")) == 1
+
+
+class TestPong:
+    class Watched:
+        """As much of a link as a ping touches."""
+
+        def __init__(self) -> None:
+            self.heard: list[bool] = []
+
+        def ponged(self, *, alive: bool) -> None:
+            self.heard.append(alive)
+
+    def test_any_answer_will_do_and_settles_it(self) -> None:
+        for tell, alive in (
+            (lambda pong: pong.set_result({}), True),
+            (lambda pong: pong.set_exception(PeerError(-32601, "no ping")), True),
+            (lambda pong: pong.set_exception(TimedOut("no pong")), False),
+        ):
+            link = self.Watched()
+            pong = Pong(link)  # type: ignore[arg-type]
+            assert pong.done() is False
+            tell(pong)
+            assert pong.done() is True
+            assert link.heard == [alive]
+
+
+class Slow:
+    """A channel whose peer reads when it is told to."""
+
+    def __init__(self) -> None:
+        self.congested = True
+        self.taken = asyncio.Event()
+
+    async def wait_writable(self) -> None:
+        await self.taken.wait()
+
+
+class TestRoom:
+    async def test_what_is_left_of_the_time_is_told(self, linked: Any) -> None:
+        """A caller whose peer reads slowly waits for it within its own time-out."""
+        far = linked(client=R4)
+        far.link.channel = slow = Slow()
+        asyncio.get_running_loop().call_later(3.0, slow.taken.set)
+        assert far.link.congested is True
+        await asyncio.sleep(1.0)
+        assert await far.link.make_room("tools/call", 10.0) == 8.0
+        assert await far.link.make_room("tools/call", None) is None
+
+    async def test_a_peer_that_takes_nothing_is_told_of_in_time(self, linked: Any) -> None:
+        far = linked(client=R4)
+        far.link.channel = Slow()
+        with pytest.raises(TimedOut, match="tools/call was not sent: within 5 s the peer did not read enough"):
+            await far.link.make_room("tools/call", 5.0)
+        assert far.link.loop.time() == 5.0
+
+    async def test_a_link_without_a_channel_has_room(self, linked: Any) -> None:
+        far = linked(client=R4)
+        far.link.channel = None
+        assert await far.link.make_room("tools/call", 5.0) == 5.0
+        assert far.link.congested is False
+
+    async def test_a_link_that_has_no_channel_yet_sends_nothing(self, linked: Any) -> None:
+        far = linked(client=R4)
+        far.link.channel = None
+        with pytest.raises(LinkLost, match="closed") as lost:
+            await far.link.request("tools/call", {})
+        assert lost.value.sent is False
+
+    async def test_a_closed_link_is_not_congested(self, linked: Any) -> None:
+        far = linked(client=R4)
+        far.link.channel = Slow()
+        far.link.closed = True
+        assert far.link.congested is False
 
 
 class TestOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -68,6 +69,7 @@ class TestFailures:
         reference = told[1]["error"]["data"]["reference"]
         assert reference in told[1]["error"]["message"]
         assert reference in caplog.text
+        assert re.fullmatch(r"[0-9a-f]{8}", reference)
         assert told[2]["error"]["code"] == -32602
         assert not far.link.session.running
 

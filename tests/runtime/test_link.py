@@ -635,7 +635,7 @@ class TestCancelling:
         await settle()
         far.cancel(1, reason="enough")
         await settle()
-        assert gate.cancelled == [1]
+        assert gate.cancelled == gate.started
         assert far.take() == []
         assert not far.link.scope.tasks
 
@@ -820,6 +820,29 @@ class TestBatches:
         assert {m["id"]: "error" in m for m in replies} == {1: False, 2: False, 3: True}
 
 
+class TestLine:
+    async def test_the_place_of_a_cancelled_call_is_free_at_once(self, linked: Any, settle: Any) -> None:
+        """Whoever waits in line need not wait for a handler that does not heed its cancelling."""
+        started = []
+
+        async def stubborn(call: Any) -> CallToolResult:
+            started.append(call.id)
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                await asyncio.sleep(50)
+            return CallToolResult(content=[])
+
+        far = linked({"tools/call": stubborn}, max_running=1).greet()
+        far.call(1)
+        far.call(2)
+        await settle()
+        assert started == [1]
+        far.cancel(1)
+        await settle()
+        assert started == [1, 2]
+
+
 class TestEnding:
     async def test_draining_waits_for_what_runs(self, linked: Any, settle: Any) -> None:
         """Every call that ends in time is answered as usual."""
@@ -847,6 +870,7 @@ class TestEnding:
         await settle()
         assert far.link.loop.time() == 3.0
         assert [(m["id"], m["error"]["code"]) for m in far.take()] == [(1, -32603), (2, -32603), (3, -32603)]
+        assert gate.cancelled == gate.started
         assert not far.link.session.running
         assert not far.link.scope.tasks
 
@@ -880,6 +904,32 @@ class TestEnding:
         await asyncio.sleep(1)
         far.cancel(1)
         await both
+        assert far.link.loop.time() == 1.0
+
+    async def test_a_drain_goes_on_when_one_of_many_is_cancelled(self, linked: Any, settle: Any) -> None:
+        gate = Gate()
+        far = linked({"tools/call": gate}).greet()
+        far.call(1)
+        far.call(2)
+        await settle()
+        draining = asyncio.ensure_future(far.link.drain(10.0))
+        await asyncio.sleep(1)
+        far.cancel(1)
+        await asyncio.sleep(1)
+        assert not draining.done()
+        gate.open.set()
+        await draining
+        assert far.link.loop.time() == 2.0
+        assert [m["id"] for m in far.take() if "result" in m] == [2]
+
+    async def test_a_drain_ends_with_its_link(self, linked: Any, settle: Any) -> None:
+        far = linked({"tools/call": Gate()}).greet()
+        far.call(1)
+        await settle()
+        draining = asyncio.ensure_future(far.link.drain(10.0))
+        await asyncio.sleep(1)
+        far.link.close()
+        await draining
         assert far.link.loop.time() == 1.0
 
     async def test_a_peer_that_will_say_no_more_still_gets_its_answers(self, linked: Any, settle: Any) -> None:
@@ -930,7 +980,7 @@ class TestEnding:
             assert isinstance(failure, LinkLost)
             assert failure.__cause__ is error
         await settle()
-        assert gate.cancelled == [1]
+        assert gate.cancelled == gate.started
         assert (far.link.session.phase, closed) == (phase, [error])
         assert not far.link.session.running
         assert not far.link.session.awaited

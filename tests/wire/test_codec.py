@@ -63,6 +63,7 @@ def read(frame: bytes) -> Message:
 def refused(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Unreadable:
     with pytest.raises(Unreadable) as caught:
         decode(frame, max_size)
+    assert str(caught.value) == caught.value.refusal.message
     return caught.value
 
 

@@ -375,6 +375,15 @@ class TestHeaders:
         assert framer.eof() == []
         assert framer.pending == 0
 
+    @pytest.mark.parametrize("begun", [b"Content-Len", b"Content-Length: 5\r\n", b"Content-Length: 5\r\n\r\n12"])
+    def test_after_the_end_nothing_of_the_stream_is_left(self, begun: bytes) -> None:
+        framer = HeaderFramer(10)
+        for opening in (begun, b"Content-Length: 50\r\n\r\n12"):
+            framer.feed(opening)
+            assert framer.eof() == []
+            assert framer.pending == 0
+            assert framer.feed(b"Content-Length: 2\r\n\r\nabContent-Length: 1\r\n\r\nc") == [b"ab", b"c"]
+
     def test_bodies_put_together_from_parts_are_bytes(self) -> None:
         framer = HeaderFramer()
         frames = [*framer.feed(block(b"abcd")[:-2]), *framer.feed(b"cd" + block(b"ef"))]
@@ -406,6 +415,13 @@ class TestAuto:
         stream = block(b"{}", extra) + block(b"[]")
         assert read(AutoFramer(), [stream]) == [b"{}", b"[]"]
         assert read(AutoFramer(), one_by_one(stream)) == [b"{}", b"[]"]
+
+    def test_what_a_stream_turned_out_to_be_is_told(self) -> None:
+        for opening, kind in ((b"{}", LineFramer), (b"Content-Length: 1\r\n", HeaderFramer)):
+            framer = AutoFramer()
+            assert framer.framer is None
+            framer.feed(opening)
+            assert type(framer.framer) is kind
 
     def test_the_choice_is_made_once(self) -> None:
         framer = AutoFramer()

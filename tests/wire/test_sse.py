@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.wire.sse import Event, EventTooLarge, SseParser, event
+from ferrule.wire.sse import EVENT_OVERHEAD, Event, EventTooLarge, SseParser, event
 
 text = st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=("Cs",)), max_size=20)
 
@@ -65,6 +65,11 @@ def test_a_return_and_its_line_feed_may_come_in_two_pieces() -> None:
     assert parser.feed(b"data: a\r") == []
     assert parser.feed(b"\n\r") == [Event(b"a")]
     assert parser.feed(b"\ndata: b\r\n\r\n") == [Event(b"b")]
+    assert parser.feed(b"data: c\r") == []
+    assert parser.feed(b"\ndata: d\r") == []
+    assert parser.feed(b"") == []
+    assert parser.feed(b"data: e\r") == []
+    assert parser.feed(b"\r") == [Event(b"c\nd\ne")]
 
 
 def test_a_byte_order_mark_at_the_beginning_is_skipped() -> None:
@@ -141,10 +146,12 @@ def test_an_event_of_exactly_the_limit_is_taken() -> None:
     assert len(parsed(b"data: " + b"x" * 1000 + b"\n\n")[0].data) == 1000
 
 
-@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=8))
+PIECES = st.sampled_from([b"data: x", b"id: 1", b"retry: 5", b":", b"event: e", b"\r", b"\n", b"\r\n", b"\xff", b"a"])
+
+
+@given(st.lists(PIECES, max_size=40).map(b"".join), st.lists(st.integers(0, 200), max_size=8))
 def test_any_cut_gives_the_same_events(stream: bytes, cuts: list[int]) -> None:
     """FRM-17."""
-    stream = stream.replace(b"a", b"data: x\n").replace(b"b", b"id: 1\r\n").replace(b"c", b"\r").replace(b"d", b"\n")
     whole, cut = SseParser(), SseParser()
     expected = whole.feed(stream)
     bounds = [0, *sorted(min(place, len(stream)) for place in cuts), len(stream)]
@@ -160,6 +167,38 @@ def test_what_is_written_is_read(events: list[tuple[str, str, str | None]]) -> N
     assert read == [(data, mark, name or "message") for data, mark, name in events]
 
 
-@given(st.text(st.characters(exclude_characters="\r", exclude_categories=("Cs",))))
+@given(st.text(st.sampled_from("a\n ä:")))
 def test_data_of_many_lines_stays_one_value(data: str) -> None:
     assert [each.data.decode() for each in parsed(event(data.encode()), max_size=10**6)] == [data]
+
+
+def test_data_is_written_line_by_line_however_its_lines_end() -> None:
+    assert event(b"a\nb\r\nc\rd\n") == b"data: a\ndata: b\ndata: c\ndata: d\ndata: \n\n"
+    assert event(b"a\rb") == b"data: a\ndata: b\n\n"
+
+
+def test_another_reading_of_a_stream_goes_on_where_the_first_was_cut() -> None:
+    """SSEV-04."""
+    before, after = SseParser(), SseParser()
+    before.feed(b"id: 7\nretry: 50\ndata: a\n\nid: 8\ndata: lost")
+    after.resume(before)
+    assert (after.last_id, after.retry) == ("7", 50)
+    assert after.feed(b"data: b\n\n") == [Event(b"b", id="7")]
+
+
+def test_a_line_may_be_a_kilobyte_longer_than_the_limit_before_it_ends() -> None:
+    parser = SseParser(100)
+    for _ in range(2):
+        parser.feed(b":" * (100 + EVENT_OVERHEAD))
+        parser.feed(b"\n")
+    parser.feed(b":" * (100 + EVENT_OVERHEAD))
+    with pytest.raises(EventTooLarge, match="limit of 100 bytes"):
+        parser.feed(b":")
+    assert EVENT_OVERHEAD == 1024
+
+
+def test_what_was_held_of_one_line_does_not_count_for_the_next() -> None:
+    parser = SseParser(10)
+    for _ in range(3):
+        assert parser.feed(b":" * 1000) == []
+        assert parser.feed(b"\n") == []

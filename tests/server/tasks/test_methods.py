@@ -306,6 +306,15 @@ class TestListing:
             assert sorted(listed) == sorted(started)
             assert {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"} == set(rest["tasks"][0])
 
+    async def test_a_page_that_holds_all_tasks_is_the_last(self, peer: Any) -> None:
+        """PAGE-1."""
+        async with peer(new_app(tasks=TaskSettings(max_running_per_owner=1000))) as client:
+            for _ in range(PAGE_SIZE):
+                await client.start("quick")
+            page = (await client.request("tasks/list"))["result"]
+            assert len(page["tasks"]) == PAGE_SIZE == 100
+            assert "nextCursor" not in page
+
     @pytest.mark.parametrize("cursor", ["x", "!!!!", "", "QUJD"])
     async def test_a_cursor_we_did_not_give_is_refused(self, cursor: str, peer: Any) -> None:
         """TSKX-13"""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from ferrule import Context, Declined, Server
+from ferrule.errors import Cancelled
+from ferrule.runtime.tasks import run
 from ferrule.runtime.tasks.run import LONGEST_MESSAGE, TELL_EVERY
 
 RELATED = "io.modelcontextprotocol/related-task"
@@ -99,11 +103,12 @@ class TestTelling:
         async def back(ctx: Context) -> str:
             await ctx.report_progress(2, 2, "far")
             await ctx.report_progress(1, 2, "back")
+            await ctx.report_progress(2, 2, "still there")
             return str(ctx.task and ctx.task.kept.status_message)
 
         async with peer(app, era) as client:
             assert await client.text(await client.start("back")) == "far"
-        assert "must increase" in caplog.text
+        assert caplog.text.count("must increase") == 2
 
     async def test_a_long_message_is_cut(self, era: str, peer: Any) -> None:
         app = Server("s")
@@ -299,3 +304,87 @@ class TestItsContext:
                 task = await first.start("slow", meta={"progressToken": 1})
             go.set()
             assert await watcher.text(task) == "done"
+
+
+async def test_a_result_that_could_not_be_sent_is_a_failure(
+    era: str, peer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for what is said around a result."""
+    app = Server("s")
+
+    @app.tool(task="optional")
+    async def repeat(count: int) -> str:
+        return "x" * count
+
+    monkeypatch.setattr(run, "MAX_MESSAGE_SIZE", 64 * 1024)
+    async with peer(app, era) as client:
+        small = await client.end(await client.start("repeat", {"count": 20_000}))
+        large = await client.end(await client.start("repeat", {"count": 26_000}))
+    assert (small["status"], large["status"]) == ("completed", "failed")
+    assert "more than the 49,152 that can be sent" in large["statusMessage"]
+
+
+async def test_who_stops_waiting_for_a_change_is_forgotten(peer: Any) -> None:
+    app, go = Server("s"), asyncio.Event()
+
+    @app.tool(task="optional")
+    async def stay() -> str:
+        await go.wait()
+        return "done"
+
+    async with peer(app, "stateless") as client:
+        task = await client.start("stay")
+        running = app.tasks.live[task["taskId"]]
+        waiting = [asyncio.create_task(running.changed()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        await asyncio.sleep(0.01)
+        assert len(running._watchers) == 2
+        go.set()
+        await asyncio.wait(waiting)
+        assert running._watchers == []
+
+
+async def test_a_task_that_has_ended_asks_nothing_more(era: str, peer: Any) -> None:
+    app, ended, outcome = Server("s"), asyncio.Event(), []
+
+    @app.tool(task="optional")
+    async def stubborn(ctx: Context) -> str:
+        try:
+            await asyncio.sleep(1_000_000)
+        except asyncio.CancelledError:
+            try:
+                await asyncio.wait_for(ctx.elicit("Still?", str), 30)
+            except Exception as error:
+                outcome.append(error)
+            ended.set()
+        return "done"
+
+    async with peer(app, era) as client:
+        task = await client.start("stubborn")
+        await asyncio.sleep(0.01)
+        await client.cancel(task)
+        await asyncio.wait_for(ended.wait(), 60)
+        assert [type(error) for error in outcome] == [Cancelled]
+        assert client.told("elicitation/create") == []
+
+
+async def test_who_no_longer_waits_for_the_result_is_told_nothing(peer: Any) -> None:
+    app, go = Server("s"), asyncio.Event()
+
+    @app.tool(task="optional")
+    async def stay() -> str:
+        await go.wait()
+        return "done"
+
+    async with peer(app) as client:
+        task = await client.start("stay")
+        running = app.tasks.live[task["taskId"]]
+        waiting = client.ask("tasks/result", {"taskId": task["taskId"]})
+        while not running._attending:
+            await asyncio.sleep(0.001)
+        client.notify("notifications/cancelled", {"requestId": waiting})
+        while running._attending:
+            await asyncio.sleep(0.001)
+        go.set()
+        assert await client.text(task) == "done"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from typing import Any
 
 import pytest
@@ -79,6 +80,18 @@ class TestBounds:
             assert len(asyncio.all_tasks()) < 10
 
 
+async def test_the_log_names_a_task_by_the_beginning_of_its_id(era: str, peer: Any, caplog: Any) -> None:
+    """Whoever knows the whole of it may see the task."""
+    with caplog.at_level(logging.INFO, "ferrule.tasks"):
+        async with peer(new_app(), era) as client:
+            task = await client.start("quick")
+            await client.end(task)
+    said = [record.getMessage() for record in caplog.records if record.name == "ferrule.tasks"]
+    name = task["taskId"][:6]
+    assert said == [f"task {name}: quick was started", f"task {name}: completed"]
+    assert len(task["taskId"]) == 32
+
+
 class TestExpiry:
     async def test_a_task_is_forgotten_when_its_time_is_over(self, era: str, peer: Any, virtual_time: None) -> None:
         """TSKX-13, TASK-9: and not before."""
@@ -118,6 +131,37 @@ class TestExpiry:
             assert (told[-1]["params"]["status"], told[-1]["params"]["statusMessage"]) == ("failed", EXPIRED)
             assert (await client.look(task))["error"]["code"] == -32602
             assert app.tasks.live == {}
+
+    @pytest.mark.parametrize("order", [(10, 100, 50), (100, 10, 50), (100, 50, 10)])
+    async def test_each_is_forgotten_at_its_own_time(self, peer: Any, virtual_time: None, order: tuple[int]) -> None:
+        """TASK-9: in whatever order they were started, and nobody looks for them in between."""
+
+        class Counted(MemoryTasks):
+            looks = 0
+
+            async def expire(self, now: float) -> float | None:
+                self.looks += 1
+                return await super().expire(now)
+
+        store = Counted()
+        async with peer(new_app(ttl=1000.0, clock=virtual, store=store), "handshake") as client:
+            for seconds in order:
+                await client.start("quick", task={"ttl": seconds * 1000})
+            for past, left in ((9, 3), (11, 2), (49, 2), (51, 1), (99, 1), (101, 0)):
+                await asyncio.sleep(past - virtual())
+                assert len(store) == left
+            assert store.looks == 6, "one for each that is made, one for each that expires"
+
+    async def test_one_that_still_runs_is_forgotten_whatever_the_clock_of_the_store_says(
+        self, peer: Any, virtual_time: None
+    ) -> None:
+        store = MemoryTasks()
+        async with peer(new_app(ttl=60.0, clock=lambda: 0.0, store=store), "stateless") as client:
+            await client.start("wait")
+            await asyncio.sleep(59)
+            assert len(store) == 1
+            await asyncio.sleep(2)
+            assert len(store) == 0
 
     async def test_whoever_waits_then_learns_it(self, peer: Any, virtual_time: None) -> None:
         async with peer(new_app(ttl=60.0, clock=virtual)) as client:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from ferrule import Context
 from ferrule.errors import LinkLost
@@ -23,7 +25,7 @@ from ferrule.transports.http.session import (
 )
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.transports.http.streams import Streaming
-from ferrule.wire.messages import Notification, Request, Success
+from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
 
 CHANGED = Notification("notifications/tools/list_changed")
 ASKS = {"elicitation": {}, "sampling": {}, "roots": {}}
@@ -43,6 +45,7 @@ def test_an_event_is_found_by_its_id_and_nothing_else_is() -> None:
     other.id = "another-id"
     mine, theirs = session.new_stream(), other.new_stream()
     assert session.stream_of(f"{mine.name}-12") == (mine, 12)
+    assert session.stream_of(f"{mine.name}-999999999999") == (mine, 999_999_999_999)
     assert mine.name != theirs.name
     wrong = [
         f"{theirs.name}-1",
@@ -52,6 +55,7 @@ def test_an_event_is_found_by_its_id_and_nothing_else_is() -> None:
         f"{mine.name}-x",
         f"{mine.name}-1.5",
         f"{mine.name}-٣",
+        f"{mine.name}-1000000000000",
         f"{mine.name}-{'9' * 5000}",
         "../../etc/passwd",
         "",
@@ -65,7 +69,10 @@ def test_an_event_is_found_by_its_id_and_nothing_else_is() -> None:
 def test_the_ids_of_all_streams_of_a_session_differ() -> None:
     """HTL-11."""
     session = lone_session()
-    assert len({session.new_stream().name for _ in range(100)}) == 100
+    names = [session.new_stream().name for _ in range(100)]
+    assert len(set(names)) == 100
+    assert all(re.fullmatch(r"[0-9a-f]{12}\.[0-9a-f]{1,2}", name) for name in names)
+    assert names[0].endswith(".1")
 
 
 def test_only_so_many_streams_that_ended_are_kept() -> None:
@@ -127,7 +134,91 @@ async def test_an_exchange_that_would_wait_in_a_session_that_is_over_is_refused(
     assert not session.shared.pulse.young
 
 
+async def test_the_end_of_one_exchange_does_not_hide_the_others_from_the_end_of_the_session(answering: Any) -> None:
+    session = lone_session()
+    answers = [answering() for _ in range(3)]
+    exchanges = [SessionExchange(session, Standing(session), answer, b"") for answer in answers]
+    for exchange in exchanges:
+        exchange.wait()
+    exchanges[1].send(Success(1, {}))
+    session.end()
+    assert [answer.status for answer in answers] == [404, 200, 404]
+    assert session._answering is None
+    assert not session.shared.pulse.young
+
+
+async def test_an_exchange_that_streams_is_not_watched_over_as_one_that_waits(answering: Any) -> None:
+    session, answer = lone_session(), answering()
+    exchange = SessionExchange(session, Standing(session), answer, b"")
+    exchange.wait()
+    exchange.send(CHANGED)
+    assert not session.shared.pulse.young
+    exchange.wait()
+    assert not session.shared.pulse.young
+    assert [message["method"] for message in answer.messages] == [CHANGED.method]
+    exchange.send(Success(1, {}))
+    assert answer.messages[-1]["id"] == 1
+    exchange.send(Success(1, {}))
+    exchange.send(CHANGED)
+    assert len(answer.messages) == 2
+
+
+async def test_an_answer_to_what_could_not_be_read_is_told_by_its_status(answering: Any) -> None:
+    for identity, status in ((None, 400), (UNSET, 400), (1, 200), ("a", 200)):
+        session, answer = lone_session(), answering()
+        SessionExchange(session, Standing(session), answer, b"").send(Failure(identity, ErrorObject(-32700, "no")))
+        assert answer.status == status
+
+
+async def test_a_cancelled_call_lets_its_connection_go_once(answering: Any) -> None:
+    session, answer = lone_session(), answering()
+    exchange = SessionExchange(session, Standing(session), answer, b"")
+    exchange.wait()
+    exchange.withdrawn()
+    assert (answer.status, exchange.open) == (202, False)
+    exchange.withdrawn()
+    exchange.close()
+    exchange.send(Success(1, {}))
+    assert answer.status == 202
+
+
+@pytest.mark.parametrize("end", ["withdrawn", "close"])
+async def test_a_stream_that_ends_without_an_answer_is_kept_like_any_other(answering: Any, end: str) -> None:
+    session, answer = lone_session(), answering()
+    exchange = SessionExchange(session, Standing(session), answer, b"")
+    exchange.send(CHANGED)
+    getattr(exchange, end)()
+    assert session._finished is not None
+    assert len(session._finished) == len(session.streams) == 1
+    assert session.streams[0].ended
+
+
+async def test_an_answer_makes_its_session_used(answering: Any) -> None:
+    session = lone_session()
+    exchange = SessionExchange(session, Standing(session), answering(), b"")
+    session.shared.now = 50.0
+    exchange.send(Success(1, {}))
+    assert (session.started, session.used, session.left) == (0.0, 50.0, 50.0)
+    stream = session.new_stream()
+    stream.left = 70.0
+    assert session.left == 70.0
+
+
 # -- what belongs to no exchange
+
+
+async def test_the_clients_own_stream_ends_with_its_channel(answering: Any) -> None:
+    standing, answer = Standing(lone_session()), answering()
+    standing.close()
+    await standing.wait_writable()
+    standing.attach(answer, b"")
+    await standing.wait_writable()
+    assert standing.stream is not None
+    standing.close()
+    assert standing.stream.ended
+    assert not standing.stream.attached
+    with pytest.raises(LinkLost, match="no stream open"):
+        standing.send(Request(1, "roots/list"))
 
 
 async def test_what_is_told_before_anyone_listens_waits_within_bounds(answering: Any) -> None:

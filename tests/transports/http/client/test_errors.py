@@ -55,6 +55,41 @@ async def test_a_status_is_named_with_the_place_and_what_to_do(era: str, status:
         assert hint in str(error)
 
 
+@pytest.mark.parametrize(
+    ("status", "end"),
+    [
+        (300, "; redirects of this kind are not followed: use the address it names"),
+        (399, "; redirects of this kind are not followed: use the address it names"),
+        (400, "HTTP 400"),
+        (401, "; it wants to know who we are: give a token in headers={'Authorization': …}"),
+        (403, "; it does not allow this: is the token the right one?"),
+        (405, "; is this the address of an MCP server?"),
+        (429, "; it gets too many requests: wait before the next"),
+        (503, "; it is overloaded or stopping: try again later"),
+    ],
+)
+async def test_a_status_comes_with_its_own_advice(era: str, status: int, end: str) -> None:
+    async with Site(era) as site:
+        error = await failure(site, lambda seen: seen.status(status), http={"retry": "never"})
+        assert str(error).endswith(end)
+        assert "tried" not in str(error)
+
+
+async def test_a_path_that_is_not_there_is_named_where_there_is_no_session() -> None:
+    async with Site("stateless") as site:
+        error = await failure(site, lambda seen: seen.status(404))
+        assert str(error).endswith("; is the path of the URL right?")
+
+
+async def test_so_much_of_a_servers_words_is_repeated(era: str) -> None:
+    async with Site(era) as site:
+        said = b"word " * 300
+        error = await failure(site, lambda seen: seen.status(410, said, content_type="text/plain"))
+        assert str(error).endswith(": " + (b"word " * 40).decode())
+        error = await failure(site, lambda seen: seen.error(-32600, "x" * 300, 403))
+        assert str(error).endswith(": " + "x" * 200)
+
+
 async def test_what_a_server_says_in_plain_words_is_passed_on(era: str) -> None:
     async with Site(era) as site:
         words = b"Not found;\nMCP is served at /mcp\n"
@@ -146,6 +181,7 @@ async def test_redirects_that_would_change_the_request_are_not_followed(era: str
     async with Site(era) as site:
         error = await failure(site, lambda seen: seen.status(status, location="/other"))
         assert f"HTTP {status}" in str(error)
+        assert "not followed" in str(error)
         assert len(site.got("tools/call")) == 1
 
 

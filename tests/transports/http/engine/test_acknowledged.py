@@ -73,3 +73,29 @@ def test_nobody_can_tell_of_a_socket_that_is_none_or_closed_or_no_tcp() -> None:
         one.close()
         assert unacknowledged(one, 5) is None
         assert unacknowledged(None, 5) is None
+
+
+def test_a_socket_may_have_any_number() -> None:
+    class First:
+        """A socket with the number of the standard input, on a system that has just as many figures as are needed."""
+
+        def fileno(self) -> int:
+            return 0
+
+        def getsockopt(self, level: int, option: int, size: int) -> bytes:
+            return bytes(min(size, 128))
+
+    assert unacknowledged(First(), 5) == 5
+
+
+def test_an_old_kernel_tells_nothing() -> None:
+    class Old:
+        """A socket of a system that has fewer figures."""
+
+        def fileno(self) -> int:
+            return 1
+
+        def getsockopt(self, level: int, option: int, size: int) -> bytes:
+            return bytes(size - 8)
+
+    assert unacknowledged(Old(), 5) is None

@@ -192,3 +192,50 @@ def test_the_access_log_is_off_unless_wanted(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.INFO, "ferrule.http.access"):
         exchange(hello, b"GET / HTTP/1.1\r\n" + LAST)
     assert caplog.records == []
+
+
+def test_a_lost_or_cut_answer_leaves_its_line_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+    arrived = []
+
+    def handle(request: HttpRequest, responder: Responder) -> None:
+        if request.path == "/cut":
+            responder.begin(200, b"")
+            responder.abort()
+        else:
+            responder.begin(202, b"", b":\n\n")
+            arrived.append(responder)
+
+    async def use(engine: Engine) -> None:
+        with suppress(ConnectionResetError):
+            await ask(engine, b"GET /cut HTTP/1.1\r\nHost: a\r\n\r\n")
+        _, writer = await asyncio.open_connection(*engine.address)
+        writer.write(b"GET /lost HTTP/1.1\r\nHost: a\r\n\r\n")
+        while not arrived:
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        while not arrived[0].gone:
+            await asyncio.sleep(0.01)
+        arrived[0].begin(200, b"")
+        arrived[0].finish()
+
+    with caplog.at_level(logging.INFO, "ferrule.http.access"):
+        serve(handle, use, access_log=True)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert re.fullmatch(r"GET /cut 200 [1-9]\d+ \d+\.\d 127\.0\.0\.1", lines[0])
+    assert re.fullmatch(r"GET /lost 202 [1-9]\d+ \d+\.\d 127\.0\.0\.1", lines[1])
+
+
+def test_the_access_log_counts_the_bytes_of_each_answer(caplog: pytest.LogCaptureFixture) -> None:
+    sent = b""
+    with caplog.at_level(logging.INFO, "ferrule.http.access"):
+
+        async def use(engine: Engine) -> None:
+            nonlocal sent
+            sent = await ask(engine, b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\n" + LAST)
+
+        serve(hello, use, access_log=True)
+    second = sent.index(b"HTTP/1.1", 1)
+    lengths = [record.getMessage().split()[3:5] for record in caplog.records]
+    assert [int(size) for size, _ in lengths] == [second, len(sent) - second]
+    assert all(0 <= float(spent) < 60_000 for _, spent in lengths)

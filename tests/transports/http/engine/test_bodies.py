@@ -122,3 +122,75 @@ def test_small_chunks_are_taken_up_to_a_number_and_large_ones_for_ever() -> None
     large = ChunkedBody(LIMIT)
     large.feed((b"64\r\n" + b"x" * 100 + b"\r\n") * 9000, 0)
     assert len(large.content) == 900_000
+
+
+@pytest.mark.parametrize(
+    ("wire", "words"),
+    [
+        (b"1\nx", "end with CR LF"),
+        (b"1\r\nxy", "longer than its size"),
+        (b"1\r\nxy\r\n", "longer than its size"),
+        (b"1\r\nx\rz\r\n", "longer than its size"),
+        (b"g\r\n", "not a hexadecimal number"),
+        (b"\r\n", "not a hexadecimal number"),
+        (b"1234567890abcdef\r\n", "not a hexadecimal number"),
+        (b"-1\r\n", "not a hexadecimal number"),
+        (b"0\r\nno trailer\r\n", "trailer is malformed"),
+        (b"0\r\nX: a\n", "end with CR LF"),
+    ],
+)
+def test_what_is_no_chunk_is_refused(wire: bytes, words: str) -> None:
+    """RFC 9112 section 7.1."""
+    for cuts in ([], list(range(len(wire)))):
+        with pytest.raises(Unacceptable, match=words) as caught:
+            feed_in_parts(ChunkedBody(LIMIT), wire, cuts)
+        assert caught.value.status == 400
+
+
+def test_a_body_may_be_as_long_as_its_limit() -> None:
+    body = ChunkedBody(10)
+    body.feed(b"8\r\n12345678\r\n2\r\n90\r\n0\r\n\r\n", 0)
+    assert body.done
+    assert bytes(body.content) == b"1234567890"
+
+
+def test_a_chunk_that_ends_with_the_data_is_waited_for() -> None:
+    body = ChunkedBody(LIMIT)
+    assert body.feed(b"2\r\nxy", 0) == 5
+    assert not body.done
+    assert body.feed(b"\r\n0\r\n\r\nrest", 0) == 7
+    assert body.done
+
+
+def test_a_line_between_chunks_has_its_limit_before_it_ends() -> None:
+    assert MAX_FRAMING == 16 * 1024
+    body = ChunkedBody(LIMIT)
+    body.feed(b"1;" + b"a" * (MAX_FRAMING - 2), 0)
+    with pytest.raises(Unacceptable, match="line between the chunks is too long") as caught:
+        body.feed(b"a", 0)
+    assert caught.value.status == 400
+
+
+def test_extensions_have_their_limit_to_the_byte() -> None:
+    def ended(size: int) -> ChunkedBody:
+        body = ChunkedBody(LIMIT)
+        body.feed(b"1;" + b"a" * 9999 + b"\r\nx\r\n0;" + b"a" * (size - 10_001) + b"\r\n\r\n", 0)
+        return body
+
+    assert ended(MAX_FRAMING).done
+    with pytest.raises(Unacceptable, match="more than 16384 bytes") as caught:
+        ended(MAX_FRAMING + 1)
+    assert caught.value.status == 400
+
+
+def test_so_many_chunks_of_one_byte_are_taken_and_no_more() -> None:
+    """The first ones, and one more for each 64 bytes that have come."""
+    most = 1
+    while most + 1 <= FREE_CHUNKS + most // 64:
+        most += 1
+    body = ChunkedBody(LIMIT)
+    body.feed(b"1\r\nx\r\n" * most, 0)
+    assert len(body.content) == most
+    with pytest.raises(Unacceptable, match="too small") as caught:
+        body.feed(b"1\r\n", 0)
+    assert caught.value.status == 400

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.transports.backlog import Backlog
-from ferrule.transports.http.engine.connection import BURST, MAX_WAITING, UNCOUNTED, Connection
+from ferrule.transports.http.engine import doubts
+from ferrule.transports.http.engine.answering import LARGE
+from ferrule.transports.http.engine.connection import BURST, LINGER_BYTES, MAX_WAITING, UNCOUNTED, Connection
 from ferrule.transports.http.engine.ledger import Ledger
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
@@ -319,6 +321,228 @@ def test_nothing_is_run_after_the_last_request_whether_or_not_the_peer_ends_its_
     assert bench.connection.eof_received()
     bench.answers[0].reply(200, b"")
     assert len(bench.requests) == 1
+    assert bench.wire.closed
+
+
+POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+
+
+def test_a_large_body_is_not_copied_behind_its_head() -> None:
+    for size, writes in ((LARGE - 1, 1), (LARGE, 2)):
+        bench = keeping()
+        bench.feed(GET)
+        bench.answers[0].reply(200, b"", b"a" * size)
+        assert bench.wire.writes == writes
+        assert bench.wire.sent.endswith(b"content-length: %d\r\n\r\n" % size + b"a" * size)
+
+
+def test_a_silent_connection_ends_after_its_idle_time_without_a_word() -> None:
+    bench = Bench(idle_timeout=10.0, head_timeout=5.0)
+    bench.feed(GET)
+    sent = bench.wire.sent
+    bench.pass_time(109.9)
+    assert not bench.wire.closed
+    bench.pass_time(110.0)
+    assert bench.wire.closed
+    assert bench.wire.sent == sent
+
+
+def test_a_new_connection_that_says_nothing_is_told_why_it_ends() -> None:
+    bench = Bench(head_timeout=5.0)
+    bench.pass_time(104.9)
+    assert bench.wire.sent == b""
+    bench.pass_time(105.0)
+    assert b"HTTP/1.1 408" in bench.wire.sent
+    assert b"the request did not come in time" in bench.wire.sent
+
+
+BODY_TIMES = {"body_timeout": 10.0, "max_body_time": 60.0, "min_body_rate": 100}
+
+
+@pytest.mark.parametrize(
+    ("came", "size", "until"),
+    [
+        ([], 0, 110.0),
+        ([105.0], 200, 112.0),
+        ([105.0], 2000, 115.0),
+        ([float(now) for now in range(105, 160, 5)], 2000, 160.0),
+    ],
+    ids=["nothing", "a little", "enough", "for ever"],
+)
+def test_a_body_has_the_time_it_has_earned(came: list[float], size: int, until: float) -> None:
+    """One second for each 100 bytes, at most 10 after the last of them, at most 60 in all."""
+    bench = Bench(**BODY_TIMES)
+    bench.feed(POST % 90_000)
+    for now in came:
+        bench.pass_time(now)
+        bench.feed(b"a" * size)
+    bench.pass_time(until - 0.1)
+    assert bench.wire.sent == b""
+    bench.pass_time(until)
+    assert b"HTTP/1.1 408" in bench.wire.sent
+    assert b"the body did not come in time" in bench.wire.sent
+
+
+def test_what_a_refused_peer_still_sends_is_thrown_away_for_a_while() -> None:
+    bench = Bench()
+    bench.feed(b"no HTTP\r\n\r\n")
+    assert bench.wire.ended
+    bench.pass_time(104.9)
+    assert not bench.wire.closed
+    bench.pass_time(105.0)
+    assert bench.wire.closed
+    assert bench.wire.sent.count(b"HTTP/1.1") == 1
+
+
+def test_what_a_refused_peer_still_sends_is_thrown_away_up_to_a_size() -> None:
+    bench = Bench()
+    bench.feed(b"no HTTP\r\n\r\n")
+    bench.feed(b"a" * LINGER_BYTES)
+    assert not bench.wire.closed
+    bench.feed(b"a")
+    assert bench.wire.closed
+
+
+def test_a_peer_that_takes_nothing_is_cut_when_its_time_is_up() -> None:
+    bench = Bench(write_timeout=10.0)
+    bench.feed(GET)
+    bench.wire.backlog = 50
+    bench.connection.sweep(101.0)
+    bench.connection.sweep(110.9)
+    assert not bench.wire.aborted
+    bench.connection.sweep(111.0)
+    assert bench.wire.aborted
+
+
+def test_a_peer_that_waits_for_permission_gets_it_unless_its_body_comes_already() -> None:
+    """RFC 9110 section 10.1.1."""
+    head = POST[:-2] % 5 + b"Expect: 100-continue\r\n\r\n"
+    for sent, told in ((head, True), (head + b"1", False)):
+        bench = Bench()
+        bench.feed(sent)
+        assert bench.wire.sent.startswith(b"HTTP/1.1 100 Continue\r\n\r\n") is told
+        bench.feed(b"12345"[len(sent) - len(head) :])
+        assert [each.body for each in bench.requests] == [b"12345"]
+
+
+def test_an_engine_that_is_stopping_takes_no_connection_and_lets_requests_end() -> None:
+    bench = keeping()
+    idle = Bench()
+    bench.feed(GET)
+    for each in (bench, idle):
+        each.connection.drain()
+    assert idle.wire.closed
+    assert not bench.wire.closed
+    bench.answers[0].reply(200, b"")
+    assert b"connection: close\r\n" in bench.wire.sent
+    assert bench.wire.closed
+    late = Connection(bench.ledger, bench.turns)  # type: ignore[arg-type]
+    bench.ledger.draining = True
+    wire = Wire()
+    late.connection_made(wire)
+    assert wire.closed
+
+
+def test_a_connection_to_an_engine_that_sees_off_ends_with_its_first_answer() -> None:
+    bench = Bench()
+    bench.ledger.leaving = True
+    late = Connection(bench.ledger, bench.turns)  # type: ignore[arg-type]
+    wire = Wire()
+    late.connection_made(wire)
+    assert not wire.closed
+    late.data_received(GET)
+    assert b"connection: close\r\n" in wire.sent
+    assert wire.closed
+
+
+def test_a_peer_that_ends_its_side_before_a_request_is_whole_is_let_go() -> None:
+    for begun in (b"", b"GET / HT", POST % 5 + b"12"):
+        bench = Bench()
+        bench.feed(begun)
+        assert not bench.connection.eof_received()
+
+
+def test_a_peer_that_ends_its_side_is_owed_the_answer_in_hand() -> None:
+    bench = keeping()
+    bench.feed(GET)
+    assert bench.connection.eof_received()
+    bench.answers[0].reply(200, b"", b"ok")
+    assert b"connection: close\r\n" in bench.wire.sent
+    assert bench.wire.closed
+
+
+def test_a_peer_that_ended_its_side_is_looked_after_by_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = keeping()
+    bench.feed(GET)
+    bench.connection.eof_received()
+    bench.pass_time(1000.0)
+    assert not bench.wire.aborted
+    assert bench.wire.sent == b""
+    monkeypatch.setattr(doubts, "hung_up", lambda sock: True)
+    bench.pass_time(1001.0)
+    assert bench.wire.aborted
+
+
+def test_requests_that_wait_for_their_turn_outlast_the_end_of_the_peers_side() -> None:
+    bench = Bench()
+    bench.feed(GET * (BURST + 1))
+    assert bench.connection.eof_received()
+    bench.turns.run()
+    assert len(bench.requests) == BURST + 1
+    assert bench.wire.closed
+
+
+def test_somebody_who_fails_when_told_of_a_lost_peer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    bench = keeping()
+    bench.feed(GET)
+    bench.answers[0].watch(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+    bench.connection.connection_lost(None)
+    assert "could not tell of a lost peer" in caplog.text
+    assert bench.connection not in bench.ledger.connections
+
+
+class Successor:
+    """A protocol that takes a connection over."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.BaseTransport | None = None
+        self.data = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+
+def test_a_connection_is_handed_over_with_what_has_come_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, successor = keeping(), Successor()
+    taken: list[object] = []
+    monkeypatch.setattr(bench.wire, "set_protocol", taken.append)
+    bench.feed(GET)
+    bench.feed(b"early" + b"x" * MAX_WAITING)
+    assert not bench.wire.reading
+    bench.connection.hand_over(b"upgrade: x\r\n", successor)
+    assert bench.wire.sent.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
+    assert bench.wire.sent.endswith(b"upgrade: x\r\n\r\n")
+    assert bench.wire.reading
+    assert taken == [successor]
+    assert successor.transport is bench.wire
+    assert successor.data == b"early" + b"x" * MAX_WAITING
+    assert bench.ledger.connections == {successor}
+    bench.pass_time(1000.0)
+    assert not bench.wire.closed
+
+
+def test_requests_that_wait_for_the_peer_to_read_outlast_the_end_of_its_side() -> None:
+    bench = Bench()
+    bench.feed(GET)
+    bench.connection.pause_writing()
+    bench.feed(GET)
+    assert bench.connection.eof_received()
+    assert not bench.wire.closed
+    bench.connection.resume_writing()
+    assert len(bench.requests) == 2
     assert bench.wire.closed
 
 

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from ferrule.errors import CarrierError, SetupError
-from ferrule.transports.http.engine.engine import Engine
+from ferrule.transports.http.engine.engine import Engine, _sweep_period
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
 
@@ -237,3 +237,53 @@ def test_small_parts_are_sent_at_once(run: Callable[..., None]) -> None:
         writer.close()
 
     run(hello, use)
+
+
+def test_one_connection_too_many_is_told_to_come_later(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        kept = [await asyncio.open_connection(*engine.address) for _ in range(2)]
+        for reader, writer in kept:
+            writer.write(GET)
+            assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 OK\r\n")
+        reader, writer = await asyncio.open_connection(*engine.address)
+        refusal = await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        assert refusal.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1\r\n" in refusal
+        assert refusal.endswith(b"too many connections\n")
+        for _, writer in kept:
+            writer.close()
+
+    run(hello, use, max_connections=2)
+
+
+def test_an_engine_that_sees_off_ends_each_connection_with_its_next_answer(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        reader, writer = await asyncio.open_connection(*engine.address)
+        writer.write(GET)
+        assert b"connection: close" not in await reader.readuntil(b"hello")
+        engine.see_off()
+        writer.write(GET)
+        assert b"connection: close\r\n" in await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        reader, writer = await asyncio.open_connection(*engine.address)
+        writer.write(GET)
+        assert b"connection: close\r\n" in await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+
+    run(hello, use)
+
+
+@pytest.mark.parametrize(
+    ("times", "period"),
+    [
+        ({}, 1.0),
+        ({"head_timeout": 2.0}, 0.5),
+        ({"body_timeout": 2.0}, 0.5),
+        ({"idle_timeout": 2.0}, 0.5),
+        ({"write_timeout": 2.0}, 0.5),
+        ({"write_timeout": 0.01}, 0.02),
+    ],
+)
+def test_deadlines_are_looked_at_four_times_in_the_shortest(times: dict[str, float], period: float) -> None:
+    assert _sweep_period(EngineSettings(**times)) == period

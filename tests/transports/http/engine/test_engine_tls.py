@@ -50,6 +50,8 @@ def test_requests_are_served_over_tls(runner: object, tmp_path: Path, caplog: py
         silent, silent_writer = await asyncio.open_connection(*engine.address)
         assert await asyncio.wait_for(silent.read(), 60) == b""
         silent_writer.close()
+        # One too many could not read a refusal.
+        assert engine._no_room() == b""
         await engine.drain(1.0)
 
     with caplog.at_level(logging.WARNING):

@@ -1,0 +1,82 @@
+"""Where bugs are planted, and which tests judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+SOURCE = PROJECT / "src" / "ferrule"
+
+STARTS_SERVERS = {"test_asgi_servers.py", "test_pair_listener.py"}
+"""Test files that run foreign servers as processes: too slow to judge with."""
+
+
+@dataclass(frozen=True)
+class Area:
+    """Some source files and the tests that must notice a bug in them."""
+
+    name: str
+    files: tuple[str, ...]
+    """Files or folders below `src/ferrule`."""
+    tests: tuple[str, ...]
+    """Files or folders below the project; `folder/*` is without its folders."""
+
+    def sources(self) -> list[Path]:
+        """Return the source files."""
+        return [path for path in below(SOURCE, self.files) if path.name != "__init__.py"]
+
+    def judges(self) -> list[Path]:
+        """Return the test files."""
+        found = below(PROJECT, self.tests)
+        return [path for path in found if path.name.startswith("test_") and path.name not in STARTS_SERVERS]
+
+
+LIMITS = "tests/docs/test_limits.py"
+"""Compares the page of limits with the code: it judges the defaults."""
+
+AREAS = (
+    Area("wire", ("wire",), ("tests/wire", "tests/fuzz", LIMITS)),
+    Area("protocol", ("protocol",), ("tests/protocol", LIMITS)),
+    Area("runtime", ("runtime/*",), ("tests/runtime/*", LIMITS)),
+    Area("tasks", ("runtime/tasks",), ("tests/runtime/tasks", "tests/server/tasks", LIMITS)),
+    Area("engine", ("transports/http/engine",), ("tests/transports/http/engine", LIMITS)),
+    Area(
+        "sessions",
+        ("transports/http/session.py", "transports/http/sessions.py"),
+        ("tests/transports/http/*", LIMITS),
+    ),
+    Area(
+        "retry",
+        ("transports/http/client/retrying.py", "transports/http/client/judging.py"),
+        ("tests/transports/http/client", LIMITS),
+    ),
+    Area(
+        "reconnect",
+        ("client/replaying.py", "client/reconnecting.py", "client/reconnect.py", "supervision/backoff.py"),
+        ("tests/client", "tests/supervision", LIMITS),
+    ),
+)
+
+
+def below(root: Path, places: tuple[str, ...]) -> list[Path]:
+    """Return the Python files of some folders and files, each once."""
+    found = {path for place in places for path in python_files(root / place)}
+    return sorted(found)
+
+
+def python_files(path: Path) -> Iterator[Path]:
+    """Return a file, or the Python files of a folder."""
+    if path.name == "*":
+        yield from path.parent.glob("*.py")
+    elif path.is_dir():
+        yield from path.rglob("*.py")
+    elif path.is_file():
+        yield path
+
+
+def mirrored(source: Path) -> str:
+    """Return the test file a source file has by its name, below the project."""
+    inside = source.relative_to(SOURCE)
+    return (Path("tests") / inside.parent / f"test_{inside.name}").as_posix()
