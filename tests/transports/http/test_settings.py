@@ -16,7 +16,7 @@ def test_the_defaults_are_those_we_promise() -> None:
     assert (engine.host, doors.path, doors.response, doors.stateless) == ("127.0.0.1", "/mcp", "auto", False)
     assert (doors.allowed_origins, doors.allowed_hosts) == ((), None)
     assert doors.max_body_size == 16 * 1024 * 1024
-    assert (doors.max_sessions, doors.session_idle_timeout, doors.session_lifetime) == (50_000, 1800, 86_400)
+    assert (doors.max_sessions, doors.session_idle_timeout, doors.session_lifetime) == (20_000, 1800, 86_400)
     assert (doors.max_events, doors.max_event_bytes, doors.event_age) == (1000, 4 * 1024 * 1024, 300)
     assert (doors.sse, doors.poll_routes) == (False, False)
 
