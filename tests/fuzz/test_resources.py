@@ -1,7 +1,7 @@
 """Every peer pays for what it asks: hostile messages of every method, on every wire, from both sides, measured.
 
-`make test` runs a slice that is the same each time; `make fuzz` tries every filler in every place of every message, with
-larger sizes, and goes on with seeds of its own until its time is over.
+`make test` runs a slice that is the same each time; `make fuzz` tries every filler in every place of every message,
+with larger sizes, and goes on with seeds of its own until its time is over.
 """
 
 from __future__ import annotations

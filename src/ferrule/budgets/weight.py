@@ -1,7 +1,7 @@
 """What a JSON text will take in memory once it is decoded, estimated without decoding it.
 
-A number of two bytes becomes an object of 32, an empty object of two bytes one of 64, so 16 MiB of `[[],[],…` become
-half a gibibyte. Counting separators is as fast as reading memory and errs upwards only: those inside strings count too.
+A number of two bytes becomes an object of 32, an object with one member one of 200, so 16 MiB of `[[],[],…` become half
+a gibibyte. Counting separators is as fast as reading memory and errs upwards only: those inside strings count too.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ LIGHT = 16 * 1024
 """A text up to this size is charged by its size alone; there can be only so many of them."""
 
 PER_VALUE = 40
-PER_CONTAINER = 64
-MOST_PER_BYTE = 2 + PER_CONTAINER
+PER_LIST = 72
+PER_OBJECT = 200
+MOST_PER_BYTE = 2 + PER_OBJECT
 """No text weighs more than this per byte."""
 
 
@@ -25,5 +26,5 @@ def weight(text: bytes) -> int:
 
 def full_weight(text: bytes) -> int:
     """Estimate the same for a text of any size: for what is kept rather than worked on."""
-    containers = text.count(b"[") + text.count(b"{")
-    return 2 * len(text) + PER_VALUE * text.count(b",") + PER_CONTAINER * containers
+    values = PER_VALUE * text.count(b",") + PER_LIST * text.count(b"[") + PER_OBJECT * text.count(b"{")
+    return 2 * len(text) + values

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, Unpack
 import msgspec
 from msgspec import Raw, structs
 
+from ferrule.budgets.collector import decode_long
 from ferrule.client.answering import AnswerHandler, Answering, root
 from ferrule.client.batch import Batch
 from ferrule.client.cache import Cache
@@ -136,7 +137,7 @@ class Client(Calling, Connecting, Skilled):
                 name, arguments or {}, how, choice=True, timeout=timeout, raise_on_error=raise_on_error
             )
         try:
-            result = _read_call_result(raw)
+            result = decode_long(_read_call_result, raw, len(raw))
             final = result.result_type in FINAL
         except (msgspec.DecodeError, RecursionError):
             final = False

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
+from ferrule.budgets.collector import decode_long
 from ferrule.budgets.weight import full_weight
 from ferrule.client.cache import without_hints
 from ferrule.client.conversation import RequestOptions
@@ -112,7 +113,7 @@ class Fetching(Replaying):
     def _read(self, method: str, raw: Raw) -> Any:
         row = self._row(method)
         try:
-            result = row.decode_result(raw)
+            result = decode_long(row.decode_result, raw, len(raw))
         except (msgspec.DecodeError, RecursionError) as reason:
             if not row.cacheable:
                 raise malformed(method, reason) from None

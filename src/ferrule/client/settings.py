@@ -55,7 +55,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     max_rounds: int = 10
     max_list_items: int = 100_000
     """How many items a server may list, on all pages of one list together."""
-    max_list_bytes: int = 48 * 1024 * 1024
+    max_list_bytes: int = 24 * 1024 * 1024
     """How many bytes one list may take once it is read, as estimated."""
     question_rate: float | None = None
     """How many questions of one kind a second are answered, and in one burst; None for all."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
+from ferrule.budgets.collector import decode_long
 from ferrule.client.following import Following, limited
 from ferrule.client.progress import ProgressHandler
 from ferrule.errors import CallFailed, Cancelled, InvalidAnswer, PeerError
@@ -133,6 +134,6 @@ class Task:
 
 def _read(raw: Raw) -> CallToolResult:
     try:
-        return _read_result(raw)
+        return decode_long(_read_result, raw, len(raw))
     except (msgspec.DecodeError, RecursionError) as reason:
         raise InvalidAnswer(f"the result of the task is malformed: {reason}") from None

@@ -6,6 +6,7 @@ Rule: nothing here waits for the peer on the way in, and nothing here knows a ve
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from msgspec import UNSET
 
 from ferrule.budgets import process
 from ferrule.budgets.bounds import MAX_UNREADABLE
+from ferrule.budgets.collector import LONG, CollectorPaused
 from ferrule.budgets.weight import LIGHT
 from ferrule.errors import (
     Busy,
@@ -111,7 +113,10 @@ class Link(Asking):
             self._context = getattr(channel, "context", None)
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
-        """Take one frame; tells whether it will be answered."""
+        """Take one frame. Return whether it will be answered."""
+        if len(frame) > LONG and gc.isenabled():
+            with CollectorPaused():
+                return self.frame_received(frame, channel, origin)
         message = read(frame, self.options.max_message_size)
         kind = type(message)
         if kind is Request:
