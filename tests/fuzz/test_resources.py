@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from corpus import CORPUS
+from fuzz_client import URLS, ClientTarget, hostile_answers
 from fuzz_wires import (
     AsgiTarget,
     HttpTarget,
@@ -27,11 +28,12 @@ from fuzz_wires import (
     WireLoop,
     new_server,
 )
-from grammar import NEWEST, Message, to_server
+from grammar import NEWEST, Message, to_client, to_server
 from mutate import Case, broken, filled, plain, repeated, with_spaces
 from resource_oracle import HOPELESS, Judge
 
 from ferrule import Server
+from ferrule.testing import ERAS
 
 LONG = os.environ.get("FERRULE_LONG") == "1"
 KIB = 1024
@@ -42,7 +44,9 @@ SECONDS = float(os.environ.get("FERRULE_FUZZ_SECONDS", "60")) if LONG else 2.5
 SESSION = 24 * KIB
 """What a new session may keep: its link, its channel, their tables."""
 
-CLOSED_ON = ("initialize",)
+FAILED_CALL = 0.0005
+"""Seconds of CPU, on the reference machine, to fail a call whose answer cannot be read, and to say so."""
+
 TWO_ERAS = ("2025-11-25", NEWEST)
 WIRES: dict[str, Callable[[WireLoop, Server, str], Target]] = {
     "memory": MemoryTarget,
@@ -113,19 +117,23 @@ class Trial:
 
         cost = await judge.judge(target.name, case.name, base, run)
         self._look_at_ids(case, *first[0])
-        await self.ping(case.name)
+        await self.ping(case.name, standing=bool(case.method) and not case.requests)
         return cost.cpu < HOPELESS
 
     def _look_at_ids(self, case: Case, frame: bytes, heard: list[Any]) -> None:
         ids = [part.get("id") for part in heard if "method" not in part]
         identity = readable_id(case, frame)
+        if self.target.one_answer_each and ids == [None]:
+            return  # what HTTP itself refuses needs no id: the answer is that of its request
         if identity is not None and self.target.opened and ids.count(identity) != 1:
             told = f"the id {identity!r:.60} is answered {ids.count(identity)} times: {str(heard)[:200]}"
             self.judge.found(self.target.name, case.name, told)
 
-    async def ping(self, after: str) -> None:
+    async def ping(self, after: str, *, standing: bool = False) -> None:
         """See that the next who asks is answered."""
         target = self.target
+        if standing and target.one_answer_each and target.wire is not None:
+            target.wire.hang_up()
         await target.run(target.ping_case(), 0)
         heard = target.heard()
         if not target.in_time or [part.get("id") for part in heard] != ["ping"]:
@@ -196,6 +204,83 @@ async def try_server(judge: Judge, target: Target, seed: str, seconds: float) ->
 def test_a_hostile_client_costs_what_it_sends(wire: str, version: str) -> None:
     async def work(judge: Judge, loop: WireLoop) -> None:
         await try_server(judge, WIRES[wire](loop, new_server(), version), f"{wire} {version}", SECONDS)
+
+    judge = judged(work)
+    print(judge.tried, "inputs;", sorted(judge.dearest, reverse=True)[:5])
+    assert not judge.findings, judge.report()
+
+
+class ClientTrial:
+    """One client and a judge."""
+
+    def __init__(self, judge: Judge, target: ClientTarget) -> None:
+        self.judge = judge
+        self.target = target
+        self.bases: dict[str, float] = {}
+
+    async def base_of(self, message: Message) -> float:
+        """Return what a message costs before it is spoilt."""
+        key = message.method or "unasked"
+        if key not in self.bases:
+            case = (
+                plain(message) if message.method else Case("unasked", b'{"jsonrpc":"2.0","method":"notifications/x"}')
+            )
+            costs = [(await self.target.run(case, 0)).cpu for _ in range(6)]
+            self.bases[key] = min(costs) + FAILED_CALL * self.judge.machine.factor
+        return self.bases[key]
+
+    async def bring(self, case: Case, base: float) -> bool:
+        """Bring a case, and judge it by its cost and by what the call raised. Return whether it can be tried again."""
+        judge, target = self.judge, self.target
+        calls = 0
+
+        async def run(number: int) -> Any:
+            nonlocal calls
+            calls += 1
+            cost = await target.run(case, number)
+            if calls == 1:
+                if not target.in_time:
+                    judge.found(target.name, case.name, "the call did not end in time")
+                if target.strange:
+                    judge.found(target.name, case.name, f"the call raised {target.strange}")
+            return cost
+
+        cost = await judge.judge(target.name, case.name, base, run)
+        return cost.cpu < HOPELESS
+
+    async def keeps(self, case: Case) -> None:
+        """See what a case leaves behind."""
+
+        async def run(number: int) -> Any:
+            return await self.target.run(case, number)
+
+        beside = SESSION if case.method in ("initialize", "server/discover") else 0
+        await self.judge.judge_kept(self.target.name, case.name, beside, run)
+
+
+async def try_client(judge: Judge, target: ClientTarget, seed: str, seconds: float) -> None:
+    """Bring cases to a client until the time is over."""
+    trial = ClientTrial(judge, target)
+    messages = hostile_answers(target.era)
+    if target.kind != "http":
+        messages += [message._replace(method="") for message in to_client()]
+    until = time.monotonic() + seconds
+    try:
+        for number, (message, case) in enumerate(slice_of(messages, random.Random(seed))):
+            if time.monotonic() > until:
+                break
+            await trial.bring(case, await trial.base_of(message))
+            if number % 10 == 0:
+                await trial.keeps(case)
+    finally:
+        await target.stop()
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("wire", URLS)
+def test_a_hostile_server_costs_what_it_sends(wire: str, era: str) -> None:
+    async def work(judge: Judge, loop: WireLoop) -> None:
+        await try_client(judge, ClientTarget(loop, wire, era), f"{wire} {era}", SECONDS)
 
     judge = judged(work)
     print(judge.tried, "inputs;", sorted(judge.dearest, reverse=True)[:5])
