@@ -107,6 +107,32 @@ async def test_a_discovery_that_shares_no_version_with_us_is_a_mismatch(raw):
     assert not server.sent("initialize")
 
 
+EAGER = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    with open(sys.argv[1], "a") as heard:
+        heard.write(line)
+    if message.get("method") != "server/discover":
+        continue
+    result = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}}
+    said = [{"id": message["id"], "result": result}]
+    said += [{"id": 1, "method": "roots/list"}, {"id": 2, "method": "ping"}, {"id": 3, "method": 7}]
+    sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **each}) + "\\n" for each in said))
+    sys.stdout.flush()
+"""
+"""A server of the stateless era that asks right behind its answer, and writes down what it hears."""
+
+
+async def test_what_a_stateless_server_asks_right_behind_its_answer_is_not_answered(tmp_path):
+    """RPC-14 STDIO-6: all of it comes in one read, before the client has looked at the answer."""
+    heard = tmp_path / "heard"
+    async with Client([sys.executable, "-c", EAGER, str(heard)]) as client:
+        assert client.protocol_version == STATELESS
+        await client.ping()
+    assert [json.loads(line).get("method") for line in heard.read_text().splitlines()] == ["server/discover"] * 2
+
+
 @pytest.fixture
 def newer_revision(monkeypatch):
     """Let the client know one stateless revision more, which it tries first."""

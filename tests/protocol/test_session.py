@@ -28,7 +28,7 @@ from ferrule.protocol.call import Call, Cancel, Ignored, Note, Peer, Reply, With
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import REVISIONS, Handshake
 from ferrule.protocol.sealing import Keyring, Seal
-from ferrule.protocol.session import MAX_ID, NEXT_PHASES, IllegalTransition, Phase, Session
+from ferrule.protocol.session import MAX_ID, MOST_OUTLASTING, NEXT_PHASES, IllegalTransition, Phase, Session
 from ferrule.protocol.stateless import Sealing, Stateless
 from ferrule.schema.lifecycle import InitializeParams, ServerCapabilities
 from ferrule.schema.methods import METHODS
@@ -380,6 +380,26 @@ class TestAdmission:
         assert why.own_code == -32601
         assert len(why.message) < 600
         assert len(why.data["method"]) < 600
+
+    def test_what_a_sender_says_at_length_is_not_remembered(self) -> None:
+        """Who sent the last request is known from its words, as long as these are few."""
+        session = new_session()
+        few = began(session, ask(1, "tools/list", {}, modern=True))
+        assert session.met is few.meta
+        much = {**MODERN, "io.modelcontextprotocol/clientCapabilities": {"experimental": {"a": [[]] * 1000}}}
+        call = began(session, ask(2, "tools/list", {"_meta": much}))
+        assert call.peer.capabilities.experimental is not None
+        assert session.met is few.meta
+        assert session.met_peer is few.peer
+
+    @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "stateless"])
+    def test_metadata_over_its_bound_is_refused_in_few_words(self, modern: bool) -> None:
+        session = new_session() if modern else greeted()
+        for extra in ({"x": "y" * 70_000}, {"progressToken": "y" * 5000}):
+            meta = {**(MODERN if modern else {}), **extra}
+            refusal = refusal_of(session, ask(1, "tools/list", {"_meta": meta}))
+            assert isinstance(refusal, InvalidParams)
+            assert len(refusal.message) < 200
 
     def test_a_request_keeps_its_params_raw_beside_the_read_ones(self) -> None:
         """META-1: what the protocol does not read is still there for who does."""
@@ -736,6 +756,19 @@ class TestTime:
         session.expect("tools/call", None, 0.0)
         taken = [value for value in (-1, -1, 0, 0.5, 0.5, 0.25, 2, 1e9, 3) if session.progressed(1, value, 0.0)]
         assert taken == [-1, 0, 0.5, 2, 1e9]
+
+    def test_only_so_many_requests_that_became_tasks_are_remembered(self) -> None:
+        """The one that was answered longest ago is forgotten first."""
+        session = client_session()
+        for _ in range(MOST_OUTLASTING + 10):
+            awaited = session.expect("tools/call", None, 0.0)
+            session.receive(Success(awaited.id, None), HERE)
+            session.outlast(awaited)
+        assert session.outlasting is not None
+        assert len(session.outlasting) == MOST_OUTLASTING
+        assert session.progressed(10, 1.0, 0.0) is None
+        assert session.progressed(11, 1.0, 0.0) is not None
+        assert session.progressed(MOST_OUTLASTING + 10, 1.0, 0.0) is not None
 
     def test_progress_for_nobody_is_dropped(self) -> None:
         """PROG-3 FRM-12: an unknown token, one of another type, one that is done."""

@@ -350,6 +350,21 @@ class TestRounds:
                 era, stamped({"name": "t"}) | {"requestState": state}, method="prompts/get", principal="alice"
             )
 
+    def test_a_state_belongs_to_its_server_in_every_version(self) -> None:
+        """MRTR-7: with the same keys another server cannot open it, and a newer version of the same can."""
+        mine = {"requestState": asking(received(new_era(), stamped()), SEAT)["requestState"]}
+        self.recalled(new_era(implementation=Implementation(name="s", version="10")), stamped() | mine)
+        for other in (Implementation(name="t", version="9"), None):
+            with pytest.raises(Tampered):
+                self.recalled(new_era(implementation=other), stamped() | mine)
+
+    def test_a_state_that_is_none_is_refused_before_the_params_are_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        era = new_era()
+        monkeypatch.setattr(Stateless, "_binding", lambda *_: pytest.fail("the params were read"))
+        for state in ("", "nope", "x" * 70_000, "AQ" * 40):
+            with pytest.raises(Tampered):
+                self.recalled(era, stamped() | {"requestState": state})
+
     def test_metadata_and_responses_may_differ_on_the_retry(self) -> None:
         """MRTR-4 MRTR-7: a retry has another id, other metadata and new responses, and its keys in any order."""
         era = new_era()
@@ -449,6 +464,13 @@ class TestResults:
         call = received(new_era(), stamped())
         sealed = written(call.era.seal(call, CallToolResult(content=[], meta={"com.example/x": [1]})))
         assert sealed["_meta"] == {**SERVER_INFO, "com.example/x": [1]}
+
+    @pytest.mark.parametrize("kind", [lambda meta: CallToolResult(content=[], meta=meta), lambda meta: {"_meta": meta}])
+    def test_a_result_that_names_another_server_is_taken_at_its_word(self, kind: Any) -> None:
+        """META-1: a handler that passes on a result says who made it."""
+        own = {PREFIX + "serverInfo": {"name": "other", "version": "1"}}
+        call = received(new_era(), stamped())
+        assert written(call.era.seal(call, kind(own)))["_meta"] == own
 
     CACHEABLE = (
         DiscoverResult(supported_versions=[], capabilities=ServerCapabilities()),

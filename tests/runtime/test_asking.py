@@ -453,3 +453,59 @@ class TestOptions:
         options = LinkOptions()
         assert (options.ping_timeout, options.pong_timeout, options.max_missed) == (5.0, 10.0, 1)
         assert (options.max_running, options.max_waiting, options.allow_batch) == (100, 1024, False)
+
+
+class TestTheFirstAnswer:
+    """An answer to `server/discover` says that its server may ask nothing, before anybody has looked at it."""
+
+    async def test_what_is_asked_behind_it_is_ignored(self, linked: Any, caplog: pytest.LogCaptureFixture) -> None:
+        """RPC-14 STDIO-6"""
+        far = unopened(linked)
+        waiting = asyncio.ensure_future(far.link.request("server/discover", {}))
+        await asyncio.sleep(0)
+        (asked,) = far.take()
+        far.ask(1, "ping")
+        assert [message["id"] for message in far.take()] == [1]
+        far.answer(asked["id"], {"supportedVersions": []})
+        far.ask(2, "ping")
+        far.ask(3, "roots/list")
+        far.say(b"garbage")
+        assert far.take() == []
+        assert b"supportedVersions" in bytes(await waiting)
+
+    async def test_a_handshake_after_all_lets_the_server_ask_again(self, linked: Any) -> None:
+        far = unopened(linked)
+        waiting = asyncio.ensure_future(far.link.request("server/discover", {}))
+        await asyncio.sleep(0)
+        far.answer(far.take()[0]["id"], {"odd": True})
+        await waiting
+        far.link.session.enter(Phase.INITIALIZING)
+        far.ask(1, "ping")
+        assert [message["id"] for message in far.take()] == [1]
+
+    async def test_a_refusal_changes_nothing(self, linked: Any) -> None:
+        far = unopened(linked)
+        waiting = asyncio.ensure_future(far.link.request("server/discover", {}))
+        await asyncio.sleep(0)
+        far.say(id=far.take()[0]["id"], error={"code": -32601, "message": "no"})
+        far.ask(1, "ping")
+        assert [message["id"] for message in far.take()] == [1]
+        with pytest.raises(PeerError):
+            await waiting
+
+    async def test_a_lost_link_fails_it(self, linked: Any) -> None:
+        far = unopened(linked)
+        waiting = asyncio.ensure_future(far.link.request("server/discover", {}))
+        await asyncio.sleep(0)
+        far.link.channel_lost(far, None)
+        with pytest.raises(LinkLost):
+            await waiting
+
+
+def unopened(linked: Any) -> Any:
+    """A client's link before anything is agreed."""
+    far = linked(client="2025-11-25")
+    far.link.session.peer = None
+    far.link.session.phase = Phase.PRE_INITIALIZATION
+    far.link.session.admitted = frozenset()
+    return far

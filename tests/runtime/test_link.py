@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import random
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from ferrule import Server
-from ferrule.errors import Cancelled, InvalidAnswer, LinkLost
+from ferrule.budgets.bounds import MAX_UNREADABLE
+from ferrule.errors import Cancelled, InvalidAnswer, InvalidParams, LinkLost
 from ferrule.protocol.session import Phase
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tools import CallToolResult
@@ -268,6 +271,155 @@ class TestResponsesGoneWrong:
         far.say(b"garbage")
         far.say(id=3, method=7)
         assert far.take() == []
+
+
+class TestGarbage:
+    """Messages in a row that cannot be read."""
+
+    ROW = (b"1", b"nope", b"{}", b"[1]", b"[", b'{"jsonrpc":"2.0","id":null,"method":"m"}')
+
+    @pytest.mark.parametrize("frame", ROW)
+    async def test_a_socket_is_closed_after_a_few(self, linked: Any, frame: bytes) -> None:
+        far = linked().greet(R3)
+        far.closes_on_garbage = True
+        for _ in range(MAX_UNREADABLE):
+            far.say(frame)
+        assert far.closed is None
+        assert len(far.take()) == MAX_UNREADABLE
+        far.say(frame)
+        assert far.closed == "too many messages that cannot be read"
+        assert far.take() == []
+
+    async def test_one_that_can_be_read_ends_the_row(self, linked: Any) -> None:
+        far = linked().greet(R3)
+        far.closes_on_garbage = True
+        readable = (
+            {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+            {"jsonrpc": "2.0", "method": "notifications/x"},
+            {"jsonrpc": "2.0", "id": 99, "result": {}},
+            {"jsonrpc": "2.0", "id": 99, "error": {"code": 1, "message": "x"}},
+        )
+        for message in readable:
+            for _ in range(MAX_UNREADABLE):
+                far.say(b"1")
+            far.say(message)
+        assert far.closed is None
+
+    @pytest.mark.parametrize("version", [R2, R4])
+    async def test_batches_of_which_nothing_can_be_read_count(self, linked: Any, version: str) -> None:
+        far = linked().greet(version)
+        far.closes_on_garbage = True
+        for _ in range(MAX_UNREADABLE + 1):
+            far.say(b"[1,1,1]")
+        assert far.closed is not None
+        assert sum(len(told) if isinstance(told, list) else 1 for told in far.take()) == MAX_UNREADABLE
+
+    async def test_a_batch_with_one_that_can_be_read_does_not(self, linked: Any) -> None:
+        far = linked().greet(R2)
+        far.closes_on_garbage = True
+        for _ in range(MAX_UNREADABLE + 1):
+            far.say([1, {"jsonrpc": "2.0", "id": 1, "method": "ping"}])
+        assert far.closed is None
+
+    async def test_a_pipe_stays_open_and_is_no_longer_answered_without_an_id(
+        self, linked: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        far = linked().greet(R3)
+        for _ in range(1000):
+            far.say(b"1")
+        assert far.closed is None
+        assert len(far.take()) == MAX_UNREADABLE
+        assert len(caplog.records) < 10
+        far.say(b'{"id":7}')
+        assert [message["id"] for message in far.take()] == [7]
+        far.ask("pong", "ping")
+        assert far.take() == [PONG]
+        far.say(b"1")
+        assert len(far.take()) == 1
+
+    async def test_a_client_logs_a_flood_in_few_lines(self, linked: Any, caplog: pytest.LogCaptureFixture) -> None:
+        far = linked(client=R4, tell_unreadable=False)
+        for _ in range(100_000):
+            far.say(b"1")
+        assert far.take() == []
+        assert len(caplog.records) < 40
+        assert "65536 messages in a row" in caplog.text
+
+    async def test_an_exchange_of_its_own_is_always_answered(self, linked: Any, far_end: Any) -> None:
+        """Over HTTP each message has a way back of its own: it is not counted, and never left without an answer."""
+        far = linked().greet(R3)
+
+        class Exchange:
+            closes_on_garbage = True
+
+            def __init__(self) -> None:
+                self.sent: list[Any] = []
+
+            def send(self, message: Any) -> None:
+                self.sent.append(message)
+
+        for _ in range(3 * MAX_UNREADABLE):
+            exchange = Exchange()
+            assert far.link.frame_received(b"1", exchange)
+            assert len(exchange.sent) == 1
+
+    async def test_answers_that_cannot_be_read_are_not_garbage(self, linked: Any) -> None:
+        """Somebody waits for each of them, and fails with the reason."""
+        far = linked(client=R4, tell_unreadable=False)
+        far.closes_on_garbage = True
+        for _ in range(2 * MAX_UNREADABLE):
+            waiting = asyncio.ensure_future(far.link.request("tools/list", {}))
+            await asyncio.sleep(0)
+            far.say(b'{"jsonrpc":"2.0","id":%d,"error":7}' % far.take()[-1]["id"])
+            with pytest.raises(InvalidAnswer):
+                await waiting
+        assert far.closed is None
+
+
+class TestTheCostOfRefusals:
+    @pytest.mark.parametrize("version", [R2, R4])
+    @pytest.mark.parametrize("client", [False, True], ids=["server", "client"])
+    @pytest.mark.parametrize("size", [200_000, 1_000_000])
+    async def test_an_array_of_numbers_costs_what_it_is_long(
+        self, linked: Any, version: str, client: bool, size: int
+    ) -> None:
+        """One answer, no more time than 20 µs and 20 ns a byte (doubled), and no memory to speak of."""
+        far = linked(client=version, tell_unreadable=False) if client else linked().greet(version)
+        frame = b"[" + b"1," * (size // 2) + b"1]"
+        far.say(frame)
+        assert len(far.take()) == (0 if client else 1)
+        spent = []
+        for _ in range(3):
+            before = time.process_time()
+            far.say(frame)
+            spent.append(time.process_time() - before)
+        assert min(spent) < 2 * (20e-6 + 20e-9 * size)
+        tracemalloc.start()
+        far.say(frame)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < max(size, 300_000)
+
+    async def test_a_refused_call_leaves_nothing_to_collect(self, linked: Any) -> None:
+        """The traceback of a refusal would hold the call and all it was given until the garbage collector comes by."""
+
+        async def refuse(call: Any) -> CallToolResult:
+            raise InvalidParams("no")
+
+        far = linked({"tools/call": refuse}).greet(R4)
+        far.call(0)
+        gc.collect()
+        gc.disable()
+        try:
+            tracemalloc.start()
+            for number in range(1, 20):
+                far.call(number, text="x" * 100_000)
+                far.take()
+            kept = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+        assert kept < 100_000
 
 
 class TestRunning:
@@ -987,6 +1139,19 @@ class TestAServersLinks:
         await settle()
         assert ended == [True]
         assert not far.link.scope.tasks
+
+    async def test_whoever_waits_for_a_client_to_be_ready_learns_that_it_is_lost(
+        self, far_end: Any, settle: Any
+    ) -> None:
+        """CORR-10: also who is no call of that client, which ends by itself."""
+        far = far_end(Server("s").link(Origin("memory")))
+        far.say(id=1, method="initialize", params={**self.PARAMS, "capabilities": {"roots": {}}})
+        waiting = asyncio.ensure_future(far.link.ask("roots/list", {}, far))
+        await settle()
+        assert not waiting.done()
+        far.link.channel_lost(far, None)
+        with pytest.raises(LinkLost):
+            await asyncio.wait_for(waiting, 1)
 
     async def test_in_the_stateless_era_a_server_sends_no_requests(self, far_end: Any, settle: Any) -> None:
         """RPC-14 STDIO-6 spec:TOOL-21 MRTR-2: a handler that asks ends its round instead."""

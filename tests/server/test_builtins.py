@@ -1,7 +1,10 @@
 """What every server answers by itself: the handshake, discovery, capabilities, ping."""
 
 import asyncio
+import gc
+import json
 import logging
+import tracemalloc
 
 import pytest
 
@@ -9,7 +12,10 @@ from ferrule import Context, Server
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.model import Icon
+from ferrule.server.builtins import MOST_MET
 from ferrule.testing import pair
+from ferrule.wire.channel import Origin
+from ferrule.wire.codec import encode
 
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 CLIENT = {"name": "raw", "version": "1"}
@@ -258,3 +264,83 @@ class TestUnknown:
         async with wire(full(), era, capabilities={"com.example/odd": 5}) as peer:
             params = {"name": "tool", "arguments": {}, "odd": True}
             assert "result" in await peer.request("tools/call", params, meta={"com.example/odd": [1]})
+
+
+class TestIntroductions:
+    """What clients say of themselves is remembered in few words, and let go with them."""
+
+    @staticmethod
+    def said(padding):
+        return {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"experimental": {"x": {}}},
+            "clientInfo": CLIENT,
+            "padding": padding,
+        }
+
+    async def test_clients_that_say_the_same_share_one_copy(self):
+        app = Server("s", keepalive_interval=None)
+        peers = [await opened(app, self.said("")) for _ in range(3)]
+        assert len({id(link.session.peer.declared) for link in peers}) == 1
+        assert peers[0].session.peer.declared == {"experimental": {"x": {}}}
+
+    async def test_a_long_introduction_is_taken_and_not_kept(self):
+        """Forty of two megabytes hold next to nothing, though their sessions live on."""
+        app = Server("s", keepalive_interval=None)
+        await opened(app, self.said("first"))
+        gc.collect()
+        tracemalloc.start()
+        try:
+            peers = [await opened(app, self.said(f"{number}" + "x" * 2_000_000)) for number in range(40)]
+            gc.collect()
+            kept = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert all(link.session.peer is not None for link in peers)
+        assert kept < 2_000_000
+
+    async def test_many_short_ones_are_bounded_together(self):
+        """The oldest are read anew when they come again."""
+        app = Server("s", keepalive_interval=None)
+        first = (await opened(app, self.said("first"))).session.peer.declared
+        assert (await opened(app, self.said("first"))).session.peer.declared is first
+        for number in range(MOST_MET):
+            (await opened(app, self.said(f"{number}"))).close()
+        assert (await opened(app, self.said("first"))).session.peer.declared is not first
+
+    @pytest.mark.parametrize(
+        ("member", "value"),
+        [
+            ("capabilities", {"experimental": {"x": "y" * 70_000}}),
+            ("capabilities", {"experimental": {"x": [[]] * 600}}),
+            ("clientInfo", {"name": "n" * 70_000, "version": "1"}),
+        ],
+        ids=["long capabilities", "many capabilities", "long name"],
+    )
+    async def test_a_client_that_says_too_much_is_refused(self, member, value):
+        app = Server("s", keepalive_interval=None)
+        ear = Ear()
+        link = await opened(app, {**self.said(""), member: value}, ear)
+        assert link.session.peer is None
+        assert ear.heard[0]["error"]["code"] == -32602
+        assert f"`$.{member}`" in ear.heard[0]["error"]["message"]
+
+
+class Ear:
+    """The channel of a client: keeps what it is sent."""
+
+    def __init__(self):
+        self.heard = []
+
+    def send(self, message):
+        self.heard.append(json.loads(encode(message)))
+
+
+async def opened(app, params, ear=None):
+    """Make the handshake on a link of its own."""
+    link = app.link(Origin("test"))
+    ear = ear or Ear()
+    link.channel_opened(ear)
+    frame = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
+    link.frame_received(frame, ear)
+    return link

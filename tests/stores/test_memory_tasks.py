@@ -65,17 +65,41 @@ def test_what_has_ended_never_changes() -> None:
 
 def test_a_task_is_kept_for_its_time_and_no_longer() -> None:
     async def use() -> None:
-        store = MemoryTasks()
+        now = 0.0
+        store = MemoryTasks(clock=lambda: now)
         await store.create(new("short", ttl=10), 0)
         await store.create(new("long", ttl=20), 0)
         await store.create(new("for ever"), 0)
-        assert await store.get("short", 9.9) is not None
-        assert await store.get("short", 10) is None
-        assert [task.id for task in await store.page("ann", None, 10, 10)] == ["for ever", "long"]
-        assert await store.expire(10) == 20
+        now = 9.9
+        assert await store.get("short", 0) is not None
+        now = 10
+        assert await store.get("short", 0) is None
+        assert [task.id for task in await store.page("ann", None, 10, 0)] == ["for ever", "long"]
+        assert await store.expire(5000) == 5010
         assert len(store) == 2
-        assert await store.expire(1e9) is None
+        now = 1e9
+        assert await store.expire(0) is None
         assert len(store) == 1
+
+    run(use())
+
+
+@pytest.mark.parametrize("wall", [-1e9, 0.0, 1e9])
+def test_a_clock_on_the_wall_that_jumps_ends_no_task_and_keeps_none(wall: float) -> None:
+    """TSKX-13: what is kept for ten seconds is kept for ten seconds."""
+
+    async def use() -> None:
+        now = 0.0
+        store = MemoryTasks(clock=lambda: now)
+        await store.create(new("a", ttl=10), 0.0)
+        now = 9.0
+        assert await store.expire(wall) == wall + 1
+        assert await store.get("a", wall) is not None
+        assert len(await store.page("ann", None, 10, wall)) == 1
+        now = 10.0
+        assert await store.get("a", wall) is None
+        assert await store.expire(wall) is None
+        assert len(store) == 0
 
     run(use())
 

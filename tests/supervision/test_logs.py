@@ -156,3 +156,49 @@ def test_a_handler_with_an_answer_of_its_own_keeps_it() -> None:
     finally:
         logger.removeHandler(handler)
     assert len(failed) == 1
+
+
+HOSTILE = "first\nERROR:root:forged\r\x1b[2J\x9b31m\u202e\u2066\u2028\ud800\x00\x7f"
+RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]")
+
+
+def test_a_peers_text_is_one_line_of_plain_text(written: io.StringIO) -> None:
+    """A record cannot be forged, a terminal cannot be driven, and a line cannot be shown in another order."""
+    for value in (HOSTILE, ValueError(HOSTILE), [HOSTILE]):
+        logger.warning("the peer said %s", value)
+    lines = written.getvalue().splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("the peer said ") for line in lines)
+    assert not RAW.search(written.getvalue())
+    assert "first\\nERROR:root:forged\\r\\x1b[2J\\x9b31m\\u202e\\u2066\\u2028\\ud800\\x00\\x7f" in lines[0]
+
+
+def test_what_people_write_stays_readable(written: io.StringIO) -> None:
+    text = 'Grüße, 漢字, emoji 🦀 and "quotes" \\\\ stay'
+    logger.warning("%s", text)
+    assert written.getvalue() == text + "\n"
+
+
+def test_the_text_of_an_exception_cannot_pass_for_a_record(written: io.StringIO) -> None:
+    try:
+        try:
+            raise ValueError(HOSTILE)
+        except ValueError as reason:
+            raise RuntimeError("second\nERROR:root:forged") from reason
+    except RuntimeError:
+        logger.exception("failed")
+    text = written.getvalue()
+    assert not RAW.search(text)
+    assert "Traceback (most recent call last):" in text
+    assert "ValueError: first\n  | ERROR:root:forged\\r" in text
+    assert not any(line.startswith("ERROR:root") for line in text.splitlines())
+
+
+def test_the_members_of_a_group_cannot_either(written: io.StringIO) -> None:
+    try:
+        raise ExceptionGroup(HOSTILE, [ValueError(HOSTILE)])
+    except ExceptionGroup:
+        logger.exception("failed")
+    text = written.getvalue()
+    assert not RAW.search(text)
+    assert not any(line.startswith("ERROR:root") for line in text.splitlines())

@@ -16,9 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
+from ferrule.budgets.bounds import MAX_BATCH, MAX_ERROR_DATA, MAX_UNREADABLE
 from ferrule.errors import EncodeError, FerruleError
 from ferrule.schema.tools import CallToolParams
-from ferrule.wire.codec import MAX_MESSAGE_SIZE, Rejected, Unreadable, decode, encode
+from ferrule.wire import codec
+from ferrule.wire.codec import (
+    MAX_MESSAGE_SIZE,
+    UTF_8_PART,
+    Batch,
+    Rejected,
+    Unreadable,
+    check_array,
+    decode,
+    encode,
+    encode_within,
+    read_batch,
+)
 from ferrule.wire.messages import ErrorObject, Failure, Message, Notification, Request, Success
 
 LONG = os.environ.get("FERRULE_LONG") == "1"
@@ -501,6 +514,108 @@ class TestBatches:
         assert [(item.id, plain(item.params)) for item in received] == parts
 
 
+class TestCheapRefusals:
+    """What cannot be read costs no more than reading it: nothing is raised, built or kept for a bad element."""
+
+    @staticmethod
+    def peak(work: Callable[[], object]) -> int:
+        work()
+        tracemalloc.start()
+        work()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    WIDE = (
+        b"[" + b"1," * 500_000 + b"1]",
+        b"[" + b"[]," * 300_000 + b"1]",
+        b"[" + b"{}," * 300_000 + b"1]",
+        b'{"a":[' + b"[]," * 300_000 + b"1",
+        b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m","data":[' + b"[]," * 300_000 + b"1]}}",
+    )
+
+    @pytest.mark.parametrize("frame", WIDE, ids=range(len(WIDE)))
+    def test_a_wide_frame_is_judged_in_little_time_and_memory(self, frame: bytes) -> None:
+        def judge() -> None:
+            message = codec.read(frame)
+            if isinstance(message, Batch):
+                check_array(message)
+                read_batch(message)
+
+        assert best_of(3, judge) < 20e-6 + 2 * 20e-9 * len(frame)
+        assert self.peak(judge) < len(frame)
+
+    def test_an_unreadable_frame_is_a_value(self) -> None:
+        for frame in (b"1", b"nope", b"{}", b'{"id":1}', b'{"jsonrpc":"2.0","id":1,"error":7}', b"x" * 2000):
+            rejected = codec.read(frame, 1000)
+            assert isinstance(rejected, Rejected)
+            assert rejected.refusal.__traceback__ is None
+
+    def test_a_batch_is_not_looked_into_before_somebody_asks(self) -> None:
+        frame = b'  [1, {"jsonrpc":"2.0","id":1,"method":"ping"}, "never closed'
+        batch = codec.read(frame)
+        assert batch == Batch(frame)
+        rejected = check_array(batch)
+        assert rejected is not None
+        assert rejected.refusal.own_code == PARSE_ERROR
+
+    def test_elements_that_cannot_be_read_are_counted_and_then_the_batch_is_refused(self) -> None:
+        good = b'{"jsonrpc":"2.0","id":1,"method":"a"}'
+        for bad in (b"1", b"{}", b"[]", b'{"id":1}'):
+            found = read_batch(Batch(b"[" + b",".join([good, *[bad] * MAX_UNREADABLE]) + b"]"))
+            assert isinstance(found, list)
+            assert len(found) == MAX_UNREADABLE + 1
+            refusal = read_batch(Batch(b"[" + b",".join([good, *[bad] * (MAX_UNREADABLE + 1)]) + b"]"))
+            assert isinstance(refusal, Rejected)
+            assert refusal.id is UNSET
+
+    def test_a_batch_of_many_is_refused_at_the_first_too_many(self) -> None:
+        frame = b"[" + b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * (MAX_BATCH + 1)) + b"]"
+        refusal = read_batch(Batch(frame))
+        assert isinstance(refusal, Rejected)
+        assert f"at most {MAX_BATCH} messages" in refusal.refusal.message
+
+    def test_an_id_over_its_bound_is_answered_under_none(self) -> None:
+        for identity in ('"' + "i" * 5000 + '"', "9" * 4200):
+            for rest in ('"method":"m"', '"method":7', '"result":{}', '"error":{"code":1,"message":"x"}'):
+                rejected = codec.read(f'{{"jsonrpc":"2.0","id":{identity},{rest}}}'.encode())
+                assert isinstance(rejected, Rejected)
+                assert rejected.id is UNSET
+                assert rejected.response is ("method" not in rest)
+            broken = codec.read(f'{{"jsonrpc":"2.0","id":{identity},"method":"m","params":{{"a":NaN}}}}'.encode())
+            assert isinstance(broken, Rejected)
+            assert broken.id is UNSET
+
+    def test_a_message_that_would_take_too_much_memory_is_refused_under_its_id(self) -> None:
+        for opening, response in ((b'"method":"m","params":{"a":', False), (b'"result":{"a":', True)):
+            frame = b'{"jsonrpc":"2.0","id":7,' + opening + b"[" + b"[]," * 800_000 + b"1]}}"
+            rejected = codec.read(frame)
+            assert isinstance(rejected, Rejected)
+            assert (rejected.id, rejected.response) == (7, response)
+            assert "too many values" in rejected.refusal.message
+        assert isinstance(read(request(b'{"a":"' + b"x" * 15_000_000 + b'"}')), Request)
+
+    def test_data_of_an_error_that_is_too_long_is_left_out(self) -> None:
+        def failure(data: str) -> Any:
+            return read(members(jsonrpc="2.0", id=1, error={"code": 1, "message": "m", "data": data}))
+
+        assert failure("x" * (MAX_ERROR_DATA - 2)).error.data is not None
+        assert failure("x" * MAX_ERROR_DATA).error == ErrorObject(1, "m", None)
+
+    @pytest.mark.parametrize("character", ["é", "€", "😀"])
+    @pytest.mark.parametrize("shift", range(4))
+    def test_a_long_text_is_checked_in_parts_that_split_no_character(self, character: str, shift: int) -> None:
+        text = "x" * (UTF_8_PART - shift - 40) + character * 20
+        good = request(b'{"a":"' + text.encode() + b'"}')
+        assert plain(read(good).params) == {"a": text}
+        for broken in (good.replace(character.encode(), character.encode()[:-1], 1), good[:-3] + b"\xc3" + good[-3:]):
+            assert refused(broken).refusal.own_code == PARSE_ERROR
+
+    def test_a_long_text_with_one_wide_character_takes_no_multiple_of_itself(self) -> None:
+        frame = request(b'{"a":"' + b"x" * 2_000_000 + "😀".encode() + b'"}')
+        assert self.peak(lambda: decode(frame)) < len(frame) // 2
+
+
 class TestRoundTrips:
     @THOROUGHLY
     @given(IDS, JSON)
@@ -555,6 +670,15 @@ class TestWriting:
             assert str(caught.value)
         while deep:  # taken apart by hand: freeing a hundred thousand levels at once would overflow the C stack
             deep = deep.pop()
+
+    def test_what_goes_beside_a_message_counts_against_its_limit(self) -> None:
+        """SIZE-06: an event's frame, or a line's end, must fit too."""
+        message = Success(1, "x")
+        size = len(encode(message))
+        assert encode_within(message, size) == encode(message)
+        assert encode_within(message, size + 5, beside=5) == encode(message)
+        with pytest.raises(EncodeError, match=f"{size + 6} bytes long"):
+            encode_within(message, size + 5, beside=6)
 
     def test_large_integers_are_written_exactly(self) -> None:
         assert json.loads(encode(Success(10**30, 2**70))) == {"jsonrpc": "2.0", "id": 10**30, "result": 2**70}

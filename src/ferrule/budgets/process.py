@@ -10,10 +10,13 @@ from ferrule.budgets.account import Account
 
 MIB = 1024 * 1024
 
-requests = Account("requests being read or worked on", 48 * MIB)
+MAX_REQUESTS = 48 * MIB
+MAX_STANDING = 10_000
+
+requests = Account("requests being read or worked on", MAX_REQUESTS)
 """Estimated bytes of messages that are not whole yet, that wait, or whose call still runs (see `budgets.weight`)."""
 
-standing = Account("standing calls", 10_000)
+standing = Account("standing calls", MAX_STANDING)
 """Calls that stay open for as long as their caller wants, such as `subscriptions/listen`: they hold no slot."""
 
 answers = Account("answers not yet taken by their readers", 32 * MIB)

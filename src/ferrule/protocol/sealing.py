@@ -108,10 +108,8 @@ class Seal:
         from cryptography.exceptions import InvalidTag
 
         header, nonce, ciphertext = self._take_apart(token)
-        version, key_id, expires = HEADER.unpack(header)
-        cipher = self._keyring.find(key_id)
-        if version != VERSION or cipher is None:
-            raise Tampered
+        cipher = self._cipher_of(header)
+        _, _, expires = HEADER.unpack(header)
         try:
             payload = cipher.decrypt(nonce, ciphertext, header + binding)
         except (InvalidTag, ValueError):
@@ -119,6 +117,17 @@ class Seal:
         if not now < expires:
             raise Expired
         return payload
+
+    def recognise(self, token: str) -> None:
+        """Raise Tampered for what cannot be a token of ours, before work is spent on what it is bound to."""
+        self._cipher_of(self._take_apart(token)[0])
+
+    def _cipher_of(self, header: bytes) -> AESGCM:
+        version, key_id, _ = HEADER.unpack(header)
+        cipher = self._keyring.find(key_id)
+        if version != VERSION or cipher is None:
+            raise Tampered
+        return cipher
 
     def _take_apart(self, token: str) -> tuple[bytes, bytes, bytes]:
         if len(token) > self.max_size:
@@ -130,13 +139,16 @@ class Seal:
         return raw[: HEADER.size], raw[HEADER.size : nonce_end], raw[nonce_end:]
 
 
-def request_binding(principal: str | None, method: str, params: Mapping[str, Any] | bytes) -> bytes:
-    """Give the digest of who asks what: the same for a retry, another for any other request."""
+def request_binding(principal: str | None, method: str, params: Mapping[str, Any] | bytes, server: str = "") -> bytes:
+    """Return the digest of who asks which server what: the same for a retry, another for any other request.
+
+    A server is named by its name alone, so that every process and every version of it opens what another has sealed.
+    """
     try:
         plain = msgspec.json.decode(params if isinstance(params, bytes) else msgspec.json.encode(params))
         if isinstance(plain, dict):
             plain = {name: value for name, value in plain.items() if name not in CHANGES_ON_RETRY}
-        canonical = msgspec.json.encode([principal, method, plain], order="sorted")
+        canonical = msgspec.json.encode([server, principal, method, plain], order="sorted")
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise InvalidParams("Invalid params: they cannot be read") from None
     import hashlib

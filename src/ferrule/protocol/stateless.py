@@ -120,6 +120,7 @@ class Stateless:
         self.supported = [*self.versions, *beside]
         self._sealing = sealing
         self._hints = hints
+        self._server = "" if implementation is None else implementation.name
         self._identity: dict[str, Any] | None = None
         if implementation is not None:
             self._identity = {SERVER_INFO_KEY: Raw(_write(implementation))}
@@ -150,11 +151,15 @@ class Stateless:
         """Open the sealed journal the client brought back, and read its answers."""
         journal = None
         if call.params.request_state is not None:
+            self._sealing.seal.recognise(call.params.request_state)
             payload = self._sealing.seal.open(
-                call.params.request_state, binding=_binding(call), now=self._sealing.now()
+                call.params.request_state, binding=self._binding(call), now=self._sealing.now()
             )
             journal = _read_journal(payload)
         return Answers(journal, _responses(call.params.input_responses))
+
+    def _binding(self, call: Call) -> bytes:
+        return request_binding(call.origin.principal, call.method, bytes(call.raw), self._server)
 
     def require(self, call: Call, question: Question) -> None:
         """Raise CapabilityNotSupported for what this request did not declare."""
@@ -178,7 +183,7 @@ class Stateless:
         try:
             state = self._sealing.seal.seal(
                 _write(journal),
-                binding=_binding(call),
+                binding=self._binding(call),
                 expires=self._sealing.now() + self._sealing.lifetime,
                 nonce=self._sealing.nonce(),
             )
@@ -245,10 +250,6 @@ class Stateless:
     def admit_to_tasks(self, call: Call) -> None:
         """Only a request that declares the extension is heard."""
         require_extension(call.peer, TASKS_EXTENSION)
-
-
-def _binding(call: Call) -> bytes:
-    return request_binding(call.origin.principal, call.method, bytes(call.raw))
 
 
 def _responses(raw: Raw | UnsetType) -> dict[str, Raw]:

@@ -1,9 +1,14 @@
-"""Tasks in this process: bounded in number and size, and gone with it."""
+"""Tasks in this process: bounded in number and size, and gone with it.
+
+They age by a clock that never jumps, the event loop's: when the clock on the wall is set, no task expires before its
+time or stays beyond it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ferrule.errors import Busy, SetupError
 from ferrule.stores.tasks import StoredTask
@@ -21,7 +26,12 @@ class MemoryTasks:
     """Tasks by id; over a bound, the one that ended longest ago goes first, and one that goes on is never dropped."""
 
     def __init__(
-        self, *, max_tasks: int = 10_000, max_per_owner: int = 1000, max_bytes: int = 64 * 1024 * 1024
+        self,
+        *,
+        max_tasks: int = 10_000,
+        max_per_owner: int = 1000,
+        max_bytes: int = 64 * 1024 * 1024,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         for name, value in (("max_tasks", max_tasks), ("max_per_owner", max_per_owner), ("max_bytes", max_bytes)):
             if not isinstance(value, int) or value < 1:
@@ -32,6 +42,9 @@ class MemoryTasks:
         self._tasks: dict[str, StoredTask] = {}
         self._of: dict[str, dict[str, None]] = {}
         self._ended: dict[str, None] = {}
+        self._clock = clock or _loop_time
+        self._ends: dict[str, float] = {}
+        """When each task may be forgotten."""
         self._expiring: list[tuple[float, str]] = []
         self.size = 0
         """Bytes of all results together."""
@@ -49,14 +62,15 @@ class MemoryTasks:
             self._make_room(self._ended)
         self._tasks[task.id] = task
         self._of.setdefault(task.owner, {})[task.id] = None
-        if task.expires is not None:
-            self._remember_end(task.expires, task.id)
+        if task.ttl is not None:
+            self._remember_end(self._clock() + task.ttl, task.id)
 
     def _remember_end(self, expires: float, task_id: str) -> None:
         if len(self._expiring) > 2 * len(self._tasks) + LEAST_LOOKED_AT:
             self._expiring = [entry for entry in self._expiring if entry[1] in self._tasks]
             heapq.heapify(self._expiring)
         heapq.heappush(self._expiring, (expires, task_id))
+        self._ends[task_id] = expires
 
     def _make_room(self, ended: Iterable[str]) -> None:
         oldest = next(iter(ended), None)
@@ -66,8 +80,7 @@ class MemoryTasks:
 
     async def get(self, task_id: str, now: float) -> StoredTask | None:
         """Give a task; None when there is none or it has expired."""
-        task = self._tasks.get(task_id)
-        return None if task is None or _expired(task, now) else task
+        return None if self._expired(task_id) else self._tasks.get(task_id)
 
     async def update(self, task: StoredTask, expected: Collection[str]) -> bool:
         """Put a task in the place of the one kept, if that is still in an expected status; tells whether it was."""
@@ -98,7 +111,7 @@ class MemoryTasks:
         """Give tasks of one owner by time of creation and id, those after a given pair, at most so many."""
         own = sorted((self._tasks[each] for each in self._of.get(owner, ())), key=lambda task: (task.created, task.id))
         later = (task for task in own if after is None or (task.created, task.id) > after)
-        return [task for task in later if not _expired(task, now)][:limit]
+        return [task for task in later if not self._expired(task.id)][:limit]
 
     async def delete(self, task_id: str) -> None:
         """Forget a task; harmless when there is none."""
@@ -109,6 +122,7 @@ class MemoryTasks:
         if task is None:
             return
         self._ended.pop(task_id, None)
+        self._ends.pop(task_id, None)
         self.size -= len(task.result or b"")
         own = self._of[task.owner]
         del own[task_id]
@@ -119,12 +133,17 @@ class MemoryTasks:
         """Forget what has expired; gives when the next will, None when nothing does."""
         while self._expiring:
             expires, task_id = self._expiring[0]
-            if task_id in self._tasks and expires > now:
-                return expires
+            left = expires - self._clock()
+            if task_id in self._tasks and left > 0:
+                return now + left
             heapq.heappop(self._expiring)
             self._forget(task_id)
         return None
 
+    def _expired(self, task_id: str) -> bool:
+        ends = self._ends.get(task_id)
+        return ends is not None and ends <= self._clock()
 
-def _expired(task: StoredTask, now: float) -> bool:
-    return task.expires is not None and task.expires <= now
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

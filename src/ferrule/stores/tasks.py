@@ -46,7 +46,11 @@ class StoredTask(Struct, frozen=True, kw_only=True):
 
 
 class TaskStore(Protocol):
-    """Tasks by id. What `create` has kept, `get` finds at once, in every process that shares the store."""
+    """Tasks by id. What `create` has kept, `get` finds at once, in every process that shares the store.
+
+    `now` is the time on the wall, by which a store that processes share lets tasks expire. One that lives in a process
+    has better clocks for that.
+    """
 
     async def create(self, task: StoredTask, now: float) -> None:
         """Keep a new task; raises Busy when there is no room for one more."""

@@ -27,6 +27,32 @@ def new_app(steps: int = 3, pause: float = 0.0) -> Server:
     return app
 
 
+class TestTheEnd:
+    async def test_what_has_ended_is_not_changed_and_not_told_again(self, era: str, peer: Any) -> None:
+        """TSKX-5: neither in the store nor in what is told, whoever tries."""
+        app, runs = Server("s"), []
+
+        @app.tool(task="optional")
+        async def once(ctx: Context) -> str:
+            runs.extend(app.tasks.live.values())
+            return "done"
+
+        async with peer(app, era) as client:
+            task = await client.start("once")
+            before = await client.end(task)
+            (run,) = runs or [None]
+            assert run is not None
+            told = len(client.heard)
+            assert not await run.change(status="working")
+            assert not await run.change(status="failed", status_message="again")
+            await run.cancel()
+            await asyncio.sleep(0)
+            assert len(client.heard) == told
+            assert run.kept.status == "completed"
+            after = (await client.look(task))["result"]
+        assert after["lastUpdatedAt"] == before["lastUpdatedAt"]
+
+
 class TestTelling:
     async def test_progress_is_the_status_of_the_task(self, era: str, peer: Any) -> None:
         """PROG-5: in numbers it is beside the status, for which the stateless era has no member."""

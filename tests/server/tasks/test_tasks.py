@@ -91,6 +91,22 @@ class TestExpiry:
             assert (await client.look(task))["error"]["code"] == -32602
             assert len(store) == 0, "it is not kept until somebody asks"
 
+    @pytest.mark.parametrize("jump", [-1e9, 1e9])
+    async def test_a_clock_that_is_set_ends_no_task_and_keeps_none(
+        self, era: str, peer: Any, virtual_time: None, jump: float
+    ) -> None:
+        """TSKX-13: what is written down is the time on the wall, what is waited for is not."""
+        wall, store = 1e9, MemoryTasks()
+        async with peer(new_app(ttl=60.0, clock=lambda: wall, store=store), era) as client:
+            task = await client.start("quick")
+            assert task["createdAt"].startswith("2001-09-09")
+            wall += jump
+            await asyncio.sleep(59)
+            assert (await client.look(task))["result"]["status"] == "completed"
+            await asyncio.sleep(3)
+            assert (await client.look(task))["error"]["code"] == -32602
+            assert len(store) == 0
+
     async def test_one_that_still_runs_is_ended_first(self, era: str, peer: Any, virtual_time: None) -> None:
         app = new_app(ttl=60.0, clock=virtual)
         async with peer(app, era) as client:

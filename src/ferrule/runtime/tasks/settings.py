@@ -34,6 +34,7 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
     access: str = "session"
     """Who may see the task of a caller who is not authenticated: its session, or whoever knows its id."""
     clock: Callable[[], float] = time.time
+    """The time on the wall, for when a task was created and changed."""
 
     def __post_init__(self) -> None:
         for name, least in (("poll_interval", 0.001), ("max_running", 1), ("max_running_per_owner", 1)):
