@@ -10,6 +10,7 @@ import os
 import queue
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ from msgspec import Meta
 
 from ferrule import Context, Server
 from ferrule.transports.http.listener import Http
+from ferrule.transports.tcp.listener import Tcp, Unix
+from ferrule.transports.websocket.listener import WebSocket
 
 PAGES = Path(__file__).resolve().parent / "pages"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -135,7 +138,7 @@ def access_log() -> Iterator[list[tuple[str, str, int]]]:
 
 
 @contextlib.contextmanager
-def serving(app: Server, listener: Http) -> Iterator[None]:
+def serving(app: Server, listener: Any) -> Iterator[None]:
     """Serve in a thread while the block runs."""
     ready = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
@@ -193,5 +196,91 @@ def visit(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
             host, port = listener.address
             with browsing(browser, f"{page}?server=http://{host}:{port}", tmp_path_factory.mktemp("browser")):
                 return Visit(site.observed.get(timeout=PAGE_SECONDS), ran, answered)
+
+    return open_page
+
+
+def pump(source: socket.socket, target: socket.socket) -> None:
+    """Carry bytes one way until either side ends."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    for each in (source, target):
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+def carry(near: socket.socket, path: str) -> None:
+    """Carry the bytes of one connection to a Unix socket and back, until either side ends."""
+    with near, socket.socket(socket.AF_UNIX) as far:
+        far.connect(path)
+        back = threading.Thread(target=pump, args=(far, near))
+        back.start()
+        pump(near, far)
+        back.join()
+
+
+@contextlib.contextmanager
+def bridge(path: str) -> Iterator[str]:
+    """Let a port lead to a Unix socket, as programs that share one do; gives its address."""
+    carrying: list[threading.Thread] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    carrying.append(threading.Thread(target=carry, args=(listening.accept()[0], path)))
+                    carrying[-1].start()
+
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+        accepting.join()
+    for each in carrying:
+        each.join()
+
+
+@dataclass
+class Intrusion:
+    """What a page observed at each port, by the name of the port, and which tools ran behind it."""
+
+    observed: dict[str, dict[str, Any]]
+    ran: dict[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def intrude(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Intrusion]:
+    """Open a page that calls ports of every carrier that does not speak HTTP, or only to become something else."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip(f"no browser here: none of {', '.join(BROWSERS)} is on the path")
+
+    def open_page() -> Intrusion:
+        folder = tmp_path_factory.mktemp("intruder")
+        listeners: dict[str, Any] = {
+            "tcp": Tcp(port=0),
+            "tcp of any framing": Tcp(port=0, framing="auto"),
+            "tcp of blocks": Tcp(port=0, framing="content-length"),
+            "unix": Unix(folder / "s"),
+            "websocket": WebSocket(port=0),
+        }
+        ran: dict[str, list[str]] = {name: [] for name in listeners}
+        with contextlib.ExitStack() as open_ports:
+            ports: dict[str, str] = {}
+            for name, listener in listeners.items():
+                open_ports.enter_context(serving(make_server(ran[name]), listener))
+                if name == "unix":
+                    ports[name] = open_ports.enter_context(bridge(str(folder / "s")))
+                else:
+                    ports[name] = "{}:{}".format(*listener.address)
+            query = "&".join(f"port={port}" for port in ports.values())
+            with browsing(browser, f"{site.stranger}/intruder.html?{query}", folder):
+                seen = site.observed.get(timeout=2 * PAGE_SECONDS)
+        observed = {
+            name: {step.removeprefix(f"{port} "): what for step, what in seen.items() if step.startswith(f"{port} ")}
+            for name, port in ports.items()
+        }
+        return Intrusion(observed, ran)
 
     return open_page

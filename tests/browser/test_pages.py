@@ -1,4 +1,4 @@
-"""Our HTTP server, called by the pages of another origin in a real browser."""
+"""Our servers, called by the pages of another origin in a real browser."""
 
 from __future__ import annotations
 
@@ -63,3 +63,40 @@ def test_a_page_of_an_allowed_origin_is_served(step: str, guest: Any) -> None:
 def test_a_browser_asks_before_a_page_may_call(guest: Any) -> None:
     assert {("OPTIONS", "/mcp", 204), ("OPTIONS", "/messages", 204)} <= set(guest.answered)
     assert guest.ran == ["add"] * 3
+
+
+PORTS = ("tcp", "tcp of any framing", "tcp of blocks", "unix", "websocket")
+REFUSED = {
+    "fetch lines": "failed",
+    "fetch blocks": "failed",
+    "fetch https": "failed",
+    "beacon": True,  # it is sent, and nobody learns of the answer
+    "form": "submitted",
+    "image": "failed",
+    "script": "failed",
+    "websocket": "failed",
+    "websocket at its path": "failed",
+}
+"""What a page observes at a port that does not speak HTTP."""
+ANSWERED = {"fetch lines": "opaque", "fetch blocks": "opaque"}
+"""What it observes where HTTP is spoken: that there was an answer, not which."""
+
+
+@pytest.fixture(scope="module")
+def intrusion(intrude: Any) -> Any:
+    return intrude()
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_no_page_runs_anything_on_a_port_of_messages(port: str, intrusion: Any) -> None:
+    """AUT-18: whatever the browser can be made to send."""
+    expected = REFUSED | ANSWERED if port == "websocket" else REFUSED
+    assert intrusion.observed[port] == expected
+    assert intrusion.ran[port] == []
+
+
+def test_what_the_page_tries_would_run_if_nobody_looked(intrude: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without this the test above would prove nothing."""
+    monkeypatch.setattr("ferrule.transports.stream.foreign_protocol", lambda line: "")
+    ran = intrude().ran
+    assert {name for name, tools in ran.items() if "add" in tools} == {"tcp", "tcp of any framing", "unix"}

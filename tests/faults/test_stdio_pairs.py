@@ -17,8 +17,8 @@ import pytest
 import uvloop
 from pace import prompt
 
-from ferrule import Client, PeerError, ToolError
-from ferrule.errors import ChildFailed, InitializeTimedOut, LinkLost, TimedOut
+from ferrule import Client, PeerError, Reconnect, ToolError
+from ferrule.errors import ChildFailed, InitializeTimedOut, LinkLost, OutcomeUnknown, TimedOut
 from ferrule.protocol.session import Phase
 from ferrule.testing import run_in_virtual_time
 from patience import PATIENT
@@ -628,3 +628,57 @@ def test_what_a_child_is_told_is_json_rpc_one_message_a_line(fake, run, tmp_path
     messages = [json.loads(line) for line in lines]
     assert [message["method"] for message in messages] == ["initialize", "notifications/initialized", "tools/call"]
     assert messages[2]["params"]["arguments"] == {"text": "line\nbreak \u2028 ünï😀 \x00"}
+
+
+WATCHED = """
+import os
+from ferrule import Server
+
+app = Server("watched", update_interval=0)
+
+
+@app.resource("note://one")
+async def one() -> str:
+    return "one"
+
+
+@app.tool
+async def pid() -> int:
+    return os.getpid()
+
+
+@app.tool
+async def change() -> str:
+    app.notify_resource_updated("note://one")
+    return "changed"
+
+
+@app.tool
+async def die() -> str:
+    os._exit(3)
+
+
+app.run()
+"""
+
+
+def test_a_server_that_died_is_started_again_and_asked_for_its_news_again(era, run, tmp_path):
+    """STDIO-11: the call it died in is lost and told so, the next one starts it anew, its news are asked for again."""
+
+    async def test() -> None:
+        script = tmp_path / "watched.py"
+        script.write_text(WATCHED, encoding="utf-8")
+        plan = Reconnect(first_delay=0.01, resubscribe=True)
+        client = Client([sys.executable, str(script)], mode=era, **PATIENT, stderr="capture", reconnect=plan)
+        async with client, client.subscribe("note://one") as news:
+            pids = []
+            for _ in range(3):
+                pids.append((await client.call_tool("pid")).data)
+                await client.call_tool("change")
+                assert await asyncio.wait_for(anext(aiter(news)), PATIENCE)
+                with pytest.raises(OutcomeUnknown, match="it may have run or not"):
+                    await client.call_tool("die")
+            assert len(set(pids)) == 3
+            assert all(map(gone, pids[:2]))
+
+    run(test())

@@ -142,7 +142,7 @@ def test_stdi_01_a_server_in_a_child_process_is_asked_and_ended(run: Run, loop: 
 
 
 def test_stdio_11_connecting_again_starts_a_fresh_process(run: Run, loop: str) -> None:
-    """STDIO-11: after a close, and after a death."""
+    """After a close, and after a death; a client does so by itself (STDIO-11 is shown there)."""
 
     async def test() -> None:
         child, pids = ChildProcess([PYTHON, ECHO, loop], stderr="capture"), set()

@@ -16,7 +16,7 @@ HTTP = [
         b"host:x",
         b"Origin: null",
         b"Cookie: a=b",
-        b"User-Agent: Mozilla",
+        b"User-Agent: x",
         b"Sec-Fetch-Mode: x",
     ),
     *(b"Content-Type: text/plain", b"Connection: keep-alive", b"  Host: x", b"Access-Control-Request-Method: POST"),

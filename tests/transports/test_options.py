@@ -5,20 +5,30 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ferrule import Client
+from ferrule import Client, Server
 from ferrule.client.targets import transport_for
 from ferrule.errors import SetupError
 from ferrule.server.serving import TRANSPORTS, _listener
 from ferrule.transports.child import ChildProcess
 from ferrule.transports.http.client.options import HttpOptions
+from ferrule.transports.http.client.pair import SseTransport
+from ferrule.transports.http.client.transport import HttpTransport
+from ferrule.transports.http.listener import Http
+from ferrule.transports.http.pair_listener import Sse
 from ferrule.transports.http.settings import DoorSettings, EngineSettings
+from ferrule.transports.memory import Memory
 from ferrule.transports.stdio import Stdio
+from ferrule.transports.tcp.listener import Tcp, Unix
 from ferrule.transports.tcp.settings import TcpOptions, TcpSettings, UnixSettings
+from ferrule.transports.tcp.transport import TcpTransport
+from ferrule.transports.websocket.client import WebSocketTransport
+from ferrule.transports.websocket.listener import WebSocket
 from ferrule.transports.websocket.settings import WebSocketOptions, WebSocketSettings
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
@@ -149,3 +159,37 @@ def test_every_option_is_documented(kind: Any, guide: str) -> None:
     text = "".join((GUIDES / page).read_text(encoding="utf-8") for page in pages)
     written = {name or option for name, option in re.findall(r"`(\w+)`|\b(\w+)=", text)}
     assert set(inspect.signature(kind).parameters) - {"command"} - written == set()
+
+
+def every_transport(size: Any) -> dict[str, Callable[[], object]]:
+    """Every way to set up the longest message of a transport."""
+    return {
+        "Stdio": lambda: Stdio(max_message_size=size),
+        "ChildProcess": lambda: ChildProcess(["true"], max_message_size=size),
+        "Memory": lambda: Memory(Server("s"), max_message_size=size),
+        "Tcp": lambda: Tcp(max_message_size=size),
+        "Unix": lambda: Unix("/nowhere/s.sock", max_message_size=size),
+        "TcpTransport": lambda: TcpTransport("tcp://localhost:1", max_message_size=size),
+        "TcpTransport to a Unix socket": lambda: TcpTransport("unix:/nowhere", max_message_size=size),
+        "WebSocket": lambda: WebSocket(max_message_size=size),
+        "WebSocketTransport": lambda: WebSocketTransport("ws://localhost:1", max_message_size=size),
+        "WebSocket beside HTTP": lambda: Http(websocket={"max_message_size": size}),
+        "Http": lambda: Http(max_body_size=size),
+        "Sse": lambda: Sse(max_body_size=size),
+        "AsgiApp": lambda: Server("s").asgi(max_body_size=size),
+        "HttpTransport": lambda: HttpTransport("http://localhost:1", max_message_size=size),
+        "SseTransport": lambda: SseTransport("http://localhost:1", max_message_size=size),
+    }
+
+
+@pytest.mark.parametrize("name", every_transport(0))
+def test_the_longest_message_of_every_transport_may_be_set_from_1_kib_to_100_mib(name: str) -> None:
+    """SIZE-11: outside that is a configuration error, where it is written and not where it is used."""
+    for size in (1024, 100 * 1024 * 1024):
+        every_transport(size)[name]()
+    for size in (10, 0, -1, 1023, 100 * 1024 * 1024 + 1):
+        with pytest.raises(SetupError, match=f"from 1 KiB to 100 MiB, not {size} bytes"):
+            every_transport(size)[name]()
+    for wrong in ("16 MiB", 2048.5, None, True):
+        with pytest.raises(SetupError, match="must be a whole number"):
+            every_transport(wrong)[name]()

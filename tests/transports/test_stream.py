@@ -152,7 +152,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def test_fram_02_a_sent_message_is_its_encoding_and_exactly_one_line_feed(run: Run, line: Line) -> None:
-    """FRAM-02, STDIO-1, STDI-11: what the codec made is written as it is."""
+    """FRAM-02, STDIO-1: what the codec made is written as it is."""
 
     async def test() -> None:
         channel, peer = await line.open()

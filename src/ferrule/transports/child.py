@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from ferrule.errors import CarrierError, ChildFailed, SetupError
-from ferrule.transports.options import require_number
+from ferrule.transports.options import require_message_size, require_number
 from ferrule.transports.pipe import READ_SIZE, PipeTransport
 from ferrule.transports.stdio import QuietStderr
 from ferrule.transports.stream import StreamChannel
@@ -326,7 +326,7 @@ class ChildProcess:
     ) -> None:
         if isinstance(command, str) or not command:
             raise SetupError("the command must be a list: the program, then its arguments")
-        require_number("max_message_size", max_message_size, least=1, whole=True)
+        require_message_size(max_message_size)
         require_number("grace", grace)
         self._command = [os.fspath(word) for word in command]
         self._env, self._inherit_env = env or {}, inherit_env

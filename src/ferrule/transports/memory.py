@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw
 from ferrule.errors import CarrierError
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.ending import tell_lost
+from ferrule.transports.options import require_message_size
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Message, Request, Success
@@ -211,6 +212,7 @@ class Memory:
     """Reaches an acceptor in the same process and the same loop."""
 
     def __init__(self, acceptor: Acceptor, *, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
+        require_message_size(max_message_size)
         self._acceptor = acceptor
         self._max_message_size = max_message_size
         self._channel: MemoryChannel | None = None

@@ -12,6 +12,10 @@ from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
 
+LEAST_MESSAGE_SIZE = 1024
+MOST_MESSAGE_SIZE = 100 * 1024 * 1024
+"""What the longest message of a transport may be set to, in bytes."""
+
 WORDS = {
     bool: "True or False",
     int: "a whole number",
@@ -41,6 +45,13 @@ def require_number(name: str, value: Any, *, least: float = 0, whole: bool = Fal
     _require(name, value, (int,) if whole else (float,))
     if not value >= least:
         raise SetupError(f"{name} must be at least {least}, not {value!r}")
+
+
+def require_message_size(size: int, name: str = "max_message_size") -> None:
+    """Raise SetupError for a longest message that is no number, or outside what a transport may be set to."""
+    _require(name, size, (int,))
+    if not LEAST_MESSAGE_SIZE <= size <= MOST_MESSAGE_SIZE:
+        raise SetupError(f"{name} must be from 1 KiB to 100 MiB, not {size} bytes")
 
 
 @cache

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from ferrule.errors import CarrierError, SetupError
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.options import require_number
+from ferrule.transports.options import require_message_size, require_number
 from ferrule.transports.pipe import READ_SIZE, PipeTransport, loop_can_watch
 from ferrule.transports.stream import StreamChannel
 from ferrule.wire.channel import Origin
@@ -302,7 +302,7 @@ class Stdio:
     ) -> None:
         if (read_fd is None) != (write_fd is None):
             raise SetupError("Stdio needs both read_fd and write_fd, or neither")
-        require_number("max_message_size", max_message_size, least=1, whole=True)
+        require_message_size(max_message_size)
         require_number("grace", grace)
         self._max_message_size = max_message_size
         self._given = None if read_fd is None or write_fd is None else (read_fd, write_fd)

@@ -30,11 +30,10 @@ from ferrule.wire.messages import ErrorObject, Failure, Message
 
 HIGH_WATER = 256 * 1024
 LOW_WATER = LARGE = 64 * 1024
+LOOKS_AT_WRITING = 4
+"""How often, in the time a peer may take nothing, one looks whether it did."""
 OBJECT = ord("{")
 """How nearly every message begins."""
-
-TLS_WRITE = 64 * 1024
-"""How much is given to TLS at once; see `_flush`."""
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -70,6 +69,8 @@ class StreamChannel(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Read] = deque()
         """What was read and waits for the next turn."""
+        self._share = FRAMES_A_TURN
+        """How many frames of a read are handed over at once; 0 where there is more to do than that."""
         self._eof_read = self._turn_due = self._gone = False
         self._unfinished: Unfinished | None = None
         """Counts what is held of a message that did not come in one read."""
@@ -172,15 +173,13 @@ class StreamChannel(asyncio.Protocol):
             frames = [*lost.frames, lost]
         if not frames:
             self._note_unfinished()
-            return
-        if self._unfinished is not None:
-            self._unfinished.done()
-        if len(frames) > FRAMES_A_TURN or self._waiting:
+        elif len(frames) <= self._share:
+            self._deliver(frames)
+        else:
+            self._share = 0
             self._waiting.extend(frames)
             if not self._turn_due:
                 self._take_turn()
-        else:
-            self._deliver(frames)
 
     def eof_received(self) -> bool:
         """Hand on what was left without a line end, then the end itself; we go on writing where the carrier can."""
@@ -213,7 +212,7 @@ class StreamChannel(asyncio.Protocol):
             self._transport.pause_reading()
         self._note_backlog()
         if self._write_timeout is not None and not self._closing:
-            self._write_timer = self._loop.call_later(self._write_timeout, self._look_at_writing, self._taken)
+            self._look_at_writing(-1, 0.0)
 
     def resume_writing(self) -> None:
         """Read again, and wake who waits to write."""
@@ -237,6 +236,8 @@ class StreamChannel(asyncio.Protocol):
     def _take_turn(self) -> None:
         """Hand over one turn's share of what waits, and let the rest wait for the next turn."""
         self._turn_due = False
+        if self._unfinished is not None:
+            self._unfinished.note()
         share = min(FRAMES_A_TURN, len(self._waiting))
         if share:
             self._deliver([self._waiting.popleft() for _ in range(share)])
@@ -247,6 +248,7 @@ class StreamChannel(asyncio.Protocol):
             if not (self._gone or self._eof_read):
                 self._transport.pause_reading()
             return
+        self._share = FRAMES_A_TURN
         if self._eof_read and not self._ended.done() and not self._closing:
             self._end_of_input()
         if self._gone:
@@ -270,6 +272,7 @@ class StreamChannel(asyncio.Protocol):
         if self._unfinished is None:
             self._unfinished = Unfinished(lambda: self._framer.pending, self._no_room)
         self._unfinished.note()
+        self._share = 0
 
     def _no_room(self) -> None:
         if self._serving and not self._closing:
@@ -285,14 +288,16 @@ class StreamChannel(asyncio.Protocol):
         self.messages_in += len(frames)
         # What the receiver sends meanwhile leaves with the flush below, one turn earlier than a scheduled one.
         self._flush_due = True
-        receive = self._receiver.frame_received
+        receive, public = self._receiver.frame_received, self._public
         try:
             for frame in frames:
                 if self._closing:
                     return
                 if type(frame) is not bytes:
                     self._irregular(frame)
-                elif frame[0] == OBJECT or not self._public or not self._is_foreign(frame):
+                elif public and frame[0] != OBJECT and self._is_foreign(frame):
+                    return
+                else:
                     receive(frame, self)
             if at_end and not self._closing:
                 self._receiver.end_received(self)
@@ -364,13 +369,13 @@ class StreamChannel(asyncio.Protocol):
         self.messages_out += len(payloads)
         self.bytes_out += size
         buffers = self._frame(payloads, size)
-        if self._secure and size > TLS_WRITE:
-            # Before it is encrypted, and no more: what TLS has handed on to its socket it does not count as waiting.
-            for buffer in buffers:
-                for at in range(0, len(buffer), TLS_WRITE):
-                    self._transport.write(buffer[at : at + TLS_WRITE])
-        elif len(buffers) == 1:
+        if size <= LARGE:
             self._transport.write(buffers[0])
+        elif self._secure:
+            # What TLS has handed on to its socket it does not count as waiting: so it gets no more than it must.
+            for buffer in buffers:
+                for at in range(0, len(buffer), LARGE):
+                    self._transport.write(buffer[at : at + LARGE])
         elif type(self._transport).writelines is not asyncio.WriteTransport.writelines:
             self._transport.writelines(buffers)
         else:
@@ -401,14 +406,18 @@ class StreamChannel(asyncio.Protocol):
         elif not self._closing:
             backlog.grew(self, waiting)
 
-    def _look_at_writing(self, taken: int) -> None:
-        """Cut a peer that took nothing for the whole of the timeout."""
+    def _look_at_writing(self, taken: int, since: float) -> None:
+        """Cut a peer that took nothing for the whole of the timeout; otherwise look again soon."""
         assert self._write_timeout is not None
-        if self._taken == taken:
-            self.abort()
-        else:
+        now = self._loop.time()
+        if self._taken != taken:
+            taken, since = self._taken, now
             self._note_backlog()
-            self._write_timer = self._loop.call_later(self._write_timeout, self._look_at_writing, self._taken)
+        elif now - since >= self._write_timeout:
+            self.abort()
+        if not self._closing:
+            pause = self._write_timeout / LOOKS_AT_WRITING
+            self._write_timer = self._loop.call_later(pause, self._look_at_writing, taken, since)
 
 
 def frame_as_lines(payloads: list[bytes], size: int) -> list[bytes]:

@@ -424,14 +424,14 @@ async def test_a_body_in_many_parts_is_read_whole(workshop: Workshop) -> None:
 
 
 async def test_a_body_announced_over_the_limit_is_refused_unread(workshop: Workshop) -> None:
-    visit = Visit(bytes(11), headers={**HEADERS, "content-length": "11"})
-    await visit.to(workshop.asgi(max_body_size=10))
+    visit = Visit(bytes(1025), headers={**HEADERS, "content-length": "1025"})
+    await visit.to(workshop.asgi(max_body_size=1024))
     assert (visit.status, visit.reads) == (413, 0)
 
 
 async def test_a_body_that_grows_over_the_limit_is_read_no_further(workshop: Workshop) -> None:
-    visit = Visit(*[bytes(6)] * 100)
-    await visit.to(workshop.asgi(max_body_size=10))
+    visit = Visit(*[bytes(600)] * 100)
+    await visit.to(workshop.asgi(max_body_size=1024))
     assert (visit.status, visit.reads) == (413, 2)
 
 

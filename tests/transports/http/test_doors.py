@@ -368,11 +368,11 @@ async def test_a_request_is_refused_for_the_first_thing_that_is_wrong_with_it(en
         (406, {"accept": "text/html"}),
         (413, {}),
     ]
-    async with endpoint(app, max_body_size=100) as doors:
+    async with endpoint(app, max_body_size=1024) as doors:
         for first, (status, _) in enumerate(faults):
             headers = {name: value for _, given in faults[first:] for name, value in given.items()}
-            assert doors.post(b"x" * 101, **headers).status == status
-        assert doors.post(b"x" * 99).status == 400
+            assert doors.post(b"x" * 1025, **headers).status == status
+        assert doors.post(b"x" * 1023).status == 400
 
 
 async def test_the_modern_ladder_has_one_order(endpoint: Any, app: Any) -> None:

@@ -122,8 +122,8 @@ async def test_closing_it_without_an_answer_cuts_the_way_and_tells_the_link(made
 
 
 async def test_what_cannot_be_written_is_an_error_and_nothing_was_sent(made: Any) -> None:
-    one = made(max_body_size=100)
-    for result in (object(), {"x": "y" * 100}):
+    one = made(max_body_size=1024)
+    for result in (object(), {"x": "y" * 1024}):
         with pytest.raises(EncodeError):
             one.exchange.send(Success(1, result))
     assert one.answer.status == 0

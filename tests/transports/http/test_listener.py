@@ -70,9 +70,11 @@ def test_requests_reach_the_server(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_limit_of_bodies_is_the_doors_own() -> None:
     async def use(listener: Http) -> None:
-        assert await ask(listener, INITIALIZE) == b"HTTP/1.1 413 Request Entity Too Large\r\n"
+        body = b"x" * 1025
+        request = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1025\r\n\r\n" + body
+        assert await ask(listener, request) == b"HTTP/1.1 413 Request Entity Too Large\r\n"
 
-    serve(use, max_body_size=100)
+    serve(use, max_body_size=1024)
 
 
 def test_a_closed_listener_accepts_nobody() -> None:

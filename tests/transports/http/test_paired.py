@@ -84,9 +84,9 @@ def test_nothing_is_said_or_kept_after_the_end() -> None:
 
 
 def test_a_message_over_the_limit_is_not_said() -> None:
-    session, page = new_session(max_body_size=100)
+    session, page = new_session(max_body_size=1024)
     with pytest.raises(EncodeError):
-        session.standing.send(Success(1, Raw(json.dumps("x" * 100).encode())))
+        session.standing.send(Success(1, Raw(json.dumps("x" * 1024).encode())))
     assert not page.events
 
 

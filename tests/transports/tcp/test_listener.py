@@ -169,8 +169,8 @@ def test_size_07_an_oversize_message_is_answered_and_the_connection_ends(run: Ru
     """SIZE-07, SIZE-02."""
 
     async def test() -> None:
-        app, closing = make_app(), Tcp(port=0, max_message_size=1000)
-        skipping = Tcp(port=0, max_message_size=1000, on_oversize="skip")
+        app, closing = make_app(), Tcp(port=0, max_message_size=1024)
+        skipping = Tcp(port=0, max_message_size=1024, on_oversize="skip")
         async with serving(app, closing, skipping):
             for listener in (closing, skipping):
                 peer = await (await Peer.reach(listener)).open()

@@ -310,3 +310,83 @@ def test_a_pool_that_cannot_start_leaves_nothing_under_way() -> None:
             await pool.start()
 
     run_in_virtual_time(test())
+
+
+@pytest.mark.parametrize("unwell", [False, True], ids=["well", "unwell"])
+def test_limt_09_a_connection_in_use_is_let_go_by_nobody_until_it_is_given_back(unwell: bool) -> None:
+    """LIMT-09: not for being one too many, unused for long, or unwell; each of which ends it once it is given back."""
+
+    async def test() -> None:
+        counted = Counted()
+        looked_at: list[int] = []
+
+        async def healthy(number: int) -> bool:
+            looked_at.append(number)
+            return not unwell
+
+        settings = PoolSettings(min_size=0, max_size=10, idle_time=60.0, health_interval=1e6)
+        pool = Pool(counted.begin, counted.end, healthy, settings)
+        await pool.start()
+        async with AsyncExitStack() as held:
+            lent = [await held.enter_async_context(pool.connection()) for _ in range(3)]
+            await asyncio.sleep(1000)
+            await pool.tend()
+            await pool.resize(0, 1)
+            await pool.tend()
+            assert (sorted(counted.open), pool.state.size, pool.state.in_use) == (sorted(lent), 3, 3)
+            assert looked_at == []
+            with pytest.raises(ConnectFailed):
+                async with pool.connection():
+                    pass
+        assert sorted(counted.open) == sorted(lent)
+        await pool.tend()
+        assert len(counted.open) == pool.state.size == (0 if unwell else 1)
+        await pool.close()
+
+    run_in_virtual_time(test())
+
+
+def test_limt_09_one_that_is_lent_while_the_others_are_looked_after_is_not_let_go() -> None:
+    """LIMT-09: the first is found well long before the last, and may be lent meanwhile."""
+
+    async def test() -> None:
+        counted = Counted()
+
+        async def healthy(number: int) -> bool:
+            await asyncio.sleep(number)
+            return True
+
+        settings = PoolSettings(min_size=3, max_size=3, health_interval=1e6)
+        pool = Pool(counted.begin, counted.end, healthy, settings)
+        await pool.start()
+        resizing = asyncio.ensure_future(pool.resize(0, 1))
+        await asyncio.sleep(1.5)
+        async with pool.connection() as lent:
+            await resizing
+            assert counted.open == [lent]
+        await pool.close()
+
+    run_in_virtual_time(test())
+
+
+def test_limt_09_whoever_waited_in_vain_or_was_cancelled_is_counted_no_more() -> None:
+    """LIMT-09: a pool that stays busy for days does not gather those who gave up."""
+
+    async def test() -> None:
+        counted = Counted()
+        pool = Pool(counted.begin, counted.end, counted.healthy, PoolSettings(min_size=0, max_size=1))
+        await pool.start()
+        async with pool.connection():
+            late = [asyncio.ensure_future(use(pool, 1)) for _ in range(20)]
+            await asyncio.sleep(1)
+            assert pool.state.waiting == 20
+            late[0].cancel()
+            await asyncio.sleep(0)
+            assert pool.state.waiting == 19
+            outcomes = await asyncio.gather(*late, return_exceptions=True)
+            assert [type(each) for each in outcomes[1:]] == [ConnectFailed] * 19
+            assert pool.state.waiting == 0
+            assert pool._waiters == []
+        await pool.close()
+
+    run_in_virtual_time(test())

@@ -6,17 +6,23 @@ import asyncio
 import json
 import logging
 import random
+import select
 import socket
+import ssl
 import struct
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import write_certificate
 from tcp_desk import INITIALIZE, PING, Notes, Peer, Run, call, line, make_app, serving, until
 
 from ferrule import Client, Server
+from ferrule.budgets import process
 from ferrule.testing import run_in_virtual_time
 from ferrule.transports.tcp import reception
 from ferrule.transports.tcp.listener import Tcp, Unix
@@ -376,5 +382,156 @@ def test_a_peer_that_reads_slowly_gets_all_of_our_last_words(run: Run) -> None:
                     taken += data
             answers = [json.loads(each) for each in taken.splitlines()]
             assert answers[-1]["result"]["content"][0]["text"] == text
+
+    run(test())
+
+
+# -- peers that speak something else, say too much, or take nothing
+
+POST = (
+    b"POST / HTTP/1.1\r\nHost: 127.0.0.1:5000\r\nOrigin: https://evil.example\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: %d\r\n\r\n%b"
+)
+STATELESS = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def foreign(ran: str) -> dict[str, bytes]:
+    """Make what a browser would send, with calls of a tool in both eras as the body."""
+    modern = call(3, ran)
+    modern["params"]["_meta"] = STATELESS
+    messages = (INITIALIZE, call(2, ran), modern)
+    lines = line(*messages)
+    blocks = b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(text), text) for text in lines.splitlines())
+    return {
+        "lines": POST % (len(lines), lines),
+        "blocks": POST % (len(blocks), blocks),
+        "a header first": b"Host: x\r\nContent-Length: 2\r\n\r\n" + blocks + lines,
+        "a length first": b"Content-Length: %d\r\nHost: x\r\n\r\n%b" % (len(lines) - 1, lines),
+        "blank lines before": b"\r\n\r\n" + POST % (len(lines), lines),
+        "a method of its own": b"QUERY /x HTTP/1.1\r\n\r\n" + lines,
+        "TLS": b"\x16\x03\x01\x02\x00\x01\x00\n" + lines,
+    }
+
+
+@pytest.mark.parametrize("carrier", ["tcp", "unix", "tls"])
+@pytest.mark.parametrize("framing", ["line", "auto", "content-length"])
+@pytest.mark.parametrize("what", foreign(""))
+def test_a_peer_that_speaks_http_or_tls_is_closed_and_nothing_of_it_runs(
+    run: Run, tmp_path: Path, carrier: str, framing: str, what: str
+) -> None:
+    """AUT-18: a web page can let a browser send a body of its choice to any port of this machine."""
+
+    async def test() -> None:
+        app, ran = make_app(), []
+
+        @app.tool
+        def wipe() -> str:
+            ran.append(what)
+            return "done"
+
+        context = None
+        if carrier == "unix":
+            listener: Any = Unix(tmp_path / "s", framing=framing)
+        elif carrier == "tls":
+            certificate, key = write_certificate(tmp_path)
+            listener = Tcp(port=0, framing=framing, certificate=certificate, private_key=key)
+            context = ssl.create_default_context(cafile=certificate)
+        else:
+            listener = Tcp(port=0, framing=framing)
+        async with serving(app, listener):
+            if carrier == "unix":
+                reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+            else:
+                name = "localhost" if context else None
+                port = listener.address[1]
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
+            writer.write(foreign("wipe")[what])
+            said = b""
+            with suppress(ConnectionError):
+                said = await asyncio.wait_for(reader.read(), 10)
+            assert ran == []
+            assert b'"result"' not in said
+            await until(lambda: listener.occupancy.current == 0)
+            writer.close()
+
+    run(test())
+
+
+class Ticker:
+    """Measures the processor's time of each turn of the loop."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._at = time.thread_time()
+        self._handle = self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        now = time.thread_time()
+        self.longest, self._at = max(self.longest, now - self._at), now
+        self._handle = self._loop.call_soon(self._tick)
+
+    def stop(self) -> float:
+        """Stop, and return the time of the longest turn in seconds."""
+        self._handle.cancel()
+        return self.longest
+
+
+@pytest.mark.parametrize("carrier", ["tcp", "unix"])
+def test_a_read_of_very_many_messages_holds_nobody_up(run: Run, tmp_path: Path, carrier: str) -> None:
+    """256 KiB of two bytes each took 0.6 s in one turn of the loop."""
+
+    async def test() -> None:
+        listener: Any = Tcp(port=0, buffer_size=None) if carrier == "tcp" else Unix(tmp_path / "s", buffer_size=None)
+        async with serving(make_app(), listener):
+            address = listener.address if carrier == "tcp" else str(tmp_path / "s")
+            peer = socket.socket(socket.AF_INET if carrier == "tcp" else socket.AF_UNIX)
+            peer.connect(address)
+            peer.setblocking(False)
+            flood = asyncio.ensure_future(asyncio.to_thread(send_all, peer, b"1\n" * 131_072))
+            ticker = Ticker()
+            loop = asyncio.get_running_loop()
+            with suppress(ConnectionError, TimeoutError):
+                async with asyncio.timeout(2):
+                    while await loop.sock_recv(peer, 1 << 20):
+                        pass
+            assert ticker.stop() < 0.1
+            peer.close()
+            await flood
+
+    run(test())
+
+
+def send_all(peer: socket.socket, data: bytes) -> None:
+    """Send what the other side takes, until it takes nothing more."""
+    at = 0
+    with suppress(OSError):
+        while at < len(data) and select.select([], [peer], [], 2)[1]:
+            at += peer.send(data[at : at + 65536])
+
+
+def test_a_peer_that_takes_nothing_is_cut_in_time_and_gives_everything_back(run: Run) -> None:
+    """A peer that never read held 7 MiB for a minute."""
+
+    async def test() -> None:
+        app, held = make_app(), process.answers.held
+
+        @app.tool
+        async def much() -> str:
+            return "x" * 400_000
+
+        listener = Tcp(port=0, write_timeout=0.5)
+        async with serving(app, listener):
+            deaf = socket.create_connection(listener.address)
+            deaf.sendall(line(INITIALIZE, *[call(n, "much") for n in range(1, 100)]))
+            await until(lambda: process.answers.held > held)
+            (served,) = listener._reception.served
+            await asyncio.wait_for(served.wait_lost(), 10)
+            assert "does not read" in str(served.error)
+            assert process.answers.held == held
+            deaf.close()
 
     run(test())

@@ -7,6 +7,7 @@ import itertools
 import logging
 import socket
 import struct
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -272,3 +273,32 @@ def test_a_server_that_turns_everyone_away_is_not_asked_without_a_pause() -> Non
             await first.close()
 
     run_in_virtual_time(test())
+
+
+def test_tcpt_19_a_server_that_takes_nothing_is_left_in_time_and_tried_again(run: Run) -> None:
+    """TCPT-19: what timed out is cleaned up, its owner is told, and the next attempt has a connection of its own."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            deaf.setblocking(False)
+            notices: list[WayNotice] = []
+            transport = TcpTransport(f"tcp://127.0.0.1:{deaf.getsockname()[1]}", write_timeout=0.3)
+            way = Redialing(transport, Notes, tell=notices.append, backoff=QUICK)
+            await way.connect()
+            first = (await loop.sock_accept(deaf))[0]
+            way.send(Notification("much", {"text": "x" * 8_000_000}))
+            await until(lambda: notices[-1].what == "lost")
+            second = (await loop.sock_accept(deaf))[0]
+            await until(lambda: way.state == "connected")
+            assert [notice.what for notice in notices] == ["connected", "lost", "connected"]
+            assert "does not read" in str(notices[1].error)
+            # The first connection is gone: its end, or a reset, is all that is left behind what it took.
+            with suppress(ConnectionError):
+                while await loop.sock_recv(first, 1 << 20):
+                    pass
+            await way.close()
+            for each in (first, second):
+                each.close()
+
+    run(test())

@@ -37,7 +37,7 @@ def test_a_socket_has_the_framing_that_was_chosen() -> None:
         HeaderFramer,
         AutoFramer,
     ]
-    assert TcpSettings(max_message_size=99).framer().max_size == 99
+    assert TcpSettings(max_message_size=2000).framer().max_size == 2000
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.com", ""])

@@ -55,7 +55,7 @@ async def test_a_peer_that_leaves_ends_its_calls() -> None:
 
 CLOSED = {
     "binary": ({}, b"{}", 1003),
-    "too long": ({"max_message_size": 1000}, "x" * 1001, 1009),
+    "too long": ({"max_message_size": 1024}, "x" * 1025, 1009),
     "no line feed where one is demanded": ({"strict_delimiter_check": True}, "{}", 1002),
 }
 

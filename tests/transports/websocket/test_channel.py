@@ -162,9 +162,9 @@ async def test_answers_to_what_was_read_at_once_leave_in_one_write() -> None:
 
 
 async def test_what_cannot_be_written_is_refused_and_nothing_leaves() -> None:
-    channel, pipe, _ = channel_on_pipe(max_message_size=100)
-    with pytest.raises(EncodeError, match="limit is 100"):
-        channel.send(Notification("n", {"text": "x" * 100}))
+    channel, pipe, _ = channel_on_pipe(max_message_size=1024)
+    with pytest.raises(EncodeError, match="limit is 1024"):
+        channel.send(Notification("n", {"text": "x" * 1024}))
     with pytest.raises(EncodeError):
         channel.send(Notification("n", {"value": object()}))
     await asyncio.sleep(0)
@@ -328,7 +328,7 @@ CAUSES: list[tuple[str, bytes, int]] = [
 @pytest.mark.parametrize(("cause", "data", "code"), CAUSES)
 async def test_each_close_code_has_its_cause(cause: str, data: bytes, code: int) -> None:
     """WEBS-06, WEBS-09, WEBS-13, SIZE-08."""
-    async with serving(max_message_size=1000) as listener:
+    async with serving(max_message_size=1024) as listener:
         peer = await RawWebSocket.open(listener)
         peer.send(text(ping_message(1)), data, text(ping_message(2)))
         assert (await peer.answer())["id"] == 1

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
-from ferrule.transports.options import require_types
+from ferrule.transports.options import require_message_size, require_types
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 Response = Literal["auto", "json", "sse"]
@@ -72,6 +72,7 @@ class DoorSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require_types(self)
+        require_message_size(self.max_body_size, "max_body_size")
         self._require_paths()
         _require_origins(self.allowed_origins)
         _require_hosts(self.allowed_hosts or ())

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
-from ferrule.transports.options import require_types
+from ferrule.transports.options import require_message_size, require_types
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import AutoFramer, Framer, HeaderFramer, LineFramer
 
@@ -44,6 +44,7 @@ class SocketSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require_types(self)
+        require_message_size(self.max_message_size)
         for field in structs.fields(self):
             value = getattr(self, field.name)
             words = CHOICES.get(field.name)

@@ -71,7 +71,7 @@ class RuleBreach(Struct, frozen=True):
 
 
 Event = bytes | Binary | Line | Control | Closing | RuleBreach
-"""What was read: a text message, a binary one, a line of a text, a ping or pong, the peer's close, or what ends the conversation."""
+"""What was read: a text message, a binary one, a line of a text, a ping or pong, the peer's close, or a breach."""
 
 
 class Broken(Exception):
@@ -179,11 +179,8 @@ class FrameReader:
         """Read frames from a place on; what is left of the data is held."""
         end, masked = len(data), self._rules.masked
         left = FRAMES_A_TURN
-        while end - at >= 2 and not self._over:
+        while end - at >= 2 and left and self._unfolded <= BYTES_A_TURN and not self._over:
             left -= 1
-            if left < 0 or self._unfolded > BYTES_A_TURN:
-                self.more = True
-                break
             first, size = data[at], data[at + 1]
             # A short whole text is what nearly every frame is: what cannot be wrong with it is not asked.
             usual = first == LAST_TEXT and not self._kind
@@ -218,6 +215,7 @@ class FrameReader:
                 self._take(first, payload, events)
         if not self._over:
             self._held = data[at:]
+            self.more = len(self._held) >= 2 and (not left or self._unfolded > BYTES_A_TURN)
 
     def _read_on(self, data: bytes, events: list[Event]) -> int:
         """Add to the payload of a frame that came in several reads; gives where the next begins."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
-from ferrule.transports.options import require_types
+from ferrule.transports.options import require_message_size, require_types
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 PATH = "/mcp/ws"
@@ -43,6 +43,7 @@ class ChannelSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         require_types(self)
+        require_message_size(self.max_message_size)
         for field in structs.fields(self):
             value = getattr(self, field.name)
             if type(value) in (int, float) and not value > 0:

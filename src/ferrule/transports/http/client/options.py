@@ -12,12 +12,12 @@ from ferrule.errors import SetupError
 from ferrule.supervision.backoff import Backoff
 from ferrule.transports.http.client.retrying import RETRYABLE, Retry
 from ferrule.transports.http.message import header_lines
-from ferrule.transports.options import require_number, require_types
+from ferrule.transports.options import require_message_size, require_number, require_types
 from ferrule.transports.tls import TlsSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 LEAST = {
-    **dict.fromkeys(("pool_size", "max_streams", "max_message_size"), 1),
+    **dict.fromkeys(("pool_size", "max_streams"), 1),
     **dict.fromkeys(("connect_timeout", "renew_timeout"), 0.001),
     **dict.fromkeys(("max_waiting", "max_retries", "retry_delay", "max_retry_delay", "jitter"), 0),
 }
@@ -59,6 +59,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
         if self.retry not in get_args(Retry):
             raise SetupError(f"retry must be one of {', '.join(get_args(Retry))}, not {self.retry!r}")
         header_lines(self.headers)
+        require_message_size(self.max_message_size)
         for name, least in LEAST.items():
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), least=least)
