@@ -304,7 +304,11 @@ class Tools:
             isinstance(error, Refusal | CapabilityNotSupported | Need | asyncio.CancelledError)
             or need_within(error) is not None
         ):
-            raise error
+            try:
+                raise error
+            finally:
+                # Its traceback holds this frame: both, and the arguments of the call, would wait for the collector.
+                del error
         masked = internal(f"the tool {entry.name}", error).message
         return self._failed(call, f"The tool {entry.name} failed: {masked}")
 

@@ -66,7 +66,7 @@ class LogBounds(Struct, frozen=True):
     bytes: int = 4 * 1024 * 1024
     """Of one stream; the newest event is kept whatever its size."""
     age: float = 300.0
-    total: int = 32 * 1024 * 1024
+    total: int = 16 * 1024 * 1024
     """Bytes of all streams together."""
     owner: int = 8 * 1024 * 1024
     """Bytes of all streams of one owner; the newest event is kept whatever its size."""

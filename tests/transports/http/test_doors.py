@@ -466,3 +466,26 @@ async def test_a_server_without_tools_serves_too(endpoint: Any) -> None:
         for era in ("handshake", "stateless"):
             answer = doors.client(era).ask("tools/list")
             assert answer.code == -32601
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+async def test_streams_that_stand_open_are_bounded_and_calls_are_not_refused_for_them(
+    endpoint: Any, app: Any, era: str
+) -> None:
+    async with endpoint(app, max_streams=3) as doors:
+        clients = [doors.client(era) for _ in range(4)]
+
+        def listen(client: Any) -> Any:
+            if era == "handshake":
+                return client.get()
+            return client.ask("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+
+        streams = [listen(client) for client in clients[:3]]
+        await doors.settle()
+        assert [stream.status for stream in streams] == [200] * 3
+        refused = listen(clients[3])
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert (await clients[3].call("count", {"to": 2}, token=1).whole()).text == "counted to 2"
+        streams[0].leave()
+        await doors.settle()
+        assert listen(clients[3]).status in (0, 200)

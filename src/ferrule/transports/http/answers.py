@@ -41,6 +41,8 @@ STATELESS_STATUSES = {
 
 INVALID_REQUEST = -32600
 
+TOO_MANY_STREAMS = "Unavailable: too many streams are open"
+
 
 def stateless_status(failure: Failure) -> int:
     """Give the status that goes with an error of the stateless era; whoever shall come again later is told by 503."""

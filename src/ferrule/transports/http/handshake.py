@@ -10,7 +10,7 @@ from ferrule.protocol.handshake import HEADERLESS
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
-from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, refuse
+from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
 from ferrule.transports.http.exchange import Everyone, SessionlessExchange
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.message import Headers, HttpRequest, Responder
@@ -133,7 +133,9 @@ class HandshakeDoor:
         if session is None:
             return
         last = request.headers.get(LAST_EVENT_FIELD)
-        if last is None:
+        if self._shared.full:
+            refuse(responder, 503, TOO_MANY_STREAMS, head + RETRY_AFTER)
+        elif last is None:
             session.standing.attach(responder, head)
         else:
             self._scope.spawn(self._resume(session, last.decode("latin-1"), responder, head))

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.http.answers import EMPTY_HEAD, RETRY_AFTER, refuse
+from ferrule.transports.http.answers import EMPTY_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.message import Headers, HttpRequest, Responder, header_lines
 from ferrule.transports.http.paired import PairSession, Posted, key
@@ -137,6 +137,9 @@ class PairDoor:
             return
         if not self._guard.takes_events[request.headers.get(b"accept", b"")]:
             refuse(responder, 406, "Not acceptable: this is answered with text/event-stream", head)
+            return
+        if self.shared.full:
+            refuse(responder, 503, TOO_MANY_STREAMS, head + RETRY_AFTER)
             return
         last = request.header(LAST_EVENT_FIELD)
         named = query_of(request).get("session_id", "")

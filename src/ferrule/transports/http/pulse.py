@@ -39,6 +39,11 @@ class Pulse:
         self._buckets: list[set[Living]] = [set() for _ in range(max(1, int(keepalive // quiet)))]
         self._turn = 0
 
+    @property
+    def open(self) -> int:
+        """How many streams somebody reads now."""
+        return sum(map(len, self._buckets))
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to tick."""
         self._loop = loop

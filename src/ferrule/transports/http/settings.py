@@ -49,6 +49,8 @@ class DoorSettings(Struct, frozen=True, kw_only=True):
     quiet: float = 2.0
     """A call that runs this long is answered as a stream, so that its client knows we live and can come back."""
     stream_keepalive: float = 15.0
+    max_streams: int = 5000
+    """Streams that are read at once; one more that stands open by its nature is answered 503."""
     max_stream_backlog: int = 1024 * 1024
     """A stream whose reader lags this far behind is cut; a session's can be resumed."""
     sse: bool = False

@@ -9,7 +9,7 @@ from ferrule.errors import HeaderMismatch, Refusal
 from ferrule.schema.methods import METHODS
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
-from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD
+from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
 from ferrule.transports.http.exchange import Everyone, Exchange
 from ferrule.transports.http.message import Headers, HttpRequest, Responder
 from ferrule.transports.http.pulse import Pulse
@@ -58,7 +58,12 @@ class StatelessDoor:
 
     def take(self, request: HttpRequest, origin: Origin, responder: Responder, head: bytes, method: str) -> None:
         """Answer one request whose headers fit it, or one that cannot be read, which the link explains best."""
-        settings = self._standing_settings if method in STANDING else self._settings
+        settings = self._settings
+        if method in STANDING:
+            if self._pulse.open >= settings.max_streams:
+                refuse(responder, 503, TOO_MANY_STREAMS, head + RETRY_AFTER)
+                return
+            settings = self._standing_settings
         exchange = Exchange(self.crowd, responder, head, settings, self._pulse)
         if self.crowd.frame_received(request.body, exchange, origin):
             if exchange.open:

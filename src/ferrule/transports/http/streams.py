@@ -40,6 +40,11 @@ class Streaming:
         self.unheard: Shares[Standing] = Shares()
         """Bytes that wait for clients that have opened no stream for them yet."""
 
+    @property
+    def full(self) -> bool:
+        """Whether no more streams may be opened that stand open by their nature."""
+        return self.pulse.open >= self.settings.max_streams
+
 
 class Stream:
     """Server-sent events with ids, to whoever reads the stream now."""

@@ -36,6 +36,8 @@ UNCOUNTED = 4 * 1024
 """Bytes of an unfinished request that are on no account: the head of one that comes in two pieces."""
 BURST = 32
 """How many waiting requests are answered before other connections have their turn."""
+PIECE = 256 * 1024
+"""A longer text is written in pieces of this size: a transport holds the whole of one until its last byte is taken."""
 LINGER_BYTES = 1024 * 1024
 LINGER_TIME = 5.0
 
@@ -192,8 +194,13 @@ class Connection(Incoming, asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
-        self.written += len(data)
-        self._transport.write(data)
+        size = len(data)
+        self.written += size
+        if size <= PIECE:
+            self._transport.write(data)
+        else:
+            for at in range(0, size, PIECE):
+                self._transport.write(data[at : at + PIECE])
         if self._waiters is not None:
             unread.grew(self, self._transport.get_write_buffer_size())
 
