@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from ferrule.client.era_memory import known_eras
 from ferrule.testing import ERAS
 from nobody_left import left_since, present
 
@@ -55,6 +56,12 @@ async def _turns_later(delay: float, result: Any) -> Any:
 
 
 asyncio.sleep = sleep
+
+
+@pytest.fixture(autouse=True)
+def _no_era_is_known() -> None:
+    """Let no test know what another found out at a port that is used again."""
+    known_eras.clear()
 
 
 @pytest.fixture(scope="module", autouse=True)

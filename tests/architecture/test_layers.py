@@ -40,6 +40,7 @@ LATE_IMPORTS = {
     ("wire/codec.py", "ferrule.wire.rescue"): "only a frame that cannot be read is looked at again",
     ("validation/checking.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
     ("validation/checking.py", "ferrule.validation.graph"): "only a schema that a user gives is judged before use",
+    ("validation/checking.py", "ferrule.validation.patterns"): "the same",
     ("server/elsewhere.py", "difflib"): "only who asks for what is not there is told what is like it",
     ("server/resources.py", "ferrule.server.uri_template"): "only a URI with variables is a template",
     ("server/settings.py", "ferrule.runtime.tasks.settings"): "only a server with tasks keeps them in a way of its own",

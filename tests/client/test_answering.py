@@ -590,3 +590,68 @@ async def test_a_question_too_many_is_refused_with_when_to_come_again(raw):
 def test_a_rate_nothing_could_work_with_is_refused(rate, asking):
     with pytest.raises(SetupError, match="question_rate must be more than 0"):
         Client(asking, question_rate=rate)
+
+
+BAD_URLS = [
+    "javascript:alert(1)",
+    "file:///etc/passwd",
+    "nonsense",
+    "",
+    "//example.com/",
+    "https://",
+    "https:///path",
+    "https://user:secret@example.com/",
+    "https://user@example.com/",
+    "https://example.com/a b",
+    "https://example.com\\@evil.example/",
+    "https://example.com:port/",
+    "https://[::1/",
+    "data:text/html,x",
+    "https://example.com/\n",
+    "https://example.com/" + "x" * 8192,
+]
+
+
+@pytest.mark.parametrize("url", BAD_URLS, ids=[url[:40] for url in BAD_URLS])
+async def test_a_url_that_is_none_is_never_shown_to_a_user(url, raw, caplog):
+    """ELIC-8: the url must be valid: absolute, of http or https, without credentials."""
+    shown = []
+    server = raw("handshake")
+    async with Client(server, mode="handshake", url_elicitation=shown.append):
+        server.ask("elicitation/create", {"mode": "url", "message": "Go", "url": url, "elicitationId": "1"})
+        (reply,) = await server.until(server.replies)
+    assert reply["error"]["code"] == InvalidParams.code
+    assert "Invalid params: url" in reply["error"]["message"]
+    assert shown == []
+    assert "it is refused" in caplog.text
+
+
+@pytest.mark.parametrize("url", ["https://example.com", "http://localhost:8080/x?y=1#z", "https://[::1]:8443/"])
+async def test_a_url_that_is_one_is_shown(url, raw):
+    """ELIC-8"""
+    shown = []
+    server = raw("handshake")
+    async with Client(server, mode="handshake", url_elicitation=shown.append):
+        server.ask("elicitation/create", {"mode": "url", "message": "Go", "url": url, "elicitationId": "1"})
+        await server.until(server.replies)
+    assert [each.url for each in shown] == [url]
+
+
+async def test_a_round_with_a_bad_url_fails_the_call_that_led_to_it(raw):
+    """ELIC-8, in the stateless era."""
+    asked = {"mode": "url", "message": "Go", "url": "javascript:alert(1)"}
+    round_ = {"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create", "params": asked}}}
+    server = raw("stateless", {"tools/call": round_})
+    async with Client(server, mode="stateless", url_elicitation=lambda params: True) as client:
+        with pytest.raises(CallFailed, match="no absolute http or https URL"):
+            await client.call_tool("t")
+
+
+async def test_a_round_of_too_many_questions_is_refused(raw):
+    """A server cannot make a client start a task or a thread for each of a million questions."""
+    asked = {"method": "roots/list"}
+    server = raw("stateless", {"tools/call": {"resultType": "input_required", "inputRequests": {}}})
+    server.answers["tools/call"]["inputRequests"] = {str(n): asked for n in range(101)}
+    async with Client(server, mode="stateless", roots=[]) as client:
+        with pytest.raises(CallFailed, match="more than 100 questions"):
+            await client.call_tool("t")

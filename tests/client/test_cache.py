@@ -11,6 +11,7 @@ from msgspec import Raw
 from ferrule import Client, PeerError
 from ferrule.client.cache import Cache
 from ferrule.errors import EncodeError, NotConnected
+from ferrule.schema.notices import RESOURCE_UPDATED, TOOLS_CHANGED
 
 TOOLS = {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}
 NOTE = {"contents": [{"uri": "x://1", "text": "one"}]}
@@ -297,3 +298,44 @@ async def test_a_request_that_cannot_be_written_is_refused_the_same_way_in_both_
     async with Client(server, mode=era) as client:
         with pytest.raises(EncodeError, match="surrogates not allowed"):
             await client.read_resource("r://\ud800")
+
+
+def kept(text: str) -> Raw:
+    return Raw(b'{"ttlMs":1000,"x":"%b"}' % text.encode())
+
+
+def test_a_cache_is_bounded_in_bytes() -> None:
+    cache = Cache(max_bytes=10_000)
+    for number in range(100):
+        cache.keep("resources/read", {"uri": str(number)}, kept("x" * 900), 0.0)
+    assert 9 <= len(cache) <= 10
+    assert cache.find("resources/read", {"uri": "99"}, 0.0) is not None
+    assert cache.find("resources/read", {"uri": "0"}, 0.0) is None
+
+
+def test_one_large_result_does_not_push_the_others_out() -> None:
+    cache = Cache(max_bytes=10_000, max_entry=2_000)
+    cache.keep("resources/read", {"uri": "a"}, kept("x"), 0.0)
+    cache.keep("resources/read", {"uri": "b"}, kept("x" * 2_000), 0.0)
+    assert cache.find("resources/read", {"uri": "a"}, 0.0) is not None
+    assert cache.find("resources/read", {"uri": "b"}, 0.0) is None
+
+
+@pytest.mark.parametrize("way", ["a notice", "an update", "a stale cursor", "all", "again"])
+def test_what_is_dropped_makes_room_again(way) -> None:
+    cache = Cache(max_bytes=1_000)
+    cache.keep("tools/list", {}, kept("x" * 450), 0.0)
+    cache.keep("resources/read", {"uri": "a"}, kept("x" * 450), 0.0)
+    if way == "a notice":
+        cache.drop(TOOLS_CHANGED)
+    elif way == "an update":
+        cache.drop(RESOURCE_UPDATED, "a")
+    elif way == "a stale cursor":
+        cache.drop_pages("tools/list")
+    elif way == "all":
+        cache.clear()
+    else:
+        cache.keep("tools/list", {}, kept("x"), 0.0)
+    before = len(cache)
+    cache.keep("prompts/list", {}, kept("x" * 400), 0.0)
+    assert len(cache) == before + 1

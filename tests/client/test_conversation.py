@@ -748,3 +748,28 @@ async def test_the_handshake_era_knows_no_kinds_of_results(raw):
     """RPC-15"""
     async with Client(raw(answers={"tools/call": {**TEXT, "resultType": "odd"}}), mode="handshake") as client:
         assert (await client.call_tool("x")).text == "done"
+
+
+async def test_a_request_in_the_same_read_as_the_answer_to_discover_is_not_answered(raw):
+    """RPC-14, STDIO-6: no response either before our code has seen the server's answer."""
+    server = raw("stateless")
+
+    def answer_and_ask(request):
+        server.answer(request, server.discover_result())
+        server.ask("ping", None, "early")
+        server.ask("sampling/createMessage", {"messages": [], "maxTokens": 1}, "early too")
+
+    server.answers["server/discover"] = answer_and_ask
+    server.answers["tools/list"] = complete({"tools": []})
+    async with Client(server, sampling=str) as client:
+        assert client.stateless
+        await client.list_tools()
+    assert not server.replies()
+
+
+async def test_a_server_of_the_handshake_era_is_answered_after_the_probe(raw):
+    """What is not answered while the era is open is answered once it is settled."""
+    server = raw("handshake")
+    async with Client(server):
+        server.ask("ping", None, "later")
+        assert await server.until(server.replies) == [{"jsonrpc": "2.0", "id": "later", "result": {}}]

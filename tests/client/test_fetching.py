@@ -105,3 +105,24 @@ async def test_the_pages_of_our_own_server_make_one_list(era):
         app.add_tool(f"tool-{number:03}", lambda: "x")
     async with pair(app, era) as client:
         assert [tool.name for tool in await client.list_tools()] == [f"tool-{number:03}" for number in range(100)]
+
+
+async def test_a_list_is_bounded_in_items(era, raw):
+    """A list without end ends by its number of items, on few pages or many; the error names the option."""
+    item = {"name": "t", "inputSchema": {"type": "object"}}
+    server = raw(era)
+    server.answers["tools/list"] = lambda request: {"tools": [item] * 10, "nextCursor": str(request["id"])}
+    async with Client(server, mode=era, max_list_items=95) as client:
+        with pytest.raises(InvalidAnswer, match=r"more than 95 items; see Client\(max_list_items=…\)"):
+            await client.list_tools()
+    assert len(server.sent("tools/list")) == 10
+
+
+async def test_a_list_is_bounded_in_bytes(era, raw):
+    """What many small pages take together counts, cursors included."""
+    server = raw(era)
+    server.answers["tools/list"] = lambda request: {"tools": [], "nextCursor": str(request["id"]) + "x" * 10_000}
+    async with Client(server, mode=era, max_list_bytes=1_000_000) as client:
+        with pytest.raises(InvalidAnswer, match=r"more than 1000000 bytes.*Client\(max_list_bytes=…\)"):
+            await client.list_tools()
+    assert len(server.sent("tools/list")) < 60

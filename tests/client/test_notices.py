@@ -11,6 +11,7 @@ import types
 import pytest
 
 from ferrule import Client
+from ferrule.client import progress
 from ferrule.client.notices import Notices
 from ferrule.errors import SetupError
 from ferrule.schema.notices import OLD_NAMES
@@ -207,6 +208,52 @@ async def test_slo_07_a_slow_handler_delays_no_answer_and_what_waits_for_it_is_b
     assert heard[-100:] == list(range(200, 300))
     assert len(heard) <= 101
     assert "too slow" in caplog.text
+
+
+@pytest.mark.virtual_time
+async def test_what_waits_for_a_slow_handler_is_bounded_in_bytes(era, raw, caplog):
+    """A few large notifications push the oldest out as many small ones do, and that is said once."""
+    server, heard = raw(era, {"tools/call": {"content": []}}), []
+
+    async def slow(params):
+        await asyncio.sleep(10)
+        heard.append(params["n"])
+
+    async with Client(server, mode=era) as client:
+        client.notices = Notices(max_bytes=50_000)
+        client.on_notification(VENDOR, slow)
+        for number in range(30):
+            server.tell(VENDOR, {"n": number, "text": "x" * 10_000})
+            await client.call_tool("x")
+        await asyncio.wait([client.notices._worker])
+        assert heard[-4:] == [26, 27, 28, 29]
+        assert len(heard) <= 6
+        assert caplog.text.count("too slow") == 1
+
+
+@pytest.mark.virtual_time
+async def test_progress_callbacks_that_are_slow_do_not_pile_up(era, raw, monkeypatch):
+    """PROG-4: a flood of progress starts no more callbacks than may run at once."""
+    monkeypatch.setattr(progress, "MAX_PROGRESS_WAITING", 5)
+    begun = []
+
+    async def slow(done, total, message):
+        begun.append(done)
+        await asyncio.sleep(10)
+
+    server = raw(era)
+
+    def flood(request):
+        token = request["params"]["_meta"]["progressToken"]
+        for number in range(100):
+            server.tell("notifications/progress", {"progressToken": token, "progress": number})
+        return {"content": [], "resultType": "complete"}
+
+    server.answers["tools/call"] = flood
+    async with Client(server, mode=era) as client:
+        await client.call_tool("x", on_progress=slow)
+        await asyncio.sleep(1)
+        assert begun == [0, 1, 2, 3, 4]
 
 
 async def test_notifications_are_handled_in_the_order_they_came(era, talkative):

@@ -48,6 +48,9 @@ MAX_KNOWN_TOOLS = 20_000
 MAX_KEPT_SCHEMAS = 8 * 1024 * 1024
 """Bytes of the names and output schemas of those tools."""
 
+MAX_KNOWN_ERAS = 1000
+"""Addresses of servers whose protocol era a process remembers."""
+
 MAX_QUESTIONS = 100
 """Questions a server may ask at once in the answer to one request, or of one task."""
 

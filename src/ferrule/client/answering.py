@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -15,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
+from ferrule.budgets.bounds import MAX_URI_LENGTH
 from ferrule.errors import Declined, InvalidParams, MethodNotFound, RateLimited, Refusal, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
@@ -35,6 +37,8 @@ from ferrule.validation.checking import foreign_checker
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.settings import TaskSettings
+
+logger = logging.getLogger("ferrule.client")
 
 AnswerHandler = Callable[[Any], Any]
 
@@ -199,6 +203,9 @@ class Answering:
             if self.url_elicitation is None and self.elicitation is None:
                 raise MethodNotFound("Method not found: this client cannot ask", {"capability": "elicitation"})
             raise InvalidParams(f"Invalid params: this client did not declare elicitation mode {params.mode or 'form'}")
+        if params.mode == "url" and (wrong := wrong_with_url(params.url or "")):
+            logger.warning("the server wants a URL opened that %s; it is refused", wrong)
+            raise InvalidParams(f"Invalid params: url {wrong}")
         try:
             result = _elicited(await _called(handler, params))
         except Declined as declined:
@@ -246,6 +253,25 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
     if error is not None:
         raise error
     return value
+
+
+def wrong_with_url(url: str) -> str:
+    """Return what is wrong with a URL that a server wants a user to visit; empty when nothing is (RFC 3986 §3)."""
+    if len(url) > MAX_URI_LENGTH:
+        return f"is longer than {MAX_URI_LENGTH} characters"
+    if any(character <= " " or character in "\x7f\\" for character in url):
+        return "has spaces, control characters or backslashes in it"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+        _ = parts.port
+    except ValueError:
+        return "cannot be read"
+    if parts.scheme not in ("http", "https") or not host:
+        return "is no absolute http or https URL"
+    if "@" in parts.netloc:
+        return "has credentials in it"
+    return ""
 
 
 def _sampled(value: Any) -> CreateMessageResult:

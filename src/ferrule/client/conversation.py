@@ -149,7 +149,7 @@ class Conversation(Lifecycle):
     def _require(self, row: Method) -> None:
         """Refuse at once what the server never offered, and what its era does not have."""
         peer = self.live().session.peer
-        if peer is None or not self.strict:
+        if peer is None or self.opened is None or not self.strict:
             return
         known = row.stateless if self.stateless else row.handshake and row.name not in peer.revision.absent
         if not known:
@@ -161,7 +161,9 @@ class Conversation(Lifecycle):
     def require(self, capability: str) -> None:
         """Refuse at once what the server never declared, unless its revision has no word for it."""
         peer = self.live().session.peer
-        if peer is None or not self.strict or not isinstance(peer.capabilities, ServerCapabilities):
+        if peer is None or self.opened is None or not self.strict:
+            return
+        if not isinstance(peer.capabilities, ServerCapabilities):
             return
         name = capability.partition(".")[0]
         declarable = not name or getattr(peer.revision.trim(EVERYTHING), name) is not None

@@ -55,6 +55,9 @@ UNTOLD = Backoff(first=0.2, factor=1.5, longest=5.0, jitter=0.0)
 AGAIN = Backoff(first=0.1, factor=2.0, longest=5.0)
 """How long to wait before a task is looked for again that was out of reach."""
 
+MOST_ASKED = 10 * MAX_QUESTIONS
+"""How many questions a task may ask until its end."""
+
 CLOSED_PATIENCE = 0.5
 """How many seconds a client that was closed may take to be opened again."""
 
@@ -171,11 +174,12 @@ class Following:
         if not self._client.stateless and (self._result is None or self._result.done()):
             self._result = self._client.spawn(self._fetch_result())
             self._result.add_done_callback(seen)
-        for key, request in (state.input_requests or {}).items():
-            if key not in self._asked and len(self._asked) >= MAX_QUESTIONS:
-                self._failure = InvalidAnswer(f"the task {self._id} asks more than {MAX_QUESTIONS} questions")
-                self._news.set()
-                return
+        questions = state.input_requests or {}
+        if len(questions) > MAX_QUESTIONS or len(self._asked) + len(questions) > MOST_ASKED:
+            self._failure = InvalidAnswer(f"the task {self._id} asks more than {MAX_QUESTIONS} questions at once")
+            self._news.set()
+            return
+        for key, request in questions.items():
             if key not in self._asked:
                 self._asked[key] = self._client.spawn(self._answer(key, request))
 

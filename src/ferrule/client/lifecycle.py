@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ferrule.client.answering import Answering
+from ferrule.client.era_memory import known_eras
 from ferrule.client.opening import FallBack, Opened, Opening, unreached
 from ferrule.client.patience import Patience
 from ferrule.errors import InitializeFailed, LinkLost, NotConnected
@@ -70,7 +71,9 @@ class Lifecycle:
 
     async def _settle(self) -> Opened:
         assert self.link is not None
-        if self.opening.probes:
+        address = self._address
+        known = self.opening.falls_back and known_eras.is_handshake(address)
+        if self.opening.probes and not known:
             try:
                 return await self.opening.discover(self.link, self.opening.probe_timeout)
             except FallBack as verdict:
@@ -81,14 +84,26 @@ class Lifecycle:
         self.link.session.enter(Phase.INITIALIZING)
         self._on_change()
         try:
-            return await self.opening.initialize(self.link, self._era)
+            opened = await self.opening.initialize(self.link, self._era)
+            if address and self.opening.falls_back:
+                known_eras.remember(address)
+            return opened
         except InitializeFailed as failure:
+            known_eras.forget(address)
             if not self.opening.is_stateless_after_all(failure):
                 raise
+        except BaseException:
+            known_eras.forget(address)
+            raise
         try:
             return await self.opening.discover(self.link, self.opening.init_timeout)
         except FallBack as verdict:
             raise verdict.reason from verdict.reason.__cause__
+
+    @property
+    def _address(self) -> str:
+        """Where the server is, if others may find it there too; empty for a child process and the like."""
+        return getattr(self.transport, "address", "")
 
     async def _connect(self) -> None:
         self._require_wanted()
@@ -123,6 +138,8 @@ class Lifecycle:
         if self._question_tasks is not None:
             # As with any other question: nobody is there to hear the answer, also where no new link is opened.
             link.scope.spawn(self._question_tasks.close())
+        if error is not None:
+            known_eras.forget(self._address)
         if self.opened is not None:
             self._on_change()
 
@@ -216,8 +233,10 @@ class Lifecycle:
 
     @property
     def peer(self) -> Peer | None:
-        """The server as it declared itself."""
-        return None if self.link is None else self.link.session.peer
+        """The server as it declared itself; None until the era is settled."""
+        if self.link is None or self.opened is None:
+            return None
+        return self.link.session.peer
 
     def trim(self, value: Any) -> Any:
         """Give a value the form the agreed revision knows."""

@@ -114,7 +114,25 @@ class Opening(Struct, frozen=True):
         return structs.replace(trimmed, extensions=extensions or None)  # type: ignore[no-any-return]
 
     async def discover(self, link: Link, timeout: float) -> Opened:
-        """Find out whether the server speaks the stateless era; raises FallBack when it does not."""
+        """Find out whether the server speaks the stateless era; raises FallBack when it does not.
+
+        Meanwhile the server is taken for one of that era: a request of its own that comes in the same read as its
+        answer gets no response (MCP basic/transports).
+        """
+        session = link.session
+        methods = session.methods
+        version = self.version or next(iter(STATELESS_REVISIONS))
+        session.peer = Peer(STATELESS_REVISIONS[version], ServerCapabilities(), None)
+        session.methods = {}
+        try:
+            return await self._discover(link, timeout)
+        except BaseException:
+            session.peer = None
+            if not link.closed:
+                session.methods = methods
+            raise
+
+    async def _discover(self, link: Link, timeout: float) -> Opened:
         untried = list(STATELESS_REVISIONS) if self.version is None else [self.version]
         confused = False
         while True:

@@ -12,6 +12,7 @@ from ferrule.budgets.bounds import MAX_KEPT_SCHEMAS, MAX_KNOWN_TOOLS
 from ferrule.errors import InvalidAnswer, SetupError
 from ferrule.schema.tools import CallToolResult, Tool
 from ferrule.validation.checking import TOO_COSTLY, Checker, foreign_checker
+from ferrule.validation.violations import TooCostly
 
 logger = logging.getLogger("ferrule.client")
 
@@ -76,6 +77,11 @@ class ToolFacts:
         self.harmless.clear()
         self.changed()
 
+    def fits(self, name: str, value: Any, size: int) -> bool:
+        """Whether a value of at most `size` bytes is known at once to fit; where not, `check` finds out why."""
+        check = self.output_checks[name]
+        return isinstance(check, Checker) and check.accepts(value, size)
+
     async def check(self, name: str, result: CallToolResult) -> None:
         """Raise `InvalidAnswer` for a result that does not fit what its tool has promised."""
         check = self.output_checks[name]
@@ -110,8 +116,6 @@ ADVICE = "Client(validate_results=False) takes results unchecked"
 
 
 def _compile(name: str, text: bytes) -> Checker | InvalidAnswer | None:
-    from ferrule.validation.graph import TooCostly
-
     try:
         return foreign_checker(_read_schema(text), f"the output schema of the tool {name}")
     except TooCostly as reason:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ferrule.errors import SetupError, quoted
-from ferrule.validation.violations import MAX_LISTED, Violation, excerpt, pointer, short, unknown
+from ferrule.validation.violations import MAX_LISTED, TooCostly, Violation, excerpt, pointer, short, unknown
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -85,16 +85,16 @@ class Checker:
         except ValueError:
             return False
 
-    def is_too_costly(self, value: Any) -> bool:
-        """Whether checking a value would take too long."""
+    def is_too_costly(self, value: Any, budget: int = CHECKING_BUDGET) -> bool:
+        """Whether checking a value would take longer than so many nanoseconds."""
         text = msgspec.json.encode(value)
         values = 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
         pairs = 0
         if self._graph.compares:
             pairs = (sum(map(len, LONG_NUMBER.findall(text))) // DIGITS) ** 2
-        if self._cost(-1, values, pairs, len(text)) <= CHECKING_BUDGET:
+        if self._cost(-1, values, pairs, len(text)) <= budget:
             return False
-        return values > MOST_WALKED or self._cost(depth_of(value), values, pairs, len(text)) > CHECKING_BUDGET
+        return values > MOST_WALKED or self._cost(depth_of(value), values, pairs, len(text)) > budget
 
     def _cost(self, depth: int, values: int, pairs: int, size: int) -> int:
         """Estimate the nanoseconds it takes to check a value; a depth of -1 is the worst."""
@@ -105,7 +105,7 @@ class Checker:
 
     def listed(self, value: Any, size: int) -> list[Violation] | None:
         """List everything wrong with a value of `size` bytes, or nothing at all when that would cost too much."""
-        if size > LISTING_BUDGET:
+        if size > LISTING_BUDGET or (size > self._light // 4 and self.is_too_costly(value, CHECKING_BUDGET // 4)):
             return None
         if self._graph.most_visits(depth_of(value), LISTING_BUDGET) * size > LISTING_BUDGET:
             return None
@@ -163,7 +163,7 @@ class LateChecker(Checker):
 
 def foreign_checker(schema: Mapping[str, Any], place: str) -> Checker:
     """Compile a schema that a peer sent; `TooCostly` when it is larger than a peer's may be."""
-    from ferrule.validation.graph import MAX_FOREIGN_SUBSCHEMAS, TooCostly
+    from ferrule.validation.graph import MAX_FOREIGN_SUBSCHEMAS
 
     if len(msgspec.json.encode(schema)) > MAX_FOREIGN_SIZE:
         raise TooCostly(f"{place}: longer than {MAX_FOREIGN_SIZE} bytes")
@@ -179,7 +179,7 @@ def given_schema(
     import jsonschema_rs
 
     from ferrule.validation.graph import SchemaGraph, refuse_unbounded
-    from ferrule.validation.patterns import COMPILED_SIZE
+    from ferrule.validation.patterns import CACHE_SIZE, COMPILED_SIZE
 
     if not isinstance(schema, Mapping):
         raise SetupError(f"{place}: a schema is an object, not {type(schema).__name__}")
@@ -197,7 +197,7 @@ def given_schema(
     graph.refuse_explosive()
     try:
         # The linear engine, because a backtracking one can be made to run for ages by a short pattern and text.
-        engine = jsonschema_rs.RegexOptions(size_limit=COMPILED_SIZE, dfa_size_limit=1 << 20)
+        engine = jsonschema_rs.RegexOptions(size_limit=COMPILED_SIZE, dfa_size_limit=CACHE_SIZE)
         # A text that is to be a pattern (draft 7 and before) is taken as it is: compiling it has a cost of its own.
         formats = {"regex": lambda text: True}
         options = {"pattern_options": engine, "formats": formats, "offline": True}

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from ferrule.errors import SetupError, quoted
 from ferrule.validation.patterns import MAX_PATTERN_LENGTH, MAX_PATTERN_WEIGHT, pattern_cost
-from ferrule.validation.violations import descend
+from ferrule.validation.violations import TooCostly, descend
 
 MAX_DEPTH = 128
 MAX_SUBSCHEMAS = 10_000
@@ -33,10 +33,6 @@ FRACTION_STEPS, TINY_FRACTION_STEPS = 700, 1500
 """How many visits a `multipleOf` that is no whole number takes, and one so small that fractions become long."""
 
 Edges = dict[int, list[Any]]
-
-
-class TooCostly(SetupError):
-    """A schema that would cost more to compile or to use than it may."""
 
 
 def refuse_unbounded(schema: Mapping[str, Any], place: str, max_subschemas: int | None = None) -> None:

@@ -14,10 +14,10 @@ from msgspec import Struct
 MAX_PATTERN_LENGTH = 4096
 """Characters of one pattern."""
 
-MAX_PATTERN_WEIGHT = 4096
+MAX_PATTERN_WEIGHT = 2048
 """Steps of all patterns of a schema, with counted repetitions written out."""
 
-COMPILED_SIZE = 256 * 1024
+COMPILED_SIZE = 8 * 1024 * 1024
 """Bytes one pattern may take once it is compiled, as the engine counts them."""
 
 CLASS_WEIGHT = 32
@@ -26,10 +26,13 @@ CLASS_WEIGHT = 32
 FLAGS_FACTOR = 4
 """How much dearer a pattern with inline flags is: without regard to case, classes are folded first."""
 
-FEW_STEPS = 10
+CACHE_SIZE = 256 * 1024
+"""Bytes of the engine's cache for each pattern; where it does not suffice the engine goes step by step."""
+
+FEW_STEPS = 8
 """With so few steps at once the engine's automaton fits into its cache, whatever the text."""
 
-FAST, PER_STEP = 4, 13
+FAST, PER_STEP = 4, 26
 """Nanoseconds for a byte of text: with such an automaton, and for each step without."""
 
 _TOKEN = re.compile(

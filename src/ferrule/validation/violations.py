@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from ferrule.budgets.bounds import MAX_VIOLATIONS
-from ferrule.errors import FerruleError, quoted
+from ferrule.errors import FerruleError, SetupError, quoted
 
 MAX_LISTED = 256
 SHOWN_LENGTH = 200
@@ -30,6 +30,10 @@ _MSGSPEC_RULES = {
     r"Object contains": "additionalProperties",
 }
 """How msgspec says that a rule is broken, in the words of JSON Schema."""
+
+
+class TooCostly(SetupError):
+    """A schema that would cost more to compile or to use than it may."""
 
 
 class Violation(msgspec.Struct, frozen=True):

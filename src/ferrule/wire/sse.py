@@ -14,6 +14,9 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 EVENT_OVERHEAD = 1024
 """How much longer than its message the line that carries it may be: field name, id and the like."""
 
+MAX_EVENT_ID = 1024
+"""Bytes of an event's id that is kept: it is sent back in a header. A longer one is ignored; a name is cut."""
+
 LONGEST_NUMBER = 18
 """Digits of a `retry` we read; a longer one means the same as the largest: whoever waits has a limit of its own."""
 
@@ -74,6 +77,11 @@ class SseParser:
         self._data: bytearray | None = None
         self._name = self._id = ""
 
+    @property
+    def held(self) -> int:
+        """Bytes of the event that is not complete yet."""
+        return self._held + (0 if self._data is None else len(self._data))
+
     def resume(self, before: SseParser) -> None:
         """Go on where another reading of the same stream was cut."""
         self.last_id = self._id = before.last_id
@@ -122,9 +130,9 @@ class SseParser:
         if name == b"data":
             self._add(value)
         elif name == b"event":
-            self._name = value.decode("utf-8", "replace")
+            self._name = value[:MAX_EVENT_ID].decode("utf-8", "replace")
         elif name == b"id":
-            if b"\0" not in value:
+            if b"\0" not in value and len(value) <= MAX_EVENT_ID:
                 self._id = value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit():
             self.retry = int(value[:LONGEST_NUMBER])

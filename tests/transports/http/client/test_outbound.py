@@ -41,7 +41,7 @@ class Desk:
         self.head: tuple[int, dict[bytes, bytes]] | None = None
         self.body = b""
         self.ends: list[Any] = []
-        self.free = 0
+        self.free = self.unwanted = 0
         self.wire = Wire()
         self.connection = Outbound(self)
         self.connection.connection_made(self.wire)  # type: ignore[arg-type]
@@ -59,6 +59,9 @@ class Desk:
 
     def lost(self, error: Exception) -> None:
         self.ends.append(error)
+
+    def let_go(self) -> None:
+        self.unwanted += 1
 
     def freed(self, connection: Outbound) -> None:
         self.free += 1

@@ -331,3 +331,34 @@ async def test_a_server_that_comes_back_in_time_is_found(era: str) -> None:
         server = await asyncio.start_server(site._serve, "127.0.0.1", port)
         assert (await call).text == "bye"
         server.close()
+
+
+# -- batches
+
+
+@pytest.mark.parametrize("cut", ["connection", "status"])
+@pytest.mark.parametrize(
+    ("methods", "sent"),
+    [(["tools/list", "tools/call"], 1), (["tools/call", "tools/list"], 1), (["tools/list", "prompts/list"], 2)],
+    ids=["a call last", "a call first", "no call"],
+)
+async def test_a_batch_that_holds_a_call_is_never_sent_twice(methods: list[str], sent: int, cut: str) -> None:
+    """A batch may be sent again only if each of its requests may; a tool that ran must not run twice."""
+
+    def lose(seen: Seen) -> None:
+        if cut == "connection":
+            seen.cut()
+        else:
+            seen.status(502)
+
+    def answer(seen: Seen) -> None:
+        seen.json([{"jsonrpc": "2.0", "id": each["id"], "result": {}} for each in seen.message])
+
+    async with Site("handshake", prompts={}) as site:
+        site.on("batch", lose, answer)
+        async with client(site, mode="handshake", allow_batch=True) as asker:
+            async with asker.batch() as batch:
+                futures = [batch.request(method, {"name": "x"} if method == "tools/call" else {}) for method in methods]
+            answers = await asyncio.gather(*futures, return_exceptions=True)
+        assert len(site.got("batch")) == sent
+        assert all(isinstance(each, Exception) for each in answers) is (sent == 1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
+from ferrule.budgets import process
 from ferrule.errors import CallFailed, InvalidAnswer
 from ferrule.transports.http.client.outbound import Outbound
 from ferrule.wire.codec import Unreadable, decode
@@ -19,8 +20,22 @@ if TYPE_CHECKING:
 
 JSON, STREAM = b"application/json", b"text/event-stream"
 
+SLICE = 8 * 1024
+"""Bytes of a stream that are read in one turn of the loop, where they hold many events."""
+MANY_LINES = 256
+"""Line ends in one piece of a stream from which on it is read in slices."""
+
+SMALL = 64 * 1024
+"""Bytes of an answer that is not whole yet that are counted in no account: there are only so many connections."""
+
 MAX_PAGE = 64 * 1024
 """How much of an answer is kept that is neither an answer nor a stream: enough to find an error in it."""
+
+
+CROWDED = (
+    "the answers that are being read are together larger than ferrule.budgets.process.requests allows; "
+    "ask for fewer at once"
+)
 
 
 class Kind(Struct, gc=False):
@@ -55,8 +70,8 @@ class Asked:
     """One request and its answer; what is to be done with the answer is for subclasses to say."""
 
     __slots__ = (
-        *("_parts", "_size", "connection", "events", "headers", "kind", "lane", "max_size", "request", "status"),
-        "streams",
+        *("_backlog", "_debit", "_end", "_parts", "_size", "connection", "events", "headers", "kind", "lane"),
+        *("max_size", "request", "status", "streams"),
     )
 
     def __init__(self, request: bytes, lane: Lane, max_size: int) -> None:
@@ -73,6 +88,12 @@ class Asked:
         self.events: SseParser | None = None
         self._parts: list[bytes] = []
         self._size = 0
+        self._debit = 0
+        """What this answer holds in the account of messages that are not whole yet."""
+        self._backlog = b""
+        """What came of a stream and is not read yet: the loop has other things to do in between."""
+        self._end: Exception | Literal["open"] | None = "open"
+        """How the answer ended while there was a backlog: None in order, else by a failure."""
 
     # -- what a connection tells
 
@@ -98,11 +119,15 @@ class Asked:
     def body_received(self, data: bytes) -> None:
         """Take a part of the answer."""
         if self.streams and self.events is not None:
-            try:
-                for event in self.events.feed(data):
-                    self.event_received(event)
-            except EventTooLarge as error:
-                self.refuse(f"{error}")
+            if self._backlog:
+                self._backlog += data
+            elif len(data) > SLICE and data.count(b"\n") + data.count(b"\r") > MANY_LINES:
+                self._backlog = data
+                if self.connection is not None:
+                    self.connection.pause()
+                self._read_on()
+            else:
+                self._read_events(data)
             return
         self._size += len(data)
         if self.kind == JSON:
@@ -112,15 +137,76 @@ class Asked:
         elif self._size > MAX_PAGE:
             return
         self._parts.append(data)
+        if self._size > SMALL and not self._account(self._size):
+            self.refuse(CROWDED)
+
+    def _read_events(self, data: bytes) -> None:
+        assert self.events is not None
+        try:
+            for event in self.events.feed(data):
+                self.event_received(event)
+        except EventTooLarge as error:
+            self.refuse(f"{error}")
+            return
+        held = self.events.held
+        if (held > SMALL or self._debit) and not self._account(held):
+            self.refuse(CROWDED)
+
+    def _read_on(self) -> None:
+        """Read the next slice of a backlog, and the rest in turns of the loop to come."""
+        piece, self._backlog = self._backlog[:SLICE], self._backlog[SLICE:]
+        if piece:
+            self._read_events(piece)
+        if self._backlog:
+            asyncio.get_running_loop().call_soon(self._read_on)
+            return
+        if self._end == "open":
+            if self.connection is not None:
+                self.connection.resume()
+            return
+        end = self._end
+        self.let_go()
+        if end is None:
+            self.answered()
+        else:
+            self.failed(end)
+
+    def _account(self, size: int) -> bool:
+        """Debit what is held of an answer that is not whole; whether there was room."""
+        more = size - self._debit
+        if more > 0 and not process.requests.take(more):
+            return False
+        if more < 0:
+            process.requests.give(-more)
+        self._debit = size
+        return True
+
+    def let_go(self) -> None:
+        """Called when nobody wants the answer any more: forget what was not read, and credit what was held."""
+        self._backlog = b""
+        self._end = "open"
+        if self._debit:
+            process.requests.give(self._debit)
+            self._debit = 0
 
     def ended(self) -> None:
-        """Learn that the answer is complete."""
-        self.connection = None
+        """Called when the answer is complete."""
+        connection, self.connection = self.connection, None
+        if self._backlog:
+            self._end = None
+            if connection is not None:
+                connection.resume()
+            return
+        self.let_go()
         self.answered()
 
     def lost(self, error: Exception) -> None:
-        """Learn that no more of the answer will come."""
+        """Called when no more of the answer will come."""
         self.connection = None
+        if self._backlog:
+            self._end = error
+            return
+        self.let_go()
         self.failed(error)
 
     # -- the answer
@@ -133,6 +219,7 @@ class Asked:
     def begin_again(self, request: bytes) -> None:
         """Forget the answer, to be sent once more."""
         self.request = request
+        self.let_go()
         self.status, self.headers, self.streams = 0, {}, False
         self._parts, self._size = [], 0
 
@@ -141,6 +228,7 @@ class Asked:
         if self.connection is not None:
             self.connection.abort()
             self.connection = None
+        self.let_go()
         self.failed(InvalidAnswer(why))
 
     # -- for subclasses

@@ -15,6 +15,11 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAX_HEAD_SIZE = 64 * 1024
 MAX_HEADERS = 200
+MAX_FRAMING = 64 * 1024
+"""Bytes of an answer, besides its body, that are neither its head nor in proportion to the body: chunk extensions and
+trailers, for one."""
+FRAMING_RATIO = 16
+"""Bytes of framing for each byte of the body that are in proportion: a chunk of one byte has five."""
 
 LONGEST_REST = 30.0
 
@@ -46,6 +51,9 @@ class Reader(Protocol):
     def lost(self, error: Exception) -> None:
         """Learn that no more of the answer will come."""
 
+    def let_go(self) -> None:
+        """Called instead of `ended` or `lost` when nobody wants the answer any more."""
+
 
 class Owner(Protocol):
     """Whoever a connection belongs to."""
@@ -61,8 +69,9 @@ class Outbound(asyncio.Protocol):
     """A connection to a server, or to the proxy that leads there."""
 
     __slots__ = (
-        *("_complete", "_closed", "_fresh_head", "_head_size", "_headers", "_owner", "_parser", "_pieces", "_reader"),
-        *("_status", "_transport", "rest", "served", "since", "streaming"),
+        *("_body_size", "_complete", "_closed", "_fresh_head", "_head_size", "_headers", "_lines", "_owner"),
+        *("_parser", "_pieces", "_rest_size", "_reader", "_status", "_transport", "rest", "served", "since"),
+        "streaming",
     )
 
     def __init__(self, owner: Owner) -> None:
@@ -72,7 +81,9 @@ class Outbound(asyncio.Protocol):
         self._reader: Reader | None = None
         self._headers: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
-        self._status = self._head_size = 0
+        self._status = self._head_size = self._lines = 0
+        self._rest_size = self._body_size = 0
+        """Bytes of what follows the head, and of the body in it."""
         self._fresh_head = self._complete = self._closed = False
         self.rest = LONGEST_REST
         """How many seconds this connection may be idle and still be trusted with the next request."""
@@ -93,9 +104,21 @@ class Outbound(asyncio.Protocol):
         self._reader = reader
         self._transport.write(request)
 
+    def pause(self) -> None:
+        """Read no more for now: the reader has enough."""
+        if self._transport is not None and not self._closed:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._transport is not None and not self._closed:
+            self._transport.resume_reading()
+
     def abort(self) -> None:
-        """Cut the connection without telling the reader."""
-        self._reader = None
+        """Cut the connection; the reader is told only that nobody wants the answer."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.let_go()
         self._close()
 
     # -- what asyncio drives
@@ -114,6 +137,8 @@ class Outbound(asyncio.Protocol):
         if reader is None:
             self._close()
             return
+        if self._status:
+            self._rest_size += len(data)
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
@@ -125,6 +150,9 @@ class Outbound(asyncio.Protocol):
             self._head_size += len(data)
         if self._head_size > MAX_HEAD_SIZE or len(self._headers) > MAX_HEADERS:
             self._fail("the head of the server's answer is longer than the limit")
+            return
+        if self._rest_size > MAX_FRAMING + self._body_size * (1 + FRAMING_RATIO):
+            self._fail("the server's answer has more framing than body")
             return
         if self._fresh_head:
             self._fresh_head = False
@@ -153,7 +181,12 @@ class Outbound(asyncio.Protocol):
             raise ValueError("more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; what comes several times is joined, as if it had come once."""
+        """Keep a header; what comes several times is joined, as if it had come once. Trailers are left out."""
+        self._lines += 1
+        if self._lines > MAX_HEADERS:
+            raise ValueError("too many header lines")
+        if self._status:
+            return
         name = name.lower()
         if name in self._headers:
             value = self._headers[name] + b", " + value
@@ -171,6 +204,7 @@ class Outbound(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         """Keep a piece until the parsing is over."""
         self._pieces.append(data)
+        self._body_size += len(data)
 
     def on_message_complete(self) -> None:
         """Note the end."""
@@ -214,7 +248,8 @@ class Outbound(asyncio.Protocol):
 
     def _reset(self) -> None:
         self._headers = {}
-        self._status = self._head_size = 0
+        self._status = self._head_size = self._lines = 0
+        self._rest_size = self._body_size = 0
         self._complete = self.streaming = False
 
     def _close(self) -> None:

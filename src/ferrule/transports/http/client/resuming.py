@@ -87,6 +87,7 @@ class Resumable(Asked):
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+        self.let_go()
         self.channel.pool.withdraw(self)
 
     # -- for subclasses

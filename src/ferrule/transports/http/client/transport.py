@@ -279,6 +279,7 @@ class HttpChannel:
         try:
             return await asked.done
         finally:
+            asked.let_go()
             if not asked.done.done() or asked.done.cancelled():
                 self.pool.withdraw(asked)
 
@@ -353,6 +354,11 @@ class HttpTransport:
     def __init__(self, url: str, **options: Any) -> None:
         self.destination = Destination(url, options)
         self._channel: HttpChannel | None = None
+
+    @property
+    def address(self) -> str:
+        """The URL of the server, without credentials and query."""
+        return str(self.destination)
 
     async def connect(self, receiver: Receiver) -> HttpChannel:
         """Reach the server; raises ConnectFailed when nobody answers there."""
