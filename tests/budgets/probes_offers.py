@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
 import msgspec
 from table import probe
 
 from ferrule import Client, FerruleError, Server
 from ferrule.budgets.account import Account
+from ferrule.server import links, resources
 from ferrule.server.binding import InvalidArguments, bind
 from ferrule.server.spelling import Spellings
 from ferrule.server.subscriptions import COST, SHARE, Subscriber, Subscriptions
@@ -84,3 +89,57 @@ async def subscriptions(limit: int, size: int) -> bool:
     except FerruleError:
         return False
     return left == 0
+
+
+@probe("ferrule.server.links.MOST_PRINCIPALS", clamps=True, lowered=50)
+async def principals(limit: int, size: int) -> bool:
+    with lowered(links, "MOST_PRINCIPALS", limit):
+        known = links.Principals()
+        for number in range(size):
+            known.state(f"principal {number}")
+        assert len(known) <= limit
+        return known.find("principal 0") is not None
+
+
+@probe("ferrule.server.links.PRINCIPAL_LIFETIME", clamps=True, lowered=100)
+async def remembered(limit: int, size: int) -> bool:
+    now = 0.0
+    with lowered(links, "PRINCIPAL_LIFETIME", limit + 0.5):
+        known = links.Principals(lambda: now)
+        known.state("first")
+        now = float(size)
+        known.state("second")
+        return known.find("first") is not None
+
+
+@probe("ferrule.server.resources.MAX_KEPT_BYTES", clamps=True, lowered=1000)
+async def kept_bytes(limit: int, size: int) -> bool:
+    with lowered(resources, "MAX_KEPT_BYTES", limit):
+        app = Server("s")
+        app.add_resource("a://b", lambda: "x" * (size - 5), ttl=60)
+        async with Client(app) as client:
+            await client.read_resource("a://b")
+        assert app.resources.kept_bytes <= limit
+        return app.resources.kept_bytes == size
+
+
+@probe("ferrule.server.resources.MAX_KEPT", clamps=True, lowered=10)
+async def kept_reads(limit: int, size: int) -> bool:
+    with lowered(resources, "MAX_KEPT", limit):
+        app = Server("s")
+        app.add_resource("a://{name}", lambda name: "1", ttl=60)
+        async with Client(app) as client:
+            for number in range(size):
+                await client.read_resource(f"a://{number:05}")
+        return app.resources.kept_bytes == size * 10
+
+
+@contextlib.contextmanager
+def lowered(module: Any, name: str, limit: float) -> Iterator[None]:
+    """Put another limit in force."""
+    usual = getattr(module, name)
+    setattr(module, name, limit)
+    try:
+        yield
+    finally:
+        setattr(module, name, usual)

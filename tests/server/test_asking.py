@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import enum
+import logging
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -600,6 +601,67 @@ class TestUrls:
         async with pair(app, url_elicitation=visit) as client:
             await client.call_tool("ask")
         assert seen == ["bill-7"]
+
+    async def test_each_url_elicitation_has_a_name_of_its_own(self):
+        """ELIC-8: unique within the server, also for the same URL and words."""
+        seen = []
+
+        async def visit(params):
+            seen.append(params.elicitation_id)
+            return "accept"
+
+        app = self.app()
+        for _ in range(2):
+            async with pair(app, url_elicitation=visit) as client:
+                await client.call_tool("ask")
+                await client.call_tool("ask")
+        assert len(set(seen)) == 4
+        assert all(len(identity) >= 32 for identity in seen)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            *("javascript:alert(1)", "file:///etc/passwd", "nonsense", "//pay.example", "/pay", "https:pay.example"),
+            *("https://user:secret@pay.example", "https://user@pay.example", "https://", "https:///path", "data:,x"),
+            *(
+                "https://pay.example/a b",
+                "https://pay.example/\n",
+                "https://pay.example:x",
+                "https://pay.example:99999",
+            ),
+            *("https://[::1", "https://pay.example/\u202e", "https://pay.example\\@evil.example", "ftp://pay.example"),
+            "https://pay.example/" + "x" * 9000,
+        ],
+    )
+    async def test_nobody_is_sent_to_what_is_no_web_address(self, era, url, caplog):
+        """ELIC-8: the URL is valid; ELIC-11: and holds no credentials."""
+        seen = []
+
+        async def visit(params):
+            seen.append(params.url)
+            return "accept"
+
+        app = asker(lambda ctx: ctx.elicit("Please pay", url=url))
+        with caplog.at_level(logging.CRITICAL, "ferrule"):
+            async with pair(app, era, url_elicitation=visit) as client:
+                with pytest.raises(ToolError):
+                    await client.call_tool("ask")
+            data = {"elicitations": [{**PAYMENT, "url": url}]}
+            async with pair(Till(data=data).app, era, url_elicitation=visit) as client:
+                with pytest.raises((ToolError, PeerError)) as caught:
+                    await client.call_tool("pay")
+        assert seen == []
+        assert getattr(caught.value, "code", 0) != -32042
+
+    @pytest.mark.parametrize("url", ["http://127.0.0.1:8000/pay", "https://pay.example?x=%20", "https://[::1]:8443/#a"])
+    async def test_web_addresses_are_visited(self, era, url):
+        async def visit(params):
+            assert params.url == url
+            return "accept"
+
+        app = asker(lambda ctx: ctx.elicit("Please pay", url=url))
+        async with pair(app, era, url_elicitation=visit) as client:
+            assert "accept" in (await client.call_tool("ask")).data
 
 
 PAYMENT = {"mode": "url", "message": "Pay", "url": "https://pay.example", "elicitationId": "1"}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ferrule import Client, Server
 from ferrule.errors import ResourceNotFound
 from ferrule.server.kept_results import MOST_KEPT, PREFIX, SHARE, KeptResults, read_kept
 
@@ -95,3 +96,24 @@ def test_text_is_read_as_text_and_the_rest_as_bytes(clock, mime_type, body, text
     read = read_kept(uri, results.find("me", uri))
     assert (read.contents[0].uri, read.contents[0].mime_type) == (uri, mime_type)
     assert (read.text, read.blob) == (text, blob)
+
+
+def test_what_was_kept_for_an_owner_goes_with_it(clock):
+    results = kept(clock)
+    uri = results.keep("you", b"y", "text/plain")
+    results.keep("me", b"x" * 100, "text/plain")
+    results.forget("me")
+    assert (len(results), results.size) == (1, 1)
+    assert results.find("you", uri).body == b"y"
+
+
+async def test_what_was_kept_for_a_session_goes_with_it():
+    app = Server("large", result_limit=100, result_policy="spill")
+    app.add_tool(lambda: "x" * 10_000, name="much")
+    async with Client(app, mode="handshake") as client, Client(app, mode="handshake") as other:
+        await client.call_tool("much")
+        await other.call_tool("much")
+        assert len(app.kept_results) == 2
+        await client.close()
+        assert len(app.kept_results) == 1
+    assert len(app.kept_results) == 0

@@ -1,12 +1,13 @@
 """Mounting: one server's things in another, under a prefix, live."""
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
 
 from ferrule import Context, Depends, Middleware, PeerError, Server, SetupError, ToolError
-from ferrule.errors import ToolNotFound
+from ferrule.errors import InvalidParams, ToolNotFound
 from ferrule.schema.content import ResourceContents, ResourceLink
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.server.mounting import Mount
@@ -258,6 +259,44 @@ class TestMiddleware:
         assert outer_log == ["m_w_forecast", "city://m/w/Rome/now", "m_w_advise", "m_w_advise"]
         assert middle_log == ["w_forecast", "city://w/Rome/now", "w_advise", "w_advise"]
         assert inner_log == ["forecast", "city://Rome/now", "advise", "advise"]
+
+    @pytest.mark.parametrize("fails", [False, True])
+    async def test_a_layer_of_the_host_sees_the_host_s_names_after_the_call_too(self, era, fails):
+        """What the child renames for itself is as it was when the call comes back."""
+        seen = []
+
+        class Around(Middleware):
+            async def on_request(self, call, proceed):
+                before = call.params
+                try:
+                    return await proceed(call)
+                finally:
+                    if call.method in ("tools/call", "prompts/get", "resources/read", "completion/complete"):
+                        seen.append((call.method, call.params is before, getattr(call.params, "name", "")))
+
+        class Inside(Middleware):
+            async def on_request(self, call, proceed):
+                if fails:
+                    raise InvalidParams("no")
+                return await proceed(call)
+
+        child = weather()
+        child.add_middleware(Inside())
+        app = Server("host")
+        app.mount(child, "w")
+        app.add_middleware(Around())
+        async with pair(app, era) as client:
+            with contextlib.suppress(PeerError, ToolError):
+                await client.call_tool("w_forecast", {"city": "Rome"})
+            with contextlib.suppress(PeerError):
+                await client.get_prompt("w_advise", {"city": "Rome"})
+            with contextlib.suppress(PeerError):
+                await client.read_resource("city://w/Rome/now")
+        assert seen == [
+            ("tools/call", True, "w_forecast"),
+            ("prompts/get", True, "w_advise"),
+            ("resources/read", True, ""),
+        ]
 
     async def test_the_child_s_layers_leave_the_host_s_own_alone(self, era):
         log = []

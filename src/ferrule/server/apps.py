@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DOCUMENT = re.compile(r"(?:\ufeff|\s|<!--.*?-->)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
+DOCUMENT = re.compile(r"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
+LONGEST_LEAD = 64 * 1024
+"""Characters of spaces and comments that may stand before a document."""
 
 
 class AppPage(msgspec.Struct, frozen=True):
@@ -138,8 +140,24 @@ def _giver(uri: str, html: str | os.PathLike[str]) -> Callable[[], Any]:
 
 
 def _check_document(uri: str, html: str) -> None:
-    if not DOCUMENT.match(html):
+    if not DOCUMENT.match(html, _start(html)):
         raise SetupError(f"page {uri}: it is no document that begins with <!DOCTYPE html>; for a file give its Path")
+
+
+def _start(html: str) -> int:
+    """Return where a document begins: after a byte order mark, spaces and comments."""
+    at = 0
+    while at < LONGEST_LEAD:
+        if html.startswith("<!--", at):
+            end = html.find("-->", at + 4)
+            if end < 0:
+                break
+            at = end + 3
+        elif html[at : at + 1] == "\ufeff" or html[at : at + 1].isspace():
+            at += 1
+        else:
+            break
+    return at
 
 
 def _view(call: Call) -> View | None:

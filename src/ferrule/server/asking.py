@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw, Struct
 
-from ferrule.errors import Declined, InvalidParams, SetupError, UrlElicitationRequired
+from ferrule.budgets.bounds import MAX_URI_LENGTH
+from ferrule.errors import Declined, InvalidParams, SetupError, UrlElicitationRequired, quoted
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.elicitation import ElicitResult
@@ -36,6 +38,8 @@ KEPT_RULES = frozenset({"type", "title", "description", "default", "enum", "enum
 FORMATS = frozenset({"email", "uri", "date", "date-time"})
 
 SINGLE_FIELD = "value"
+UNSAFE = re.compile(r"[\x00-\x20\x7f<>\"\\^`{|}]")
+"""Characters that no URL has (RFC 3986 §2)."""
 
 
 class Elicitation(Struct, frozen=True):
@@ -69,11 +73,33 @@ def elicit_question(message: str, schema: Any, key: str) -> Question:
 
 
 def url_question(message: str, url: str, key: str, identity: str = "") -> Question:
-    """Ask for a URL to be visited."""
-    identity = identity or str(uuid.uuid5(uuid.NAMESPACE_URL, f"{url} {message}"))
-    return Question(
-        "elicitation/create", {"message": message, "mode": "url", "url": url, "elicitationId": identity}, key
-    )
+    """Ask for a URL to be visited; the identity is the `elicitationId` of 2025-11-25."""
+    params = {"message": message, "mode": "url", "url": checked_url(url)}
+    if identity:
+        params["elicitationId"] = identity
+    return Question("elicitation/create", params, key)
+
+
+def checked_url(url: Any) -> str:
+    """Return a URL that a client may open; raises SetupError for one that is not absolute, http or https."""
+    if not isinstance(url, str) or len(url) > MAX_URI_LENGTH:
+        raise SetupError(f"elicitation: the URL must be a text of at most {MAX_URI_LENGTH:,} characters")
+    wrong = ""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise SetupError(f"elicitation: {quoted(url)!r} is no URL: {error}") from None
+    if not url.isascii() or UNSAFE.search(url):
+        wrong = "it holds a character that must be percent-encoded"
+    elif parts.scheme not in ("http", "https") or not host or port == 0:
+        wrong = "it must be absolute and begin with https:// or http://"
+    elif "@" in parts.netloc:
+        wrong = "it must not hold a user name or a password"
+    if wrong:
+        shown = "this URL" if "@" in url else repr(quoted(url))
+        raise SetupError(f"elicitation: the user cannot be sent to {shown}: {wrong}")
+    return url
 
 
 def ask_to_visit(call: Call, refusal: UrlElicitationRequired) -> None:
@@ -82,6 +108,8 @@ def ask_to_visit(call: Call, refusal: UrlElicitationRequired) -> None:
     A URL that was accepted and is still required is asked for again: the user may have been slower than the client.
     """
     if call.peer.revision.two_way:
+        for visit in _visits(refusal.data):
+            checked_url(visit.url)
         return
     answers = call.answers = call.answers or Answers()
     missing = []

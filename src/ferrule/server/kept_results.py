@@ -72,8 +72,14 @@ class KeptResults:
         held = sum(self._kept[uri].size for uri in own)
         while own and (held + size > self.max_bytes // SHARE or len(own) >= MOST_KEPT // SHARE):
             held -= self._kept.pop(own.pop(0)).size
-        while self._kept and (self.size + size > self.max_bytes or len(self._kept) >= MOST_KEPT):
-            del self._kept[next(iter(self._kept))]
+        total = self.size
+        while self._kept and (total + size > self.max_bytes or len(self._kept) >= MOST_KEPT):
+            total -= self._kept.pop(next(iter(self._kept))).size
+
+    def forget(self, owner: Hashable) -> None:
+        """Let go of what was kept for an owner that is gone."""
+        with self._lock:
+            self._kept = {uri: kept for uri, kept in self._kept.items() if kept.owner != owner}
 
     def find(self, owner: Hashable, uri: str) -> KeptResult:
         """Give what is kept for this owner; for anyone else it does not exist."""

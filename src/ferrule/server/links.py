@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ferrule.server")
 
 TURN_EVERY = 0.01
+MOST_PRINCIPALS = 10_000
+"""Principals without a session whose `ctx.state` and switches are remembered; one more forgets the idlest."""
+PRINCIPAL_LIFETIME = 86_400.0
+"""Seconds after its last use for which a principal is remembered."""
 PATIENT_CARRIERS = frozenset({"stdio", "memory", "http"})
 """Carriers with nothing to protect from a silent peer: it owns this process, lives in it, or holds no connection."""
 SELF_WATCHING = frozenset({"http", "websocket"})
@@ -65,6 +70,51 @@ class LinkState(Struct, eq=False):
     """By which it came in; None for one that came to the server itself."""
 
 
+class PrincipalState(Struct, eq=False):
+    """What is remembered of one principal that has no session."""
+
+    used: float
+    values: dict[str, Any] = {}
+    switches: Switches | None = None
+
+
+class Principals:
+    """What is remembered of principals that have no session: of so many, and of each for so long after its last use."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._states: dict[str, PrincipalState] = {}
+        """The one that was used longest ago stands first."""
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def find(self, principal: str) -> PrincipalState | None:
+        """Return what is remembered of a principal, if anything is."""
+        state = self._states.get(principal)
+        if state is None:
+            return None
+        state.used = self._clock()
+        self._states[principal] = self._states.pop(principal)
+        return state
+
+    def state(self, principal: str) -> PrincipalState:
+        """Return what is remembered of a principal, from now on if nothing was."""
+        state = self.find(principal)
+        if state is None:
+            self._forget_old(MOST_PRINCIPALS - 1)
+            state = self._states[principal] = PrincipalState(self._clock())
+        return state
+
+    def _forget_old(self, most: int) -> None:
+        before = self._clock() - PRINCIPAL_LIFETIME
+        while self._states:
+            oldest = next(iter(self._states))
+            if len(self._states) <= most and self._states[oldest].used > before:
+                break
+            del self._states[oldest]
+
+
 class Links:
     """The open links of one server."""
 
@@ -73,8 +123,9 @@ class Links:
         self._handshake = handshake
         self._settings = settings
         self._states: dict[Link, LinkState] = {}
-        self._principal_values: dict[str, dict[str, Any]] = {}
-        self._principal_switches: dict[str, Switches] = {}
+        self.principals = Principals()
+        self.on_forget: Callable[[str], None] | None = None
+        """Called with the owner whose session is over, where results may be kept for it."""
 
     def __iter__(self) -> Iterator[Link]:
         return iter(list(self._states))
@@ -99,6 +150,8 @@ class Links:
         if state is not None:
             if state.subscriber is not SILENT:
                 self._subscriptions.remove(state.subscriber)
+            if state.owner and self.on_forget is not None:
+                self.on_forget(state.owner)
             _stop(state)
 
     def greet(self, link: Link, kinds: Iterable[str]) -> None:
@@ -158,7 +211,7 @@ class Links:
             if state.values is None:
                 state.values = {}
             return state.values
-        return self._principal_values.setdefault(self._principal(call, "ctx.state"), {})
+        return self.principals.state(self._principal(call, "ctx.state")).values
 
     def _session(self, call: Call) -> LinkState | None:
         state = self._states.get(self.of(call))
@@ -174,7 +227,10 @@ class Links:
         state = self._session(call)
         if state is not None:
             return state.switches
-        return self._principal_switches.get(call.origin.principal or "")
+        if call.origin.principal is None:
+            return None
+        known = self.principals.find(call.origin.principal)
+        return None if known is None else known.switches
 
     def keep_switches(self, call: Call, switches: Switches) -> None:
         """Remember what the caller sees otherwise than others."""
@@ -182,7 +238,7 @@ class Links:
         if state is not None:
             state.switches = switches
         else:
-            self._principal_switches[self._principal(call, "ctx.enable or ctx.disable")] = switches
+            self.principals.state(self._principal(call, "ctx.enable or ctx.disable")).switches = switches
 
     def tell_one(self, call: Call, kind: str) -> None:
         """Tell the caller's session, or without one whoever listens for its principal, that a list changed."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ferrule.server.uri_template import UriTemplate
 
 MAX_KEPT = 1000
+MAX_KEPT_BYTES = 16 * 1024 * 1024
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
 _write = msgspec.json.Encoder().encode
@@ -179,7 +180,10 @@ class Resources:
     def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
         self._server = server
         self._on_change = on_change
-        self._reads: dict[str, tuple[ReadResourceResult, float]] = {}
+        self._reads: dict[str, tuple[ReadResourceResult, float, int]] = {}
+        """What was read, until when it is kept, and how long it is."""
+        self.kept_bytes = 0
+        """Characters of all that was read and is kept."""
         self.catalogue: Catalogue[RegisteredResource] = Catalogue(
             "resource",
             lambda resources: ListResourcesResult(resources=resources),
@@ -318,14 +322,30 @@ class Resources:
         if kept is None or now >= kept[1]:
             result = await fresh()
             result.ttl_ms = result.ttl_ms or int(ttl * 1000)
-            if len(self._reads) >= MAX_KEPT:
-                self._reads.pop(next(iter(self._reads)))
-            kept = self._reads[uri] = (result, now + ttl)
+            self._keep_read(uri, result, now, ttl)
+            return copy.copy(result)
         return copy.copy(kept[0])
+
+    def _keep_read(self, uri: str, result: ReadResourceResult, now: float, ttl: float) -> None:
+        """Keep what was read, in the place of what expired or was read before all else."""
+        self.forget(uri)
+        size = _size_of(uri, result)
+        if size > MAX_KEPT_BYTES:
+            return
+        while self._reads:
+            oldest = next(iter(self._reads))
+            has_room = len(self._reads) < MAX_KEPT and self.kept_bytes + size <= MAX_KEPT_BYTES
+            if has_room and self._reads[oldest][1] > now:
+                break
+            self.forget(oldest)
+        self._reads[uri] = (result, now + ttl, size)
+        self.kept_bytes += size
 
     def forget(self, uri: str) -> None:
         """Read a resource anew the next time: it changed, or it is gone."""
-        self._reads.pop(uri, None)
+        kept = self._reads.pop(uri, None)
+        if kept is not None:
+            self.kept_bytes -= kept[2]
 
     def find(self, uri: str, sees: Callable[[str, RegisteredResource], bool] | None = None) -> FoundResource:
         """Find what answers to a URI, among all that is switched on or that somebody sees, and its variables."""
@@ -339,6 +359,14 @@ class Resources:
             if variables is not None and (sees is None or sees(self.templates.kind, candidate)):
                 return candidate, variables
         raise ResourceNotFound(uri)
+
+
+def _size_of(uri: str, result: ReadResourceResult) -> int:
+    """Return the characters of what was read, and of where."""
+    size = len(uri)
+    for part in result.contents:
+        size += len(getattr(part, "text", None) or "") + len(getattr(part, "blob", None) or "")
+    return size
 
 
 FoundResource = tuple[RegisteredResource, Mapping[str, Any]]

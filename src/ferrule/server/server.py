@@ -121,6 +121,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         )
         self.eras = Eras(self.handshake, self.stateless)
         self.links = Links(self.subscriptions, self.handshake, settings)
+        self.links.on_forget = self.kept_results.forget
         # Bound once: every session holds them.
         self._forget, self._offered = self.links.forget, self._offers
         self._link_options, self._crowd_options = _link_options(settings)

@@ -331,8 +331,8 @@ def _asked_to_visit(call: Call, refusal: UrlElicitationRequired) -> Exception:
     """Ask for what a refusal requires where it can be asked for; gives why the call fails where it cannot."""
     try:
         ask_to_visit(call, refusal)
-    except Declined as declined:
-        return declined
+    except (Declined, SetupError) as reason:
+        return reason
     return refusal
 
 

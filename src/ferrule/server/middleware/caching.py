@@ -69,7 +69,7 @@ class Caching(Middleware):
         self._kept: dict[Any, tuple[type, bytes, float]] = {}
         self._server: Server | None = None
         self.size = 0
-        """Bytes of all results that are kept."""
+        """Bytes of all results that are kept, and of the names and URIs they are kept under."""
         self.hits = 0
         self.misses = 0
 
@@ -139,17 +139,23 @@ class Caching(Middleware):
         except Exception:  # what cannot be written is refused where it is sent
             return
         self._forget(key)
-        if len(written) > self._max_bytes:
+        size = len(written) + len(key[0][1])
+        if size > self._max_bytes:
             return
-        while self._kept and (len(self._kept) >= self._max_entries or self.size + len(written) > self._max_bytes):
-            self._forget(next(iter(self._kept)))
-        self._kept[key] = (type(result), written, self._clock() + self._ttl)
-        self.size += len(written)
+        now = self._clock()
+        while self._kept:
+            oldest = next(iter(self._kept))
+            has_room = len(self._kept) < self._max_entries and self.size + size <= self._max_bytes
+            if has_room and self._kept[oldest][2] > now:
+                break
+            self._forget(oldest)
+        self._kept[key] = (type(result), written, now + self._ttl)
+        self.size += size
 
     def _forget(self, key: Any) -> None:
         kept = self._kept.pop(key, None)
         if kept is not None:
-            self.size -= len(kept[1])
+            self.size -= len(kept[1]) + len(key[0][1])
 
     def _whose(self, call: Call) -> tuple[str, Any] | None:
         """Give for whom a result may be kept; None if we cannot tell callers apart."""

@@ -13,6 +13,9 @@ from ferrule.runtime.crowd import Crowd
 
 Key = Callable[[Call], Hashable]
 
+LONGEST_TARGET = 1024
+"""Characters of a name or a URI by which calls are counted: layers keep thousands of them."""
+
 _numbers = itertools.count(1)
 _sessions: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -20,7 +23,7 @@ _sessions: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 def target(call: Call) -> str:
     """Give the name of the tool or prompt, the URI of the resource, or nothing."""
     params: Any = call.params
-    return str(getattr(params, "name", None) or getattr(params, "uri", None) or "")
+    return str(getattr(params, "name", None) or getattr(params, "uri", None) or "")[:LONGEST_TARGET]
 
 
 def caller(call: Call) -> tuple[str, Hashable]:
