@@ -30,6 +30,8 @@ class Known(NamedTuple):
     wires: tuple[str, ...] = EVERY
     tools: int = 0
     """How many tools the server has beside the usual."""
+    kept: bool = False
+    """Whether what it leaves behind is looked at in short runs too."""
 
 
 def request(method: str, params: str, *, modern: bool, identity: str = '"call-1"') -> Case:
@@ -110,9 +112,9 @@ def known() -> Iterator[Known]:
     yield Known("a batch of half messages", elements(b'{"jsonrpc":"2.0"}', 200 * KIB))
     yield Known("a batch of answers nobody asked for", elements(b'{"jsonrpc":"2.0","id":1,"result":{}}', 200 * KIB))
     # 2: what a peer says of itself
-    yield Known("initialize with a name of 2 MiB", opening("clientInfo"))
-    yield Known("initialize with capabilities of 2 MiB", opening("capabilities"))
-    yield Known("initialize with an unknown member of 2 MiB", opening("x"))
+    yield Known("initialize with a name of 2 MiB", opening("clientInfo"), kept=True)
+    yield Known("initialize with capabilities of 2 MiB", opening("capabilities"), kept=True)
+    yield Known("initialize with an unknown member of 2 MiB", opening("x"), kept=True)
     # 3 and 4: lines that are no messages
     yield Known("lines of 1", lines(b"1", 256 * KIB), LINES)
     yield Known("lines of {}", lines(b"{}", 256 * KIB), LINES)
