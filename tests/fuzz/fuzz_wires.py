@@ -584,6 +584,8 @@ class WebSocketTarget(ListeningTarget):
     async def open(self) -> None:
         if self.opened:
             return
+        if self.wire is not None:
+            self.wire.hang_up()
         self.wire = await self.arrive()
         host, port = self.listener.address
         self.send(
@@ -597,6 +599,12 @@ class WebSocketTarget(ListeningTarget):
         if not self.modern:
             self.send(ws_frame(initialize(self.version), masked=True) + ws_frame(INITIALIZED, masked=True))
             await self.quiet(1)
+
+    @property
+    def opened(self) -> bool:
+        if self.wire is None or self.wire.closed:
+            return False
+        return not (self.wire.written and ws_closes(self.wire.written[-1]))
 
     def encode(self, case: Case, frame: bytes) -> bytes:
         return ws_frame(frame, masked=True)
