@@ -77,3 +77,24 @@ def test_whatever_is_taken_and_given_the_sums_agree(steps):
         assert [account.held for account in accounts] == [sum(each) for each in granted]
         assert process.held == sum(account.held for account in accounts)
         assert process.held <= 40 or max(max(each, default=0) for each in granted) > 25
+
+
+def test_what_is_held_already_is_added_whether_there_is_room_or_not():
+    around = Account("all", 10)
+    account = Account("one", 5, within=around)
+    account.add(7)
+    assert (account.held, account.room, around.held, around.room) == (7, -2, 7, 3)
+    assert account.full
+    assert not account.take(1)
+    account.give(7)
+    assert (account.room, around.room) == (5, 10)
+
+
+def test_the_room_follows_the_limit():
+    account = Account("things", 10)
+    account.take(4)
+    account.limit = 3
+    assert account.room == -1
+    assert account.full
+    account.limit = 20
+    assert account.room == 16

@@ -34,7 +34,7 @@ def balance() -> Iterator[None]:
 
 
 class Gate:
-    """A handler that waits until it is let through; a stubborn one does not heed its cancellation."""
+    """A handler that waits until it is let through; a stubborn one does not heed its first cancellation."""
 
     def __init__(self, *, stubborn: bool = False) -> None:
         self.open = asyncio.Event()
@@ -49,6 +49,7 @@ class Gate:
             except asyncio.CancelledError:
                 if not self._stubborn:
                     raise
+                self._stubborn = False
         return CallToolResult(content=[])
 
 
