@@ -526,7 +526,7 @@ def test_a_peer_that_takes_nothing_is_cut_in_time_and_gives_everything_back(run:
         listener = Tcp(port=0, write_timeout=0.5)
         async with serving(app, listener):
             deaf = socket.create_connection(listener.address)
-            deaf.sendall(line(INITIALIZE, *[call(n, "much") for n in range(1, 100)]))
+            deaf.sendall(line(INITIALIZE, *[call(n, "much") for n in range(1, 11)]))
             await until(lambda: process.answers.held > held)
             (served,) = listener._reception.served
             await asyncio.wait_for(served.wait_lost(), 10)

@@ -21,10 +21,12 @@ from raw_websocket import (
     text,
 )
 
+from ferrule.budgets import process
+from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import CarrierError, EncodeError
 from ferrule.transports.websocket.channel import WebSocketChannel
 from ferrule.transports.websocket.deflate import Deflate
-from ferrule.transports.websocket.frames import BINARY, COMPRESSED, CONTINUATION, FIN, PING, PONG, TEXT
+from ferrule.transports.websocket.frames import BINARY, CLOSE, COMPRESSED, CONTINUATION, FIN, PING, PONG, TEXT
 from ferrule.transports.websocket.settings import ChannelSettings
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.messages import Notification
@@ -486,3 +488,151 @@ async def test_what_was_read_together_with_the_opening_is_not_lost() -> None:
         assert await peer.ask(opening() + text(ping_message(1))) == 101
         assert json.loads((await peer.frame())[1])["id"] == 1
         await peer.leave()
+
+
+# -- one turn's share
+
+
+@pytest.mark.parametrize(
+    "data",
+    [text(b"1\n") * 5000, text(b"1\n" * 1000) * 5, text(b"1\n" * 999) + text(b"1") * 4001],
+    ids=["texts", "lines of texts", "both"],
+)
+async def test_one_read_of_many_messages_is_handed_over_in_turns(data: bytes) -> None:
+    channel, pipe, receiver = channel_on_pipe()
+    channel.data_received(data)
+    handed_over = [len(receiver.frames)]
+    assert not pipe.reading
+    while len(receiver.frames) < 5000:
+        await asyncio.sleep(0)
+        handed_over.append(len(receiver.frames) - sum(handed_over))
+    assert max(handed_over) <= FRAMES_A_TURN
+    await asyncio.sleep(0)
+    assert pipe.reading
+    assert len(receiver.frames) == 5000
+
+
+async def test_messages_pings_and_the_close_keep_their_order_across_turns() -> None:
+    channel, pipe, receiver = channel_on_pipe()
+    numbers = [b"%d" % number for number in range(200)]
+    channel.data_received(b"".join(map(text, numbers)) + frame(FIN | PING, b"now") + close_frame(1000) + text(b"late"))
+    # What comes though we do not read has its turn behind the rest; behind a close frame it has none.
+    channel.data_received(text(b"later"))
+    while not pipe.closed:
+        await asyncio.sleep(0)
+    assert receiver.frames == numbers
+    assert b"".join(pipe.writes).endswith(b"now" + bytes([FIN | CLOSE, 2]) + (1000).to_bytes(2))
+
+
+async def test_after_our_close_nothing_of_the_same_read_is_handed_over() -> None:
+    channel, _, receiver = channel_on_pipe()
+    received = receiver.frame_received
+
+    def close_at_100(given: bytes, channel: Channel, origin: Any = None) -> bool:
+        received(given, channel, origin)
+        if len(receiver.frames) == 100:
+            channel.close("too many messages that cannot be read")
+        return False
+
+    receiver.frame_received = close_at_100  # type: ignore[method-assign]
+    channel.data_received(text(b"1") * 2000)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(receiver.frames) == 100
+
+
+@pytest.mark.parametrize("server", [True, False])
+async def test_what_was_read_is_handed_over_though_the_connection_is_lost_meanwhile(server: bool) -> None:
+    channel, pipe, receiver = channel_on_pipe(server=server)
+    channel.data_received((text(b"1") if server else frame(FIN | TEXT, b"1", mask=None)) * 1000)
+    channel.connection_lost(ConnectionResetError())
+    channel.send(Notification("nobody hears this"))
+    assert receiver.losses == []
+    await channel.wait_lost()
+    assert len(receiver.frames) == 1000
+    assert isinstance(receiver.losses[0], ConnectionResetError)
+    assert pipe.writes == []
+
+
+async def test_an_abort_after_the_loss_drops_what_was_read() -> None:
+    channel, _, receiver = channel_on_pipe()
+    channel.data_received(text(b"1") * 1000)
+    channel.connection_lost(None)
+    channel.sweep(1e9)
+    channel.abort()
+    channel.abort()
+    assert (channel.lost, len(receiver.losses)) == (True, 1)
+    await asyncio.sleep(0.01)
+    assert len(receiver.frames) == FRAMES_A_TURN
+
+
+async def test_a_peer_that_does_not_take_its_answers_is_answered_no_more_of_what_was_read() -> None:
+    channel, _, receiver = channel_on_pipe()
+    channel.data_received(text(b"1") * 1000)
+    channel.pause_writing()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(receiver.frames) == FRAMES_A_TURN
+    channel.resume_writing()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(receiver.frames) == 1000
+
+
+# -- what peers hold
+
+
+@pytest.mark.parametrize("whole", [text(b"x" * 300_000), frame(TEXT, b"x" * 300_000) + frame(FIN | CONTINUATION)])
+async def test_what_is_held_of_an_unfinished_message_is_counted_until_it_is_whole(whole: bytes) -> None:
+    before = process.requests.held
+    channel, _, receiver = channel_on_pipe()
+    channel.data_received(whole[:50_000])
+    assert process.requests.held == before
+    channel.data_received(whole[50_000:-2])
+    assert before + 290_000 < process.requests.held < before + 310_000
+    channel.data_received(whole[-2:])
+    assert len(receiver.frames) == 1
+    assert process.requests.held == before
+    channel.data_received(whole[:200_000])
+    assert process.requests.held > before
+    channel.connection_lost(None)
+    assert process.requests.held == before
+
+
+async def test_over_the_limit_the_longest_unfinished_message_ends_its_websocket_with_1013(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process.requests, "_limit", process.requests.held + 1_000_000)
+    hog, pipe, _ = channel_on_pipe()
+    modest, _, receiver = channel_on_pipe()
+    hog.data_received(text(b"x" * 800_000)[:-1])
+    whole = text(b"y" * 300_000)
+    modest.data_received(whole[:-1])
+    assert hog.closing is not None
+    assert hog.closing.code == 1013
+    assert b"\x03\xf5" in pipe.writes[-1]
+    modest.data_received(whole[-1:])
+    assert len(receiver.frames) == 1
+    hog.connection_lost(None)
+    modest.connection_lost(None)
+
+
+async def test_what_waits_for_a_slow_peer_is_counted_until_it_is_taken_or_the_peer_is_gone() -> None:
+    before = process.answers.held
+    channel, pipe, _ = channel_on_pipe()
+    for end in (channel.resume_writing, lambda: channel.connection_lost(None)):
+        pipe.backlog = 90_000
+        channel.pause_writing()
+        assert process.answers.held == before + 90_000
+        pipe.backlog = 95_000
+        channel.send(Notification("n"))
+        await asyncio.sleep(0)
+        assert process.answers.held == before + 95_000
+        end()
+        assert process.answers.held == before
+
+
+async def test_what_cannot_be_read_closes_a_websocket_after_a_while() -> None:
+    """The link looks at this mark; a carrier that one process alone can speak on has none."""
+    channel, _, _ = channel_on_pipe()
+    assert channel.closes_on_garbage

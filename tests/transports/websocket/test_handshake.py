@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from raw_websocket import ACCEPT, KEY
 
@@ -153,3 +155,17 @@ def test_a_refusal_keeps_its_status_and_headers() -> None:
     with pytest.raises(HttpFailed, match="401 Unauthorized") as failure:
         judge_answer(answer, KEY, compression=False)
     assert (failure.value.status, failure.value.headers) == (401, {"www-authenticate": "Bearer"})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"X:" + b" " * 15_000 + b"\0", b"X: " + b"a " * 7_500 + b"\0", b"x" * 16_000, b"X:" + b"\t" * 15_000 + b"y\0"],
+    ids=["blanks", "words", "a name", "tabs"],
+)
+def test_a_header_of_any_shape_is_judged_in_linear_time(line: bytes) -> None:
+    """It took the square of its length: a second for 15,000 blanks."""
+    began = time.process_time()
+    for _ in range(20):
+        with pytest.raises(ConnectFailed):
+            judge_answer(b"HTTP/1.1 101 Switching Protocols\r\n" + line + b"\r\n\r\n", KEY, compression=False)
+    assert time.process_time() - began < 0.5
