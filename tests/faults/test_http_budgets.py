@@ -74,7 +74,7 @@ async def feed(way: Way, part: bytes) -> None:
 
 
 def test_bodies_that_trickle_in_take_a_bounded_share_of_memory(era: str) -> None:
-    """SEEN-7: 60 connections send 8 MB each, a little at a time; nobody else waits, and all is given back."""
+    """BUD-09: 60 connections send 8 MB each, a little at a time; nobody else waits, and all is given back."""
 
     async def trickle(server: Process) -> None:
         before = await warmed(server, era)
@@ -95,7 +95,7 @@ def test_bodies_that_trickle_in_take_a_bounded_share_of_memory(era: str) -> None
 
 
 def test_bodies_of_calls_that_run_take_a_bounded_share_of_memory(era: str) -> None:
-    """SEEN-7: 60 calls of 8 MB each that do not end; what is too much is told so, and all is given back."""
+    """BUD-09: 60 calls of 8 MB each that do not end; what is too much is told so, and all is given back."""
 
     async def occupy(server: Process) -> None:
         before = await warmed(server, era)
@@ -161,7 +161,7 @@ def test_a_body_can_be_sent_while_others_hold_all_there_is_for_bodies(era: str) 
 
 
 def test_answers_nobody_takes_take_a_bounded_share_of_memory(era: str) -> None:
-    """SEEN-7: 100 readers that stop are owed 2 MB each; whoever holds most is cut."""
+    """BUD-10: 100 readers that stop are owed 2 MB each; whoever holds most is cut."""
 
     async def stall(server: Process) -> None:
         before = await warmed(server, era)
@@ -185,7 +185,7 @@ def test_answers_nobody_takes_take_a_bounded_share_of_memory(era: str) -> None:
 
 
 def test_a_flood_of_handshakes_ends_nobody_elses_session() -> None:
-    """SEEN-9: one connection opens more sessions than are kept; those in use stay, and memory is bounded."""
+    """BUD-14: one connection opens more sessions than are kept; those in use stay, and memory is bounded."""
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}).encode()
 
@@ -210,7 +210,7 @@ def test_a_flood_of_handshakes_ends_nobody_elses_session() -> None:
 
 
 def test_a_flood_of_events_pushes_out_nobody_elses() -> None:
-    """SEEN-9: another session's reader still finds what it missed."""
+    """BUD-13: another session's reader still finds what it missed."""
 
     async def flood(server: Process) -> None:
         async with Client(server.port) as quiet, Client(server.port) as loud, Client(server.port) as louder:
@@ -233,7 +233,7 @@ def test_a_flood_of_events_pushes_out_nobody_elses() -> None:
 
 @pytest.mark.parametrize("size", [2_000_000])
 def test_large_introductions_are_not_kept(size: int) -> None:
-    """SEEN-2: 40 handshakes of 2 MB each, all different, hold next to nothing, and less once they are deleted."""
+    """BUD-02: 40 handshakes of 2 MB each, all different, hold next to nothing, and less once they are deleted."""
 
     async def introduce(server: Process) -> None:
         before = await warmed(server, "handshake")

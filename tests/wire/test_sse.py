@@ -46,6 +46,20 @@ def test_lines_end_in_any_of_the_three_ways(end: bytes) -> None:
     assert parsed(b"data: a" + end + b"data: b" + end + end) == [Event(b"a\nb")]
 
 
+def test_every_field_of_an_event_is_read_and_what_is_written_is_read_back() -> None:
+    """SSEV-04: event, data, id and retry, of which a blank line ends one."""
+    parser = SseParser()
+    wire = b"event: note\nid: 7\nretry: 1500\ndata: a\ndata: b\n\ndata: c\n\nid\ndata: d\n\nretry: x\ndata: e"
+    found = parser.feed(wire)
+    assert [(one.name, one.data, one.id) for one in found] == [
+        ("note", b"a\nb", "7"),
+        ("message", b"c", "7"),
+        ("message", b"d", ""),
+    ]
+    assert parser.retry == 1500
+    assert parsed(event(b"a\nb", id="7", name="note", retry=1500)) == [Event(b"a\nb", "note", "7")]
+
+
 def test_a_return_and_its_line_feed_may_come_in_two_pieces() -> None:
     parser = SseParser()
     assert parser.feed(b"data: a\r") == []

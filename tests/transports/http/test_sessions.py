@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
+import random
 import statistics
 import time
 import tracemalloc
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -67,6 +70,25 @@ def test_ses_01_session_ids_are_long_unique_visible_and_free_of_time() -> None:
         # A counter or a clock would show as a place where few characters occur.
         assert len({identity[place] for identity in ids}) == 64
     assert len({identity[:8] for identity in ids}) == len(ids)
+
+
+def test_nothing_that_can_be_known_tells_the_next_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SES-07: neither the clock, nor the seed of `random`, nor the ids before; every bit is as good as tossed."""
+    seen: list[list[str]] = []
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000 * 10**9)
+    for _ in range(2):
+        random.seed(7)
+        table = Table()
+        seen.append([table.sessions.prepare(Origin("http")).id for _ in range(2000)])
+    assert not set(seen[0]) & set(seen[1])
+    numbers = [int.from_bytes(base64.urlsafe_b64decode(identity), "big") for each in seen for identity in each]
+    for bit in range(8 * ID_BYTES):
+        ones = sum(number >> bit & 1 for number in numbers)
+        changes = sum((one ^ next_one) >> bit & 1 for one, next_one in pairwise(numbers))
+        # 4000 tosses: seven standard deviations either way.
+        assert 1780 < ones < 2220
+        assert 1780 < changes < 2220
 
 
 def test_a_session_is_found_by_its_whole_id_only() -> None:
@@ -228,14 +250,15 @@ def test_a_session_that_is_used_while_it_is_noted_as_idle_makes_no_room() -> Non
 
 
 def test_sessions_nobody_used_make_room_before_those_that_were() -> None:
-    """All from one address, as behind a proxy: 5,000 handshakes end none of the sessions that were used."""
-    table = Table(max_sessions=500)
+    """BUD-14: all from one address, as behind a proxy: 51,000 handshakes end none of the sessions that were used."""
+    table = Table()
+    most = table.shared.settings.max_sessions
     used = [table.open() for _ in range(100)]
     table.use(*used)
-    flood = [table.at(now).open() for now in range(1, 5_001)]
-    assert len(table.sessions) == 500
+    flood = [table.at(now).open() for now in range(1, 51_001)]
+    assert len(table.sessions) == most
     assert not any(session.link.lost for session in used)
-    assert [session.link.lost for session in flood].count(False) == 400
+    assert [session.link.lost for session in flood].count(False) == most - 100
     assert not flood[-1].link.lost
 
 

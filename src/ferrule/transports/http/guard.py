@@ -24,7 +24,7 @@ JSON, EVENTS = "application/json", "text/event-stream"
 MOST_REMEMBERED = 1024
 LONGEST_REMEMBERED = 256
 """Bytes of a header's value whose judgement is kept; a longer one is judged each time."""
-LONGEST_ACCEPT = 1024
+LONGEST_ACCEPT = 512
 """Characters of an Accept header that are looked at."""
 EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After"
 PREFLIGHT_HEADERS = (

@@ -85,6 +85,7 @@ def test_extensions_and_trailers_count_together() -> None:
 
 
 def test_trailers_are_counted_and_their_line_ends_too() -> None:
+    """BUD-16."""
     body = ChunkedBody(LIMIT)
     body.feed(b"0\r\n" + b"a:\r\n" * MAX_TRAILERS, 0)
     with pytest.raises(Unacceptable, match="trailers") as caught:
