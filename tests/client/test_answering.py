@@ -655,3 +655,36 @@ async def test_a_round_of_too_many_questions_is_refused(raw):
     async with Client(server, mode="stateless", roots=[]) as client:
         with pytest.raises(CallFailed, match="more than 100 questions"):
             await client.call_tool("t")
+
+
+async def test_a_sampling_handler_gets_every_wish_of_the_server(era):
+    """SAMP-8: the limit of tokens and the preferences reach whoever runs the model, as the server wrote them."""
+    app = Server("asking")
+
+    @app.tool
+    async def think(ctx: Context) -> str:
+        said = await ctx.sample(
+            "Think",
+            max_tokens=17,
+            temperature=0.5,
+            stop_sequences=["END"],
+            model_preferences=PREFERENCES,
+            system_prompt="Be brief",
+        )
+        return said.text
+
+    seen = []
+
+    def model(params):
+        seen.append(params)
+        return "thought"
+
+    async with pair(app, era, sampling=model) as client:
+        assert (await client.call_tool("think")).text == "thought"
+    (params,) = seen
+    assert params.max_tokens == 17
+    assert params.temperature == 0.5
+    assert params.stop_sequences == ["END"]
+    assert params.system_prompt == "Be brief"
+    assert params.model_preferences.hints[0].name == "small"
+    assert params.model_preferences.choose(["large-1", "small-1"]) == "small-1"

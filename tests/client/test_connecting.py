@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ferrule import Client, OutcomeUnknown, Reconnect, Server, SyncClient, Tcp, Unix
-from ferrule.errors import ChildFailed, LinkLost, NotConnected
+from ferrule.errors import CapabilityNotSupported, ChildFailed, LinkLost, NotConnected, TimedOut
 from ferrule.protocol.session import Phase
 from ferrule.transports.memory import Memory
 
@@ -58,7 +58,7 @@ async def test_over_an_object_it_is_given_a_client_comes_back_only_when_asked(ta
 
 @pytest.mark.parametrize("carrier", ["tcp", "unix"])
 async def test_a_way_of_its_own_is_kept_open_unless_told_otherwise(carrier, era, tmp_path):
-    """SESS-29, CLNT-13, SHUT-10"""
+    """SESS-29, SHUT-10"""
     app, ready = Server("s"), asyncio.Event()
     listener = Tcp(port=0) if carrier == "tcp" else Unix(path=str(tmp_path / "s"))
     serving = asyncio.create_task(listener.serve(app, ready.set))
@@ -71,6 +71,26 @@ async def test_a_way_of_its_own_is_kept_open_unless_told_otherwise(carrier, era,
             await asyncio.sleep(0.01)
         assert one.reconnecting
         assert not other.reconnecting
+
+
+async def test_the_checklist_of_a_client_is_ticked(era, raw):
+    """CLNT-13: open at once, check capabilities, time out, come back, and leave nothing behind."""
+    listed = {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    server = raw(era, {"tools/list": listed, "tools/call": None}, capabilities={"tools": {}})
+    before = asyncio.all_tasks()
+    async with Client(server, mode=era, reconnect=QUICK, probe_on_timeout=False) as client:
+        opening = "initialize" if era == "handshake" else "server/discover"
+        assert server.received[0]["method"] == opening
+        with pytest.raises(CapabilityNotSupported):
+            await client.list_prompts()
+        with pytest.raises(TimedOut):
+            await client.call_tool("x", timeout=0.01)
+        server.die(LinkLost("gone"))
+        assert await client.list_tools(timeout=60) == []
+        assert len(server.sent(opening)) == 2
+        assert client.phase is Phase.INITIALIZED
+    assert client.phase is Phase.CLOSED
+    assert asyncio.all_tasks() - before == set()
 
 
 async def test_the_first_attempt_is_the_only_one():

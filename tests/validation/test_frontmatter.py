@@ -224,3 +224,29 @@ def test_what_another_writer_writes_is_read_back(
     text = yaml.safe_dump(values, default_flow_style=flow, default_style=style, width=width, allow_unicode=True)
     if "!!" not in text:
         assert read_yaml(text) == values
+
+
+LINES = 250
+FLOODS = {
+    "a list": "a: [\n" + "".join("  " + "x," * 31 + "\n" for _ in range(LINES)) + "  ]\n",
+    "a list that is never closed": "a: [\n" + "".join("  " + "x," * 31 + "\n" for _ in range(LINES)),
+    "closing signs on each line": "a: [\n" + "".join("  " + "[]," * 20 + "\n" for _ in range(LINES)),
+    "a quoted text": 'a: "\n' + "".join("  " + "x" * 60 + "\n" for _ in range(LINES)),
+    "quotes in a quoted text": "a: '\n" + "".join("  " + "'" * 60 + "\n" for _ in range(LINES)),
+    "a list of lists": "- " * 8000 + "\n",
+}
+
+
+@pytest.mark.parametrize("text", FLOODS.values(), ids=FLOODS)
+def test_no_front_matter_takes_long_to_read(text: str) -> None:
+    """A value on many lines is not read anew with each of them: 16 kB took seconds."""
+    begun = time.process_time()
+    with contextlib.suppress(Malformed):
+        front_matter(f"---\n{text}---\n")
+    assert time.process_time() - begun < 0.5
+
+
+def test_a_list_on_many_lines_is_read() -> None:
+    lines = "".join(f"  [{number}, {{b: '{number}'}}],\n" for number in range(20))
+    found, _ = front_matter(f"---\na: [\n{lines}  ]\n---\n")
+    assert found["a"] == [[number, {"b": str(number)}] for number in range(20)]

@@ -94,7 +94,7 @@ class Cache:
             return
         key = method, _canonical(params)
         self._forget(key)
-        size = len(key[1]) + len(bytes(raw))
+        size = len(key[1]) + memoryview(raw).nbytes
         if size > self._max_entry:
             return
         while self._kept and (len(self._kept) >= self._limit or self._held + size > self._max_bytes):

@@ -146,7 +146,7 @@ class Client(Calling, Connecting, Skilled):
             created = self._created(name, raw, ProgressRelay(on_progress)) if self._takes_tasks else None
             result = self._read("tools/call", raw) if created is None else await self._own_result(created, timeout)
         if result.is_error or name in self._tools.output_checks:
-            if not result.is_error and self._tools.fits(name, result.structured_content, len(bytes(raw))):
+            if not result.is_error and self._tools.fits(name, result.structured_content, memoryview(raw).nbytes):
                 return result
             return await self.judged(name, result, raise_on_error)
         return result

@@ -14,7 +14,11 @@ from ferrule.validation.scalars import MAX_DEPTH, Flow, Malformed, folded, keep,
 MAX_SIZE = 16 * 1024
 """How long front matter may be, in characters."""
 MAX_LINES = 256
-"""How many lines a quoted text, a flow list or a flow object may take: each is read anew with every line."""
+"""How many lines a quoted text, a flow list or a flow object may take."""
+MAX_READ = 4 * MAX_SIZE
+"""How many characters of one such value are read, all attempts together: it is read anew with every line that may close
+it."""
+CLOSING = "]}\"'"
 
 # A line is read in one way only: were its end told in two, a file without a second `---` would be tried for ever.
 _HEAD = re.compile(r"\ufeff?---[ \t]*\r?\n(?P<yaml>(?:[^\n]*\n)*?)---[ \t]*(?:\r?\n|\Z)")
@@ -137,17 +141,28 @@ class _Lines:
 
     def _flow(self, rest: str, indent: int) -> Any:
         words = [rest]
+        read = 0
         while True:
+            text = "\n".join(words)
+            read += len(text)
+            if read > MAX_READ:
+                raise Malformed("a value over several lines takes too long to read; write it on fewer lines")
             try:
-                return Flow("\n".join(words)).read()
+                return Flow(text).read()
             except Malformed as reason:
-                more = self._deeper(indent, raw=True) if "not closed" in str(reason) else None
-                if more is None:
+                if "not closed" not in str(reason) or not self._goes_on(words, indent):
                     self._at -= 1
                     raise
-                if len(words) >= MAX_LINES:
-                    raise Malformed(f"a value goes on for more than {MAX_LINES} lines") from None
-                words.append(more)
+
+    def _goes_on(self, words: list[str], indent: int) -> bool:
+        """Add the lines up to the next that may close a value; whether there is one."""
+        while (more := self._deeper(indent, raw=True)) is not None:
+            if len(words) >= MAX_LINES:
+                raise Malformed(f"a value goes on for more than {MAX_LINES} lines")
+            words.append(more)
+            if any(sign in more for sign in CLOSING):
+                return True
+        return False
 
     def _deeper(self, indent: int, *, raw: bool = False) -> str | None:
         """Give the next line if it goes on with the value before it."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
+from ferrule.budgets.bounds import MAX_KNOWN_TOOLS
+from ferrule.errors import quoted
 from ferrule.schema.mirrored import ANNOTATION, NOT_ANNOTATED, Annotated, mirrored_arguments
 
 logger = logging.getLogger("ferrule.transports")
+
+T = TypeVar("T")
 
 MARK = ANNOTATION.encode()
 
@@ -51,9 +56,13 @@ _read_list = msgspec.json.Decoder(list[Raw]).decode
 class KnownTools:
     """The tools a server has listed, newest listing first."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MAX_KNOWN_TOOLS) -> None:
+        self._limit = limit
         self._annotated: dict[str, Annotated] = {}
-        self._repeatable: set[str] = set()
+        self._repeatable: dict[str, None] = {}
+        """The names, oldest first."""
+        self._reason = ""
+        """Why the last tool that cannot be called cannot be."""
 
     def annotated(self, name: str) -> Annotated:
         """Tell what to mirror of a tool's arguments; nothing when the tool is unknown."""
@@ -70,6 +79,11 @@ class KnownTools:
             if page is msgspec.UNSET:
                 return frame, None
             invalid = [place for place, tool in enumerate(page.tools) if not self._learn(tool)]
+            if invalid:
+                # One line for a page, however many there are.
+                logger.warning(
+                    "%d tools cannot be called over HTTP and are left out; the last: %s", len(invalid), self._reason
+                )
             return (_without(frame, invalid) if invalid else frame), page.next_cursor
         except (msgspec.DecodeError, RecursionError, KeyError):
             # Whoever asked for the list will say what is wrong with it.
@@ -78,27 +92,37 @@ class KnownTools:
     def _learn(self, tool: SeenTool) -> bool:
         hints = tool.annotations
         if hints is not None and (hints.read_only_hint or hints.idempotent_hint):
-            self._repeatable.add(tool.name)
+            _keep(self._repeatable, tool.name, None, self._limit)
         else:
-            self._repeatable.discard(tool.name)
+            self._repeatable.pop(tool.name, None)
         self._annotated.pop(tool.name, None)
         if MARK not in bytes(tool.input_schema):
             return True
         try:
             found = mirrored_arguments(_read_schema(tool.input_schema))
         except ValueError as reason:
-            logger.warning("the tool %r cannot be called over HTTP and is left out: %s", tool.name, reason)
+            logger.debug("the tool %r cannot be called over HTTP and is left out: %s", tool.name, reason)
+            self._reason = f"{quoted(tool.name)!r}: {quoted(str(reason))}"
             return False
         if found:
-            self._annotated[tool.name] = found
+            _keep(self._annotated, tool.name, found, self._limit)
         return True
+
+
+def _keep(known: dict[str, T], name: str, fact: T, limit: int) -> None:
+    """Keep a fact about a tool; the oldest of too many is forgotten."""
+    known.pop(name, None)
+    known[name] = fact
+    if len(known) > limit:
+        del known[next(iter(known))]
 
 
 def _without(frame: bytes, invalid: list[int]) -> bytes:
     """Write an answer again without some of its tools; everything else stays as the server wrote it."""
     answer = _read_members(frame)
     result = _read_members(answer["result"])
-    tools = [tool for place, tool in enumerate(_read_list(result["tools"])) if place not in set(invalid)]
+    left_out = set(invalid)
+    tools = [tool for place, tool in enumerate(_read_list(result["tools"])) if place not in left_out]
     result["tools"] = Raw(msgspec.json.encode(tools))
     answer["result"] = Raw(msgspec.json.encode(result))
     return msgspec.json.encode(answer)
