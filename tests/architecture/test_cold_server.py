@@ -33,7 +33,11 @@ app.run()
 
 ROOMS = {
     "": "errors",
+<<<<<<< HEAD
     "budgets": "account bounds process weight",
+=======
+    "budgets": "account bounds process shares",
+>>>>>>> offers
     "protocol": "call capabilities crowd era erlmcp handshake needs sealing session stateless tasks trims",
     "runtime": "asking batch crowd dispatch holdings limits link",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"

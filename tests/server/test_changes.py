@@ -59,6 +59,26 @@ class TestLists:
             await asyncio.sleep(1)
         assert [m["method"] for m in peer.heard if m.get("method", "").endswith("list_changed")] == [notice] * 2
 
+    @pytest.mark.parametrize("uri", ["city://rome", "city://{name}"])
+    async def test_changing_a_resource_is_announced(self, era, wire, uri):
+        """RSRC-10: switched off and on, and another in the place of the first."""
+        app = offering()
+        app.add_resource(uri, (lambda name: name) if "{" in uri else (lambda: "sun"), tags={"city"})
+        async with wire(app, era) as peer:
+            await peer.watch(**EVERYTHING)
+            app.disable(tags={"city"})
+            assert len(peer.told(RESOURCES)) == 1
+            await asyncio.sleep(1)
+            app.enable(tags={"city"})
+            assert len(peer.told(RESOURCES)) == 2
+            await asyncio.sleep(1)
+            app.remove_resource(uri)
+            app.add_resource(uri, (lambda name: name) if "{" in uri else (lambda: "rain"), title="Another")
+            await asyncio.sleep(1)
+            assert len(peer.told(RESOURCES)) == 4
+        told = [m["method"] for m in peer.heard if m.get("method", "").endswith("list_changed")]
+        assert set(told) == {RESOURCES}
+
     async def test_a_change_can_be_announced_by_hand(self, era, wire):
         """RSRC-11, SRVR-03"""
         app = offering()

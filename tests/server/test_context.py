@@ -11,7 +11,7 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from ferrule import Context, Server, SetupError, ToolError
+from ferrule import Context, Middleware, Server, SetupError, ToolError
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
 from ferrule.testing import pair
@@ -339,6 +339,23 @@ class TestLogging:
         async with wire(self.app(), era, log_level="loud") as peer:
             method, params = ("logging/setLevel", {"level": "loud"}) if era == "handshake" else ("tools/list", {})
             assert (await peer.request(method, params))["error"]["code"] == -32602
+
+    async def test_a_level_that_cannot_be_set_is_an_internal_error(self, wire, caplog):
+        """LOG-4"""
+
+        class Broken(Middleware):
+            async def on_request(self, call, proceed):
+                if call.method == "logging/setLevel":
+                    raise OSError("the disk is full")
+                return await proceed(call)
+
+        app = self.app()
+        app.add_middleware(Broken())
+        with caplog.at_level(logging.CRITICAL, "ferrule"):
+            async with wire(app) as peer:
+                error = (await peer.request("logging/setLevel", {"level": "error"}))["error"]
+        assert error["code"] == -32603
+        assert "disk" not in str(error)
 
     async def test_a_handler_cannot_log_at_an_unknown_level(self, era):
         """LOGG-02"""

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import inspect as mi
 
 from ferrule.errors import SetupError
+from ferrule.schema.mirrored import ANNOTATION
 from ferrule.server.signatures import Parameter, Signature
 from ferrule.server.types.constraints import description_of
 from ferrule.server.types.form import Form, Mode, Schema, choices, shown
@@ -63,7 +64,7 @@ def arguments_schema(signature: Signature) -> Schema:
     for parameter in signature.parameters:
         try:
             msgspec.json.Decoder(parameter.type)
-            properties[parameter.key] = _property(parameter, writer)
+            properties[parameter.key] = _mirrored(_property(parameter, writer))
         except (TypeError, NameError) as error:
             raise unsupported(signature.name, parameter, error) from error
     schema: Schema = {"type": "object", "properties": properties}
@@ -71,6 +72,22 @@ def arguments_schema(signature: Signature) -> Schema:
         schema["required"] = required
     schema["additionalProperties"] = False
     return _with_definitions(schema, writer.definitions)
+
+
+def _mirrored(schema: Schema) -> Schema:
+    """Write a parameter that a header mirrors without its null: such a one has exactly one type (HDR-8).
+
+    A null is taken all the same, and has no header.
+    """
+    choices = schema.get("anyOf", ())
+    given = [choice for choice in choices if choice != {"type": "null"}]
+    is_mirrored = ANNOTATION in schema or any(ANNOTATION in choice for choice in given)
+    if len(given) != 1 or len(choices) == 1 or not is_mirrored:
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    if rest.get("default", ...) is None:
+        del rest["default"]
+    return _mirrored({**given[0], **rest})
 
 
 def wrapped_schema(type_: Any) -> tuple[Schema, bool]:
