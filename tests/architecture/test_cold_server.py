@@ -33,11 +33,7 @@ app.run()
 
 ROOMS = {
     "": "errors",
-<<<<<<< HEAD
-    "budgets": "account bounds process weight",
-=======
-    "budgets": "account bounds process shares",
->>>>>>> offers
+    "budgets": "account bounds process shares weight",
     "protocol": "call capabilities crowd era erlmcp handshake needs sealing session stateless tasks trims",
     "runtime": "asking batch crowd dispatch holdings limits link",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
