@@ -33,7 +33,7 @@ app.run()
 
 ROOMS = {
     "": "errors",
-    "budgets": "account bounds process weight",
+    "budgets": "account bounds process shares weight",
     "protocol": "call capabilities crowd era erlmcp handshake needs sealing session stateless tasks trims",
     "runtime": "asking batch crowd dispatch holdings limits link",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
@@ -46,7 +46,7 @@ ROOMS = {
     "server.middleware": "hooks",
     "server.types": "constraints form known pydantic_types readable records unions",
     "supervision": "logs scope shutdown starting",
-    "transports": "contract ending options pipe stdio stream waiting",
+    "transports": "backlog contract ending foreign options pipe stdio stream unfinished waiting",
     "validation": "checking violations",
     "wire": "channel codec framing messages",
 }

@@ -16,7 +16,8 @@ from mutate import NONCE, Case
 KIB = 1024
 MIB = 1024 * KIB
 
-LINES = ("tcp", "stdio")
+LINES = ("tcp",)
+STDIO = ("stdio",)
 EVERY = ("memory", "tcp", "content-length", "stdio", "websocket", "http", "asgi")
 
 
@@ -29,6 +30,8 @@ class Known(NamedTuple):
     wires: tuple[str, ...] = EVERY
     tools: int = 0
     """How many tools the server has beside the usual."""
+    kept: bool = False
+    """Whether what it leaves behind is looked at in short runs too."""
 
 
 def request(method: str, params: str, *, modern: bool, identity: str = '"call-1"') -> Case:
@@ -61,10 +64,17 @@ def lines(line: bytes, size: int) -> Callable[[bool], Case]:
     return lambda modern: Case("lines", text, messages=20, requests=20, sure=False, raw=True)
 
 
+def stray_lines(line: bytes) -> Callable[[bool], Case]:
+    """Make lines that are no messages for a carrier that goes on after any number of them; each has its price."""
+    count = 2000
+    return lambda modern: Case("lines", (line + b"\n") * count, count // 10, count, sure=False, raw=True)
+
+
 def ws_flood(payload: bytes, size: int, first: int = 0x81) -> Callable[[bool], Case]:
-    """Make a flood of WebSocket frames that are no messages."""
+    """Make a flood of WebSocket frames that are no messages; to find where a frame ends has its price: 2 µs."""
     frame = ws_frame(payload, masked=True, first=first)
-    return lambda modern: Case("frames", frame * (size // len(frame)), messages=20, requests=20, sure=False, raw=True)
+    count = size // len(frame)
+    return lambda modern: Case("frames", frame * count, 20 + count // 100, 20 + count // 100, sure=False, raw=True)
 
 
 def opening(member: str) -> Callable[[bool], Case]:
@@ -102,9 +112,9 @@ def known() -> Iterator[Known]:
     yield Known("a batch of half messages", elements(b'{"jsonrpc":"2.0"}', 200 * KIB))
     yield Known("a batch of answers nobody asked for", elements(b'{"jsonrpc":"2.0","id":1,"result":{}}', 200 * KIB))
     # 2: what a peer says of itself
-    yield Known("initialize with a name of 2 MiB", opening("clientInfo"))
-    yield Known("initialize with capabilities of 2 MiB", opening("capabilities"))
-    yield Known("initialize with an unknown member of 2 MiB", opening("x"))
+    yield Known("initialize with a name of 2 MiB", opening("clientInfo"), kept=True)
+    yield Known("initialize with capabilities of 2 MiB", opening("capabilities"), kept=True)
+    yield Known("initialize with an unknown member of 2 MiB", opening("x"), kept=True)
     # 3 and 4: lines that are no messages
     yield Known("lines of 1", lines(b"1", 256 * KIB), LINES)
     yield Known("lines of {}", lines(b"{}", 256 * KIB), LINES)
@@ -112,6 +122,10 @@ def known() -> Iterator[Known]:
     yield Known("lines of headers", lines(b"X-Header: 1", 256 * KIB), LINES)
     yield Known("blank lines", lines(b"", 256 * KIB), LINES)
     yield Known("lines of spaces", lines(b" ", 256 * KIB), LINES)
+    yield Known("stray lines of 1", stray_lines(b"1"), STDIO)
+    yield Known("stray lines of {}", stray_lines(b"{}"), STDIO)
+    yield Known("stray lines of junk", stray_lines(b"junk"), STDIO)
+    yield Known("stray blank lines", stray_lines(b""), STDIO)
     yield Known(
         "answers nobody asked for",
         lambda modern: Case(

@@ -152,6 +152,24 @@ class Wire(asyncio.Transport):
             self._loop.call_soon(self._protocol.connection_lost, error)
 
 
+class NoSocket:
+    """Stands for the socket of a connection that has none: takes every option."""
+
+    family = socket.AF_INET
+    type = socket.SOCK_STREAM
+
+    def setsockopt(self, *option: Any) -> None:
+        """Take an option."""
+
+    def getsockopt(self, *option: Any) -> int:
+        """Return the value of an option."""
+        return 0
+
+    def fileno(self) -> int:
+        """Return no descriptor."""
+        return -1
+
+
 class WireLoop(MeasuringLoop):
     """A loop whose connections are wires: `accepted` and `dialed` hold the newest."""
 
@@ -169,13 +187,13 @@ class WireLoop(MeasuringLoop):
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         if options.get("sock") is not None:
             return await super().create_connection(protocol_factory, host, port, **options)
-        wire, protocol = self._connect(protocol_factory, 5000, 40000)
+        wire, protocol = self._connect(protocol_factory, 5000, 40000, socket=NoSocket())
         self.dialed.append(wire)
         return wire, protocol
 
-    def _connect(self, factory: Any, far: int, near: int) -> tuple[Wire, Any]:
+    def _connect(self, factory: Any, far: int, near: int, **more: Any) -> tuple[Wire, Any]:
         protocol = factory()
-        extra = {"peername": ("127.0.0.1", far), "sockname": ("127.0.0.1", near)}
+        extra = {"peername": ("127.0.0.1", far), "sockname": ("127.0.0.1", near), **more}
         wire = Wire(self, protocol, extra)
         protocol.connection_made(wire)
         return wire, protocol
@@ -262,11 +280,16 @@ class Target:
     name = ""
     modern = False
     """Whether requests bring their version with them (stateless era)."""
+    one_answer_each = False
+    """Whether the wire itself pairs each request with one answer, as HTTP does."""
 
     def __init__(self, loop: WireLoop, server: AnyServer) -> None:
         self.loop = loop
         self.server = server
         self.wire: Wire | None = None
+        self.looking = 0.0
+        """Seconds of CPU that went into looking whether an answer has come."""
+        self.in_time = True
 
     async def start(self) -> None:
         """Begin to serve."""
@@ -312,7 +335,9 @@ class Target:
             until = until or now + PATIENCE
             if now > until:
                 return False
+            before = time.thread_time()
             await asyncio.sleep(0.0005)
+            self.looking += time.thread_time() - before
 
     async def run(self, case: Case, number: int) -> Cost:
         """Bring a case. Return what it cost."""
@@ -321,10 +346,11 @@ class Target:
         data = case.numbered(number)
         if not case.raw:
             data = self.encode(case, data)
+        self.looking = 0.0
         before = time.process_time()
         self.send(data)
         self.in_time = await self.quiet(case.awaits)
-        cpu = time.process_time() - before
+        cpu = time.process_time() - before - self.looking
         answered, answers = self.sent()
         return Cost(len(data), case.messages, cpu, self.loop.longest, answered, answers, case.requests)
 
@@ -558,6 +584,8 @@ class WebSocketTarget(ListeningTarget):
     async def open(self) -> None:
         if self.opened:
             return
+        if self.wire is not None:
+            self.wire.hang_up()
         self.wire = await self.arrive()
         host, port = self.listener.address
         self.send(
@@ -572,11 +600,29 @@ class WebSocketTarget(ListeningTarget):
             self.send(ws_frame(initialize(self.version), masked=True) + ws_frame(INITIALIZED, masked=True))
             await self.quiet(1)
 
+    @property
+    def opened(self) -> bool:
+        if self.wire is None or self.wire.closed:
+            return False
+        return not (self.wire.written and ws_closes(self.wire.written[-1]))
+
     def encode(self, case: Case, frame: bytes) -> bytes:
         return ws_frame(frame, masked=True)
 
     def heard(self) -> list[Any]:
-        return read_all(ws_texts(self.wire.take())) if self.wire is not None else []
+        if self.wire is None:
+            return []
+        data = self.wire.take()
+        if ws_closes(data):
+            self.wire.hang_up()
+        return read_all(ws_texts(data))
+
+
+def ws_closes(data: bytes) -> bool:
+    """Whether frames without masks end with a close."""
+    return any(
+        data[-2 - size : -1 - size] == b"\x88" and data[-1 - size] == size for size in range(min(126, len(data) - 1))
+    )
 
 
 def ws_frame(payload: bytes, *, masked: bool = False, first: int = 0x81) -> bytes:
@@ -617,6 +663,8 @@ def read_all(frames: list[bytes]) -> list[Any]:
 
 class HttpTarget(ListeningTarget):
     """One message a POST."""
+
+    one_answer_each = True
 
     def __init__(self, loop: WireLoop, server: AnyServer, version: str) -> None:
         super().__init__(loop, server)
@@ -705,6 +753,8 @@ def http_bodies(data: bytes) -> list[list[Any]]:
 
 class AsgiTarget(Target):
     """One message a POST, below somebody else's HTTP server."""
+
+    one_answer_each = True
 
     def __init__(self, loop: WireLoop, server: AnyServer, version: str) -> None:
         super().__init__(loop, server)
@@ -805,7 +855,8 @@ class Asked:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self._held = b""
+        self.closed = False
+        """Whether the client has said that it closes."""
 
     def requests(self, wire: Wire) -> list[Any]:
         """Return the messages written since the last time."""
@@ -813,13 +864,15 @@ class Asked:
         if self.kind == "tcp":
             return read_all([line for line in data.split(b"\n") if line])
         if self.kind == "websocket":
-            return read_all([unmasked for unmasked in ws_client_texts(data) if unmasked])
+            frames = ws_client_frames(data)
+            self.closed = any(opcode == 8 for opcode, _ in frames)
+            return read_all([payload for opcode, payload in frames if opcode == 1 and payload])
         return http_requests(data)
 
 
-def ws_client_texts(data: bytes) -> list[bytes]:
-    """Return the texts of masked frames."""
-    texts, at = [], 0
+def ws_client_frames(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the opcodes and payloads of masked frames."""
+    frames, at = [], 0
     while at + 2 <= len(data):
         size, start = data[at + 1] & 0x7F, at + 2
         if size == 126:
@@ -827,11 +880,10 @@ def ws_client_texts(data: bytes) -> list[bytes]:
         elif size == 127:
             size, start = int.from_bytes(data[at + 2 : at + 10], "big"), at + 10
         key, start = data[start : start + 4], start + 4
-        if data[at] & 0x0F == 1:
-            payload = data[start : start + size]
-            texts.append(bytes(each ^ key[n % 4] for n, each in enumerate(payload)))
+        payload = data[start : start + size]
+        frames.append((data[at] & 0x0F, bytes(each ^ key[n % 4] for n, each in enumerate(payload))))
         at = start + size
-    return texts
+    return frames
 
 
 class HttpRequests:

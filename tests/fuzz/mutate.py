@@ -222,18 +222,12 @@ def plain(message: Message) -> Case:
 
 
 def filled(message: Message, sizes: list[int], chance: random.Random) -> Iterator[Case]:
-    """Give every filler once, each in a place and with a size of chance."""
+    """Give every filler once, in an order, in places and with sizes of chance."""
     ways = [*places(message.tree), *((*path, "x-new") for path in objects(message.tree))]
-    for kind in FILLERS:
+    kinds = list(FILLERS)
+    chance.shuffle(kinds)
+    for kind in kinds:
         yield fill(message, chance.choice(ways), kind, chance.choice(sizes))
-
-
-def everywhere(message: Message, sizes: list[int]) -> Iterator[Case]:
-    """Give every filler in every place, with every size."""
-    for path in [*places(message.tree), *((*path, "x-new") for path in objects(message.tree))]:
-        for kind in FILLERS:
-            for size in sizes:
-                yield fill(message, path, kind, size)
 
 
 def repeated(message: Message, size: int) -> Case:

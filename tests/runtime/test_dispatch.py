@@ -8,6 +8,7 @@ import logging
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from ferrule.errors import CapabilityNotSupported, InvalidParams, PeerError, Refusal
@@ -294,6 +295,15 @@ class TestNotifications:
         far.ask(1, "ping")
         assert [m["id"] for m in far.take()] == [1]
         assert "n/a" in caplog.text
+
+    async def test_malformed_params_are_a_line_without_a_traceback(
+        self, linked: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """What a peer wrote is no failure of a handler."""
+        far = linked(notes={"n/a": lambda note: msgspec.json.decode(note.params, type=EmptyResult)}).greet()
+        far.say(method="n/a", params=[1])
+        found = [record for record in caplog.records if "n/a" in record.getMessage()]
+        assert [(record.levelno, record.exc_info) for record in found] == [(logging.WARNING, None)]
 
     async def test_one_without_a_handler_is_a_line_at_debug(
         self, linked: Any, caplog: pytest.LogCaptureFixture

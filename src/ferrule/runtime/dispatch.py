@@ -8,6 +8,8 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from ferrule.errors import CapabilityNotSupported, EncodeError, Internal, MethodNotFound, Refusal
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.needs import Need
@@ -82,6 +84,9 @@ class Dispatcher:
             return
         try:
             handler(note)
+        except msgspec.DecodeError as reason:
+            # What the peer wrote, no failure of ours: no traceback.
+            logger.warning("ignored: the notification %s has malformed params: %s", note.method, reason)
         except Exception:
             logger.exception("the handler of the notification %s failed", note.method)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw, Struct
@@ -73,7 +72,7 @@ def elicit_question(message: str, schema: Any, key: str) -> Question:
 
 
 def url_question(message: str, url: str, key: str, identity: str = "") -> Question:
-    """Ask for a URL to be visited; the identity is the `elicitationId` of 2025-11-25."""
+    """Ask for a URL to be visited; the identity is the `elicitationId` of the handshake era."""
     params = {"message": message, "mode": "url", "url": checked_url(url)}
     if identity:
         params["elicitationId"] = identity
@@ -84,6 +83,8 @@ def checked_url(url: Any) -> str:
     """Return a URL that a client may open; raises SetupError for one that is not absolute, http or https."""
     if not isinstance(url, str) or len(url) > MAX_URI_LENGTH:
         raise SetupError(f"elicitation: the URL must be a text of at most {MAX_URI_LENGTH:,} characters")
+    from urllib.parse import urlsplit
+
     wrong = ""
     try:
         parts = urlsplit(url)

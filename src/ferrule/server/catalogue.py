@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -14,7 +14,9 @@ from ferrule.errors import CapabilityOff, InvalidParams, SetupError, quoted
 from ferrule.protocol.call import Call
 from ferrule.schema.completion import PromptReference, ResourceReference
 from ferrule.schema.model import PagedResult
-from ferrule.server.spelling import Spellings
+
+if TYPE_CHECKING:
+    from ferrule.server.spelling import Spellings
 
 Entry = TypeVar("Entry")
 
@@ -174,6 +176,8 @@ class Catalogue(Generic[Entry]):
     def hint(self, key: str) -> str:
         """Suggest what may have been meant."""
         if self._spellings is None:
+            from ferrule.server.spelling import Spellings
+
             self._spellings = Spellings(self._entries)
         meant = self._spellings.nearest(key)
         return f"; did you mean {meant!r}?" if meant else ""

@@ -68,7 +68,7 @@ class Consulting:
         schema = response_type if schema is None else schema
         if url:
             if not elicitation_id and self._call.peer.revision.two_way:
-                # Unique within the server (MCP 2025-11-25 client/elicitation); the stateless era has none.
+                # Unique within the server (MCP client/elicitation); the stateless era has none.
                 elicitation_id = str(uuid.uuid4())
             question = url_question(message, url, key, elicitation_id)
             return read_elicitation((await self._learn([question]))[0])

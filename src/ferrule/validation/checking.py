@@ -28,6 +28,10 @@ STEP = 20
 
 LISTING_BUDGET = 1 << 16
 
+COPIES_BUDGET = 250_000
+"""Values that the violations of one value may hold, all together; each takes about half a microsecond to make."""
+SHORTEST_MEMBER = 6
+"""Bytes of a member of an object, as in `"a":1,`."""
 CHECKING_BUDGET = 64_000_000
 """Nanoseconds one check of a value may take by our estimate: the validator holds the interpreter all the while."""
 
@@ -109,6 +113,8 @@ class Checker:
             return None
         if self._graph.most_visits(depth_of(value), LISTING_BUDGET) * size > LISTING_BUDGET:
             return None
+        if self._copies(size) > COPIES_BUDGET:
+            return None
         try:
             found: list[Violation] = []
             for error in self._validator.iter_errors(value):
@@ -118,6 +124,14 @@ class Checker:
             return found
         except (ValueError, RecursionError):
             return None
+
+    def _copies(self, size: int) -> int:
+        """Estimate how many values the violations of a value of `size` bytes hold: each has a copy of its object."""
+        members = size // SHORTEST_MEMBER
+        violations = self._graph.demands
+        if self._graph.names:
+            violations += members
+        return violations * members
 
     def violations(self, value: Any, size: int) -> list[Violation]:
         """List everything wrong with a value, or say only that it is when a list would cost too much."""

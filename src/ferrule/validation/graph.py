@@ -142,6 +142,10 @@ class SchemaGraph:
         self._most = [next(self._levels)]
         self.compares = any(node.get("uniqueItems") is True for node in self._nodes)
         """Whether items of a list are compared with each other."""
+        self.names = any("propertyNames" in node for node in self._nodes)
+        """Whether each name of an object may be a violation of its own."""
+        self.demands = sum(_demands(node) for node in self._nodes)
+        """How many members are required, each of which may be missing."""
         self.steps: list[int] = []
         """How many visits a part no, one, two, … levels inside a value is worth; the last holds for all below."""
         self.per_byte: list[int] = []
@@ -288,6 +292,16 @@ class SchemaGraph:
 def _times(node: Any) -> int:
     """Return how often the subschemas beside a subschema's keywords see its value."""
     return 3 if any(keyword in node for keyword in _UNEVALUATED) else 1
+
+
+def _demands(node: Any) -> int:
+    """Return how many members a subschema requires, one by one."""
+    lists = [node.get("required")]
+    for keyword in ("dependentRequired", "dependencies"):
+        dependent = node.get(keyword)
+        if isinstance(dependent, dict):
+            lists += dependent.values()
+    return sum(len(each) for each in lists if isinstance(each, list))
 
 
 def _children(node: Any, keywords: Iterable[str]) -> list[Any]:
