@@ -22,7 +22,7 @@ from ferrule.errors import (
     TimedOut,
 )
 from ferrule.protocol.session import Phase
-from ferrule.runtime.asking import LinkOptions, Pong
+from ferrule.runtime.asking import LinkOptions, Pong, lost
 from ferrule.wire.channel import Origin
 
 R4 = "2025-11-25"
@@ -547,3 +547,10 @@ class TestOptions:
         options = LinkOptions()
         assert (options.ping_timeout, options.pong_timeout, options.max_missed) == (5.0, 10.0, 1)
         assert (options.max_running, options.max_waiting, options.allow_batch) == (100, 1024, False)
+
+
+def test_a_call_whose_link_ended_says_why_where_that_is_known() -> None:
+    assert str(lost(None)) == "the link was closed"
+    reason = OSError("reset")
+    assert str(lost(reason)) == "the link was lost before the answer came: reset"
+    assert lost(reason).__cause__ is reason
