@@ -776,6 +776,7 @@ class TestEnding:
     ) -> None:
         """RPC-14."""
         far = linked(client="2026-07-28")
+        far.link.session.methods = {}
         far.ask(1, "roots/list")
         assert far.take() == []
         assert "ignored: the request roots/list, which this server may not send" in caplog.text
