@@ -364,7 +364,7 @@ class TestNumbers:
 
     @pytest.mark.parametrize(("refusal", "handshake", "stateless", "erlmcp"), PROFILES, ids=lambda v: type(v).__name__)
     def test_every_refusal_has_its_number_in_each_profile(
-        self, refusal: Refusal, handshake: int, stateless: int, erlmcp: int
+        self, refusal: Refusal, handshake: int, stateless: int, erlmcp: int, caplog: pytest.LogCaptureFixture
     ) -> None:
         """ERRC-01 ERRC-02 ERRC-03 ERRC-04 ERRC-05 ERRC-08 ERRC-09 ERRC-10 ERRC-11 ERRC-12 ERRC-14 ERR-1 ERR-2 ERR-3.
 
@@ -373,6 +373,7 @@ class TestNumbers:
         assert Handshake().code(refusal) == handshake
         assert STATELESS.code(refusal) == stateless
         assert Handshake(erlmcp_codes=True).code(refusal) == erlmcp
+        assert caplog.records == [], "a number of our own is none to warn of"
         assert refusal.message
         assert msgspec.json.encode(refusal.data)
 

@@ -138,3 +138,10 @@ class TestRounds:
         travelled = next_round(Answers(Journal(answers=answers, steps=answers)), {}).journal
         for kept in (travelled.answers, travelled.steps):
             assert {key: (e.digest, msgspec.json.decode(e.value)) for key, e in kept.items()} == entries
+
+
+def test_a_question_is_known_again_by_a_later_release() -> None:
+    """States under way hold its key and its fingerprint."""
+    question = Question("elicitation/create", {"message": "?", "a": [1, {"b": 2}]})
+    assert question.digest == "a95eaf30533fc714da"
+    assert Answers().place(question) == "elicitation-a95eaf3053"

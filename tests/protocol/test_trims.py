@@ -352,6 +352,13 @@ class TestSampling:
         result = CreateMessageResult(role="assistant", content=[TextContent("a"), TextContent("b")], model="m")
         assert len(sent(R4, result)["content"]) == 2
 
+    @pytest.mark.parametrize("version", VERSIONS[:4])
+    def test_sound_in_an_answer_stays_sound(self, version: str) -> None:
+        """An answer has no place for a resource."""
+        sound = AudioContent(data="AA==", mime_type="audio/wav")
+        result = CreateMessageResult(role="assistant", content=sound, model="m")
+        assert sent(version, result)["content"]["type"] == "audio"
+
     def test_metadata_of_an_answer_came_with_2025_06_18(self) -> None:
         result = CreateMessageResult(role="assistant", content=TextContent("a", meta=META), model="m")
         assert "_meta" in sent(R3, result)["content"]

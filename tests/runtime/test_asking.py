@@ -22,7 +22,7 @@ from ferrule.errors import (
     TimedOut,
 )
 from ferrule.protocol.session import Phase
-from ferrule.runtime.asking import LinkOptions, Pong
+from ferrule.runtime.asking import LinkOptions, Pong, lost
 from ferrule.wire.channel import Origin
 
 R4 = "2025-11-25"
@@ -603,3 +603,10 @@ def unopened(linked: Any) -> Any:
     far.link.session.phase = Phase.PRE_INITIALIZATION
     far.link.session.admitted = frozenset()
     return far
+
+
+def test_a_call_whose_link_ended_says_why_where_that_is_known() -> None:
+    assert str(lost(None)) == "the link was closed"
+    reason = OSError("reset")
+    assert str(lost(reason)) == "the link was lost before the answer came: reset"
+    assert lost(reason).__cause__ is reason

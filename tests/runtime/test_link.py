@@ -906,6 +906,31 @@ class TestEnding:
         await both
         assert far.link.loop.time() == 1.0
 
+    async def test_a_handler_that_outlasts_a_drain_knows_that_its_time_is_up(self, linked: Any, settle: Any) -> None:
+        calls: list[Any] = []
+
+        async def wait(call: Any) -> CallToolResult:
+            calls.append(call)
+            await asyncio.sleep(100)
+            return CallToolResult(content=[])
+
+        far = linked({"tools/call": wait}).greet()
+        far.call(1)
+        await settle()
+        assert calls[0].expired is False
+        await far.link.drain(3.0)
+        assert calls[0].expired is True
+
+    async def test_a_request_a_server_may_not_send_is_named_in_the_log(
+        self, linked: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """RPC-14."""
+        far = linked(client="2026-07-28")
+        far.link.session.methods = {}
+        far.ask(1, "roots/list")
+        assert far.take() == []
+        assert "ignored: the request roots/list, which this server may not send" in caplog.text
+
     async def test_a_drain_goes_on_when_one_of_many_is_cancelled(self, linked: Any, settle: Any) -> None:
         gate = Gate()
         far = linked({"tools/call": gate}).greet()

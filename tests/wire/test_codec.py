@@ -684,6 +684,14 @@ class TestWriting:
     def test_large_integers_are_written_exactly(self) -> None:
         assert json.loads(encode(Success(10**30, 2**70))) == {"jsonrpc": "2.0", "id": 10**30, "result": 2**70}
 
+    def test_what_contains_itself_cannot_be_written(self) -> None:
+        endless: list[Any] = []
+        endless.append(endless)
+        with pytest.raises(EncodeError, match="nested too deeply or contains itself"):
+            encode(Success(1, endless))
+        with pytest.raises(EncodeError, match="unsupported"):
+            encode(Success(1, object()))
+
 
 class TestDifferential:
     """What we accept, every other decoder reads alike: method, id and name."""

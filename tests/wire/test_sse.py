@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ferrule.wire.sse import EVENT_OVERHEAD, Event, EventTooLarge, SseParser, event
@@ -146,18 +146,24 @@ def test_an_event_of_exactly_the_limit_is_taken() -> None:
     assert len(parsed(b"data: " + b"x" * 1000 + b"\n\n")[0].data) == 1000
 
 
-PIECES = st.sampled_from([b"data: x", b"id: 1", b"retry: 5", b":", b"event: e", b"\r", b"\n", b"\r\n", b"\xff", b"a"])
+LINES = st.sampled_from([b"data: x", b"data: yy", b"id: 1", b"retry: 5", b":", b"event: e", b"\xff", b"", b""])
+ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 
-@given(st.lists(PIECES, max_size=40).map(b"".join), st.lists(st.integers(0, 200), max_size=8))
+@given(
+    st.lists(st.tuples(LINES, ENDS).map(b"".join), max_size=30).map(b"".join), st.lists(st.integers(0, 200), max_size=8)
+)
+@example(b"data: x\n\ndata: yy\r\n\r\nid: 1\rdata: x\r\r", [3, 12])
 def test_any_cut_gives_the_same_events(stream: bytes, cuts: list[int]) -> None:
     """FRM-17."""
-    whole, cut = SseParser(), SseParser()
+    whole = SseParser()
     expected = whole.feed(stream)
-    bounds = [0, *sorted(min(place, len(stream)) for place in cuts), len(stream)]
-    pieces = [stream[start:end] for start, end in pairwise(bounds)]
-    assert [each for piece in pieces for each in cut.feed(piece)] == expected
-    assert (cut.last_id, cut.retry) == (whole.last_id, whole.retry)
+    for places in (cuts, range(len(stream))):
+        cut = SseParser()
+        bounds = [0, *sorted(min(place, len(stream)) for place in places), len(stream)]
+        pieces = [stream[start:end] for start, end in pairwise(bounds)]
+        assert [each for piece in pieces for each in cut.feed(piece)] == expected
+        assert (cut.last_id, cut.retry) == (whole.last_id, whole.retry)
 
 
 @given(st.lists(st.tuples(text, text, st.one_of(st.none(), text))))
@@ -192,8 +198,9 @@ def test_a_line_may_be_a_kilobyte_longer_than_the_limit_before_it_ends() -> None
         parser.feed(b":" * (100 + EVENT_OVERHEAD))
         parser.feed(b"\n")
     parser.feed(b":" * (100 + EVENT_OVERHEAD))
-    with pytest.raises(EventTooLarge, match="limit of 100 bytes"):
+    with pytest.raises(EventTooLarge, match="limit of 100 bytes") as caught:
         parser.feed(b":")
+    assert caught.value.max_size == 100
     assert EVENT_OVERHEAD == 1024
 
 

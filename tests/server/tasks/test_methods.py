@@ -293,6 +293,12 @@ class TestCancelling:
             assert (await client.look(task))["result"]["status"] == "working"
 
 
+async def test_an_unknown_id_is_repeated_in_part(era: str, peer: Any) -> None:
+    async with peer(new_app(), era) as client:
+        error = (await client.look({"taskId": "x" * 5000}))["error"]
+        assert error["data"] == {"taskId": "x" * 200}
+
+
 class TestListing:
     async def test_tasks_are_listed_in_pages_in_order(self, peer: Any) -> None:
         """TSKX-11, PAGE-1: what can be got is listed."""

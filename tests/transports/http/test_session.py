@@ -193,6 +193,15 @@ async def test_a_stream_that_ends_without_an_answer_is_kept_like_any_other(answe
     assert session.streams[0].ended
 
 
+async def test_only_so_many_answers_that_came_as_one_event_are_kept(answering: Any) -> None:
+    session = lone_session(response="sse")
+    for number in range(MOST_FINISHED + 4):
+        answer = answering()
+        SessionExchange(session, Standing(session), answer, b"").send(Success(number, {}))
+        assert answer.messages[-1]["id"] == number
+    assert len(session.streams) == MOST_FINISHED
+
+
 async def test_an_answer_makes_its_session_used(answering: Any) -> None:
     session = lone_session()
     exchange = SessionExchange(session, Standing(session), answering(), b"")

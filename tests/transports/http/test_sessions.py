@@ -169,6 +169,27 @@ async def test_a_session_whose_stream_is_always_read_grows_too_old_all_the_same(
     assert (len(table.sessions), session.link.lost, reader.over) == (0, True, True)
 
 
+def test_the_idle_time_begins_when_the_last_call_has_ended() -> None:
+    table = Table(session_idle_timeout=100, session_lifetime=10_000)
+    session = table.open()
+    session.link.busy = True
+    table.at(500).sessions.sweep(500)
+    session.link.busy = False
+    table.at(600).sessions.sweep(600)
+    assert len(table.sessions) == 1
+    table.at(601).sessions.sweep(601)
+    assert len(table.sessions) == 0
+
+
+async def test_a_session_that_is_read_lasts_for_its_whole_lifetime(answering: Any) -> None:
+    table = Table(session_idle_timeout=100, session_lifetime=1000)
+    table.open().standing.attach(answering(), b"")
+    table.at(1000).sessions.sweep(1000)
+    assert len(table.sessions) == 1
+    table.at(1001).sessions.sweep(1001)
+    assert len(table.sessions) == 0
+
+
 async def test_the_idle_time_begins_when_the_last_reader_has_left(answering: Any) -> None:
     """SES-11."""
     table = Table(session_idle_timeout=100, session_lifetime=1_000_000)

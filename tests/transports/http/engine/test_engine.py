@@ -287,3 +287,17 @@ def test_an_engine_that_sees_off_ends_each_connection_with_its_next_answer(run: 
 )
 def test_deadlines_are_looked_at_four_times_in_the_shortest(times: dict[str, float], period: float) -> None:
     assert _sweep_period(EngineSettings(**times)) == period
+
+
+def test_the_address_is_a_host_and_a_port_with_ipv6_too(run: Callable[..., None]) -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+    async def use(engine: Engine) -> None:
+        host, port = engine.address
+        assert (host, port > 0) == ("::1", True)
+
+    run(hello, use, host="::1")
