@@ -41,6 +41,8 @@ LATE_IMPORTS = {
     ("validation/checking.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
     ("validation/checking.py", "ferrule.validation.graph"): "only a schema that a user gives is judged before use",
     ("validation/checking.py", "ferrule.validation.patterns"): "the same",
+    ("server/asking.py", "urllib"): "only a question that leads to a page has a URL to judge",
+    ("server/catalogue.py", "ferrule.server.spelling"): "only who asks for what is not there is told what is like it",
     ("server/elsewhere.py", "difflib"): "only who asks for what is not there is told what is like it",
     ("server/resources.py", "ferrule.server.uri_template"): "only a URI with variables is a template",
     ("server/settings.py", "ferrule.runtime.tasks.settings"): "only a server with tasks keeps them in a way of its own",

@@ -98,17 +98,18 @@ def told(standing: Standing, size: int) -> None:
     standing.send(Notification("x", {"t": "x" * (size - empty)}))
 
 
-@probe("ferrule.transports.http.session.MAX_UNHEARD_BYTES", clamps=True)
+@probe("ferrule.transports.http.session.MAX_UNHEARD_BYTES", lowered=10_000, clamps=True)
 async def unheard(limit: int, size: int) -> bool:
-    session = HttpSession("id", Link(), None, shared(max_body_size=2**30))
-    told(Standing(session), size)
-    return session.shared.unheard.total == size
+    with mock.patch.object(http_session, "MAX_UNHEARD_BYTES", limit):
+        session = HttpSession("id", Link(), None, shared(max_body_size=100 * 2**20))
+        told(Standing(session), size)
+        return session.shared.unheard.total == size
 
 
 @probe("ferrule.transports.http.session.MAX_ALL_UNHEARD_BYTES", lowered=10_000, clamps=True)
 async def unheard_of_all(limit: int, size: int) -> bool:
     with mock.patch.object(http_session, "MAX_ALL_UNHEARD_BYTES", limit):
-        all_of_them = shared(max_body_size=2**30)
+        all_of_them = shared(max_body_size=100 * 2**20)
         for number in range(10):
             rest = size - 1000 * 9 if number == 9 else 1000
             told(Standing(HttpSession(f"{number}", Link(), None, all_of_them)), rest)

@@ -23,7 +23,7 @@ WIDE = {
 
 
 @pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
-def test_a_decoded_text_takes_little_more_than_its_weight(text: bytes):
+def test_a_decoded_text_takes_less_than_twice_its_weight(text: bytes):
     tracemalloc.start()
     try:
         value = msgspec.json.decode(text)
@@ -31,7 +31,7 @@ def test_a_decoded_text_takes_little_more_than_its_weight(text: bytes):
     finally:
         tracemalloc.stop()
     assert value is not None
-    assert taken <= 1.25 * weight(text), f"{taken} bytes for {len(text)}, weighed {weight(text)}"
+    assert taken <= 2 * weight(text), f"{taken} bytes for {len(text)}, weighed {weight(text)}"
 
 
 def test_a_light_text_weighs_its_size():

@@ -634,7 +634,7 @@ class TestUrls:
         ],
     )
     async def test_nobody_is_sent_to_what_is_no_web_address(self, era, url, caplog):
-        """ELIC-8: the URL is valid; ELIC-11: and holds no credentials."""
+        """ELIC-8: the URL is valid, and holds no credentials."""
         seen = []
 
         async def visit(params):
