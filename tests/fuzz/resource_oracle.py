@@ -23,6 +23,8 @@ import msgspec
 
 CPU_PER_MESSAGE = 20e-6
 CPU_PER_BYTE = 20e-9
+CPU_PER_CONTAINER = 100e-9
+"""Seconds to make a list or an object of two bytes; how many there may be is bounded by `budgets.weight`."""
 ROOM = 2.0
 """How much more than the allowance is granted, for what the fixed workload does not show of a machine."""
 ROOM_FOR_ONE = 10.0
@@ -135,12 +137,14 @@ class Cost(NamedTuple):
     """How many answers."""
     requests: int
     """How many of the messages ask for an answer."""
+    containers: int = 0
+    """How many lists and objects it holds, or seems to."""
 
     def allowed(self, base: float, factor: float) -> float:
         """Return how many seconds of CPU it may cost, on a wire where a plain message costs `base`."""
         for_messages = ROOM_FOR_ONE * CPU_PER_MESSAGE * self.messages
         for_bytes = ROOM * CPU_PER_BYTE * self.size
-        return base * 1.5 + factor * (for_messages + for_bytes)
+        return base * 1.5 + factor * (for_messages + for_bytes + CPU_PER_CONTAINER * self.containers)
 
 
 class Finding(NamedTuple):
