@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
-from corpus import CORPUS
+from corpus import CLIENT_CORPUS, CORPUS
 from fuzz_client import URLS, ClientTarget, hostile_answers
 from fuzz_wires import (
     AsgiTarget,
@@ -331,5 +331,25 @@ def test_what_was_found_once_is_not_found_again(wire: str, version: str) -> None
                             await trial.keeps(case)
             finally:
                 await target.stop()
+
+    agree(judged(work))
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("wire", URLS)
+def test_what_a_client_was_found_to_suffer_from_is_not_found_again(wire: str, era: str) -> None:
+    async def work(judge: Judge, loop: WireLoop) -> None:
+        target = ClientTarget(loop, wire, era)
+        trial = ClientTrial(judge, target)
+        answers = {message.method: message for message in hostile_answers(era)}
+        try:
+            for name, case in CLIENT_CORPUS.items():
+                message = answers.get(case.method)
+                if (case.method and message is None) or (not case.method and wire == "http"):
+                    continue
+                base = await trial.base_of(message or Message("unasked", {}))
+                await trial.bring(case._replace(name=name), base)
+        finally:
+            await target.stop()
 
     agree(judged(work))
