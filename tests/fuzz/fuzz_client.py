@@ -279,7 +279,7 @@ class ClientTarget:
         cpu = self.end - before if self.end else time.process_time() - before - self.looking
         self._hostile = None
         return Cost(
-            self.fed, case.messages, cpu, self.loop.longest, self.written, self.answers, case.requests, case.containers
+            self.fed, case.messages, cpu, self.loop.longest, self.written, self.answers, case.requests, case.values
         )
 
     async def _operate(self, method: str) -> None:

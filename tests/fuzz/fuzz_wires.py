@@ -355,7 +355,7 @@ class Target:
         self.in_time = await self.quiet(case.awaits)
         cpu = time.process_time() - before - self.looking
         answered, answers = self.sent()
-        return Cost(len(data), case.messages, cpu, self.loop.longest, answered, answers, case.requests, case.containers)
+        return Cost(len(data), case.messages, cpu, self.loop.longest, answered, answers, case.requests, case.values)
 
     def ping_case(self) -> Case:
         """Return a plain request that is always answered."""

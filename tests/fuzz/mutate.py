@@ -164,9 +164,9 @@ class Case(NamedTuple):
         return min(1, self.requests) if self.sure else 0
 
     @property
-    def containers(self) -> int:
-        """How many lists and objects it holds, or seems to."""
-        return self.frame.count(b"[") + self.frame.count(b"{")
+    def values(self) -> int:
+        """How many values it holds, or seems to: separators within strings count too."""
+        return self.frame.count(b"[") + self.frame.count(b"{") + self.frame.count(b",")
 
     def numbered(self, number: int) -> bytes:
         """Return the text with a content of its own."""
