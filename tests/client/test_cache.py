@@ -46,6 +46,13 @@ def test_a_time_that_is_none_keeps_nothing(ttl):
     assert len(cache) == 0
 
 
+def test_a_time_of_thousands_of_digits_is_no_time():
+    """A hint that cannot be read means only that nothing is kept: the caller still gets its result."""
+    cache = Cache()
+    cache.keep("tools/list", {}, Raw(b'{"tools":[],"ttlMs":' + b"9" * 5000 + b"}"), now=0.0)
+    assert len(cache) == 0
+
+
 def test_a_result_without_a_time_is_not_kept():
     """CACHE-2"""
     cache = Cache()

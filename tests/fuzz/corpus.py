@@ -213,3 +213,33 @@ def known() -> Iterator[Known]:
 
 
 CORPUS = {each.name: each for each in known()}
+
+
+def _answer(method: str, result: bytes) -> Case:
+    return Case(method, b'{"jsonrpc":"2.0","id":987654321,"result":%b}' % result, method=method)
+
+
+def _tool(schema: bytes) -> bytes:
+    return b'{"tools":[{"name":"text","inputSchema":{"type":"object"},"outputSchema":%b}]}' % schema
+
+
+CLIENT_CORPUS: dict[str, Case] = {
+    "a batch of ones": elements(b"1", 200 * KIB)(False),
+    "a batch of objects": elements(b"{}", 200 * KIB)(False),
+    "an id that is no text": Case("id", b'{"jsonrpc":"2.0","id":"%b","result":{}}' % (b"\xff" * 300_000)),
+    "a time of 300,000 digits": _answer("resources/read", b'{"contents":[],"ttlMs":-%b}' % (b"9" * 300_000)),
+    "a name that is no text": _answer("tools/list", b'{"tools":[{"name":"\xff","inputSchema":{}}]}'),
+    "a version that is no text": _answer("initialize", b'{"protocolVersion":"\xff","capabilities":{}}'),
+    "a schema of patterns": _answer("tools/list", _tool(b'{"anyOf":[%b{}]}' % (rb'{"pattern":"\\p{L}{200}"},' * 700))),
+    "a schema of fractions": _answer("tools/list", _tool(b'{"enum":[%b1]}' % (b"1.5," * 10_000))),
+    "an update of a URI of 1 MiB": Case(
+        "update",
+        b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:%b"}}' % (b"x" * MIB),
+    ),
+    "server info of 2 MiB": _answer(
+        "initialize",
+        b'{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"%b","version":"1"}}'
+        % (b"x" * 2 * MIB),
+    ),
+}
+"""Answers of a server, and what it sends unasked, that were found to cost too much or to break something."""

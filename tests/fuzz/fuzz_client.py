@@ -278,7 +278,9 @@ class ClientTarget:
             await self._settle()
         cpu = self.end - before if self.end else time.process_time() - before - self.looking
         self._hostile = None
-        return Cost(self.fed, case.messages, cpu, self.loop.longest, self.written, self.answers, case.requests)
+        return Cost(
+            self.fed, case.messages, cpu, self.loop.longest, self.written, self.answers, case.requests, case.values
+        )
 
     async def _operate(self, method: str) -> None:
         assert self.client is not None

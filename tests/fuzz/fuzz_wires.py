@@ -300,6 +300,9 @@ class Target:
     async def open(self) -> None:
         """Make sure there is a conversation."""
 
+    def forget_session(self) -> None:
+        """Begin a new session with the next message, where a session is more than a connection."""
+
     def encode(self, case: Case, frame: bytes) -> bytes:
         """Write a frame as the bytes of this wire."""
         raise NotImplementedError
@@ -352,7 +355,7 @@ class Target:
         self.in_time = await self.quiet(case.awaits)
         cpu = time.process_time() - before - self.looking
         answered, answers = self.sent()
-        return Cost(len(data), case.messages, cpu, self.loop.longest, answered, answers, case.requests)
+        return Cost(len(data), case.messages, cpu, self.loop.longest, answered, answers, case.requests, case.values)
 
     def ping_case(self) -> Case:
         """Return a plain request that is always answered."""
@@ -689,6 +692,9 @@ class HttpTarget(ListeningTarget):
             self.send(self.post(INITIALIZED, self.lines(Case("", b""))))
             await self.quiet(1)
 
+    def forget_session(self) -> None:
+        self.session = b""
+
     def lines(self, case: Case) -> dict[str, str]:
         """Return the headers that go with a case."""
         if self.modern:
@@ -778,6 +784,9 @@ class AsgiTarget(Target):
         for task in self.tasks:
             task.cancel()
         await self.app.stop()
+
+    def forget_session(self) -> None:
+        self.session = ""
 
     async def open(self) -> None:
         if not self.modern and not self.session:

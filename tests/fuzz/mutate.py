@@ -163,6 +163,11 @@ class Case(NamedTuple):
         """How many frames must come back at least: the answers of a batch are one."""
         return min(1, self.requests) if self.sure else 0
 
+    @property
+    def values(self) -> int:
+        """How many values it holds, or seems to: separators within strings count too."""
+        return self.frame.count(b"[") + self.frame.count(b"{") + self.frame.count(b",")
+
     def numbered(self, number: int) -> bytes:
         """Return the text with a content of its own."""
         return self.frame.replace(NONCE, b"%08d" % (number % 10**8))

@@ -1,7 +1,8 @@
 """What one input costs, and what it may cost.
 
 Rule 1: the cost of an input is the CPU time of the whole process from its first byte until it is answered, less the
-cost of a plain message on the same wire. It may be 20 µs for each message in it and 20 ns for each byte.
+cost of a plain message on the same wire. It may be 20 µs for each message in it, 20 ns for each byte and 100 ns for
+each value.
 Rule 2: the machine is measured with a fixed workload, and the allowance grows with it. A suspect is measured again,
 five times, and the least counts: noise never fails a test.
 Rule 3: memory is measured only where the input is let go: what is still there after its call has ended, for each of
@@ -23,6 +24,8 @@ import msgspec
 
 CPU_PER_MESSAGE = 20e-6
 CPU_PER_BYTE = 20e-9
+CPU_PER_VALUE = 100e-9
+"""Seconds to make and to let go of a value of a few bytes; `budgets.weight` bounds how many there may be."""
 ROOM = 2.0
 """How much more than the allowance is granted, for what the fixed workload does not show of a machine."""
 ROOM_FOR_ONE = 10.0
@@ -135,12 +138,14 @@ class Cost(NamedTuple):
     """How many answers."""
     requests: int
     """How many of the messages ask for an answer."""
+    values: int = 0
+    """How many values it holds, or seems to."""
 
     def allowed(self, base: float, factor: float) -> float:
         """Return how many seconds of CPU it may cost, on a wire where a plain message costs `base`."""
         for_messages = ROOM_FOR_ONE * CPU_PER_MESSAGE * self.messages
         for_bytes = ROOM * CPU_PER_BYTE * self.size
-        return base * 1.5 + factor * (for_messages + for_bytes)
+        return base * 1.5 + factor * (for_messages + for_bytes + CPU_PER_VALUE * self.values)
 
 
 class Finding(NamedTuple):

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
-from corpus import CORPUS
+from corpus import CLIENT_CORPUS, CORPUS
 from fuzz_client import URLS, ClientTarget, hostile_answers
 from fuzz_wires import (
     AsgiTarget,
@@ -44,8 +44,11 @@ SECONDS = float(os.environ.get("FERRULE_FUZZ_SECONDS", "25"))
 INPUTS = 150
 """How many inputs each wire is tried with otherwise."""
 
-SESSION = 24 * KIB
-"""What a new session may keep: its link, its channel, their tables."""
+SESSION = 64 * KIB
+"""What a new session may keep: its link, its channel, their tables, which grow by leaps."""
+
+EXPLAINED = 0.001
+"""Seconds of CPU, on the reference machine, to say what is wrong with arguments of up to 4 KiB, or that it is much."""
 
 FAILED_CALL = 0.0005
 """Seconds of CPU, on the reference machine, to fail a call whose answer cannot be read, and to say so."""
@@ -100,6 +103,8 @@ class Trial:
             costs = [min([(await self.target.run(case, 0)).cpu for _ in range(4)]) for case in cases]
             self.target.heard()
             self.bases[message.name] = max(costs)
+            if "arguments" in message.params:
+                self.bases[message.name] += EXPLAINED * self.judge.machine.factor
         return max(self.bases[message.name], self.bases["ping"])
 
     async def bring(self, case: Case, base: float) -> bool:
@@ -139,6 +144,11 @@ class Trial:
             target.wire.hang_up()
         await target.run(target.ping_case(), 0)
         heard = target.heard()
+        if "Session not found" in str(heard):
+            # Whoever opens many sessions loses the oldest of its own.
+            target.forget_session()
+            await target.run(target.ping_case(), 0)
+            heard = target.heard()
         if not target.in_time or [part.get("id") for part in heard] != ["ping"]:
             self.judge.found(target.name, after, f"the ping after it was answered with {str(heard)[:200]}")
 
@@ -321,5 +331,25 @@ def test_what_was_found_once_is_not_found_again(wire: str, version: str) -> None
                             await trial.keeps(case)
             finally:
                 await target.stop()
+
+    agree(judged(work))
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("wire", URLS)
+def test_what_a_client_was_found_to_suffer_from_is_not_found_again(wire: str, era: str) -> None:
+    async def work(judge: Judge, loop: WireLoop) -> None:
+        target = ClientTarget(loop, wire, era)
+        trial = ClientTrial(judge, target)
+        answers = {message.method: message for message in hostile_answers(era)}
+        try:
+            for name, case in CLIENT_CORPUS.items():
+                message = answers.get(case.method)
+                if (case.method and message is None) or (not case.method and wire == "http"):
+                    continue
+                base = await trial.base_of(message or Message("unasked", {}))
+                await trial.bring(case._replace(name=name), base)
+        finally:
+            await target.stop()
 
     agree(judged(work))

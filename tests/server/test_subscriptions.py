@@ -372,7 +372,7 @@ class TestBounds:
         assert process.subscriptions.held == held
 
     async def test_one_client_takes_no_more_than_a_share_of_all_bytes(self, era, wire, monkeypatch):
-        monkeypatch.setattr(process.subscriptions, "_limit", process.subscriptions.held + 40_000)
+        monkeypatch.setattr(process.subscriptions, "limit", process.subscriptions.held + 40_000)
         app = weather()
         async with wire(app, era, principal="greedy") as greedy, wire(app, era, principal="modest") as modest:
             taken = 0

@@ -686,7 +686,7 @@ def test_over_the_limit_of_the_process_the_peer_for_whom_most_waits_is_cut(
     run: Run, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
-        monkeypatch.setattr(process.answers, "_limit", process.answers.held + 4_000_000)
+        monkeypatch.setattr(process.answers, "limit", process.answers.held + 4_000_000)
         other = Line(line.carrier)
         large, _ = await line.open()
         small, _ = await other.open()
@@ -756,7 +756,7 @@ def test_over_the_limit_the_longest_unfinished_message_is_refused_and_its_stream
     run: Run, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
-        monkeypatch.setattr(process.requests, "_limit", process.requests.held + 1_000_000)
+        monkeypatch.setattr(process.requests, "limit", process.requests.held + 1_000_000)
         other = Line(line.carrier)
         _, hog = await line.open()
         _, modest = await other.open()

@@ -88,7 +88,11 @@ class Cache:
 
     def keep(self, method: str, params: dict[str, Any], raw: Raw, now: float) -> None:
         """Keep a result if its hints allow."""
-        hints = _read_hints(raw)
+        try:
+            hints = _read_hints(raw)
+        except msgspec.DecodeError:
+            # A number of any length stands where a hint should: a hint that cannot be read is none.
+            return
         ttl = hints.ttl_ms
         if hints.result_type not in (None, "complete") or not isinstance(ttl, int) or isinstance(ttl, bool) or ttl <= 0:
             return

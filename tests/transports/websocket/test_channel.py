@@ -602,7 +602,7 @@ async def test_what_is_held_of_an_unfinished_message_is_counted_until_it_is_whol
 async def test_over_the_limit_the_longest_unfinished_message_ends_its_websocket_with_1013(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(process.requests, "_limit", process.requests.held + 1_000_000)
+    monkeypatch.setattr(process.requests, "limit", process.requests.held + 1_000_000)
     hog, pipe, _ = channel_on_pipe()
     modest, _, receiver = channel_on_pipe()
     hog.data_received(text(b"x" * 800_000)[:-1])

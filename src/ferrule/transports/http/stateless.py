@@ -84,7 +84,7 @@ class StatelessDoor:
         if annotated:
             try:
                 mirror.check_arguments(headers, body, annotated)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return  # The link refuses a body that cannot be read.
 
 

@@ -128,5 +128,5 @@ class TcpTransport:
 def _refused(frame: bytes) -> ConnectFailed | None:
     try:
         return ConnectFailed(f"the server refused the connection: {msgspec.json.decode(frame)['error']['message']}")
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
         return None

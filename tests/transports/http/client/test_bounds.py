@@ -133,7 +133,7 @@ async def test_one_large_event_is_read_at_once() -> None:
 
 @pytest.mark.parametrize("kind", ["json", "stream"])
 async def test_answers_under_way_are_bounded_together(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process.requests, "_limit", 3_000_000)
+    monkeypatch.setattr(process.requests, "limit", 3_000_000)
     before = process.requests.held
     streams = [Stream() for _ in range(4)]
     for stream in streams:

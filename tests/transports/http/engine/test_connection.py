@@ -666,7 +666,7 @@ def test_the_beginning_of_a_small_request_is_on_no_account() -> None:
 
 
 def test_requests_of_other_carriers_leave_less_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process.requests, "_limit", 50_000)
+    monkeypatch.setattr(process.requests, "limit", 50_000)
     bench = Bench()
     assert process.requests.take(40_000)
     bench.feed(BODY + b"a" * 20_000)
@@ -718,7 +718,7 @@ def test_small_rests_that_are_never_taken_are_counted_by_the_sweep() -> None:
 
 
 def test_over_the_bound_the_connection_that_holds_most_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process.answers, "_limit", 1000)
+    monkeypatch.setattr(process.answers, "limit", 1000)
     bench = Bench()
     other, wire = beside(bench)
     bench.wire.backlog, wire.backlog = 300, 600

@@ -52,7 +52,7 @@ def answers(frame: bytes, identity: Id) -> bool:
     """Tell whether a frame is the response to a request of ours."""
     try:
         kind = _read_kind(frame)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return kind.method is msgspec.UNSET and kind.id == identity and type(kind.id) is type(identity)
 

@@ -85,7 +85,7 @@ class KnownTools:
                     "%d tools cannot be called over HTTP and are left out; the last: %s", len(invalid), self._reason
                 )
             return (_without(frame, invalid) if invalid else frame), page.next_cursor
-        except (msgspec.DecodeError, RecursionError, KeyError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
             # Whoever asked for the list will say what is wrong with it.
             return frame, None
 

@@ -45,7 +45,7 @@ def settled_version(frame: bytes) -> str:
     """Read which version the answer to initialize settles on; empty when it settles on none."""
     try:
         result = _read_answer(frame).result
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     return "" if result is None else result.protocol_version
 
