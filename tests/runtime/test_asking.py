@@ -232,6 +232,18 @@ class TestTimeouts:
         far.answer(1)
         await patient
 
+    async def test_there_is_one_timer_for_the_earliest_deadline(self, linked: Any) -> None:
+        link = linked(client=R4).link
+        link.arm(50.0)
+        later = link._timer
+        link.arm(60.0)
+        assert link._timer is later
+        link.arm(20.0)
+        assert later.cancelled()
+        assert (link._timer.when(), link._timer_at) == (20.0, 20.0)
+        link.stop_timers()
+        assert link._timer.cancelled()
+
     async def test_an_answer_in_time_stops_the_clock(self, linked: Any) -> None:
         """TIME-1 CORR-09: nothing happens later."""
         far = linked(client=R4)

@@ -948,7 +948,13 @@ class TestEnding:
         assert [m["id"] for m in far.take() if "result" in m] == [2]
 
     async def test_a_drain_ends_with_its_link(self, linked: Any, settle: Any) -> None:
-        far = linked({"tools/call": Gate()}).greet()
+        async def stubborn(call: Any) -> None:
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                await asyncio.sleep(4)
+
+        far = linked({"tools/call": stubborn}).greet()
         far.call(1)
         await settle()
         draining = asyncio.ensure_future(far.link.drain(10.0))

@@ -9,6 +9,7 @@ import pytest
 
 from ferrule import Context, Declined, Server
 from ferrule.errors import Cancelled
+from ferrule.protocol.needs import Need, Question
 from ferrule.runtime.tasks import run
 from ferrule.runtime.tasks.run import LONGEST_MESSAGE, TELL_EVERY
 
@@ -388,3 +389,16 @@ async def test_who_no_longer_waits_for_the_result_is_told_nothing(peer: Any) -> 
             await asyncio.sleep(0.001)
         go.set()
         assert await client.text(task) == "done"
+
+
+async def test_a_task_cannot_ask_by_ending(era: str, peer: Any) -> None:
+    app = Server("s")
+
+    @app.tool(task="optional")
+    async def ends() -> str:
+        raise Need([("where", Question("roots/list", {}))])
+
+    async with peer(app, era) as client:
+        state = await client.end(await client.start("ends"))
+        assert state["status"] == "failed"
+        assert state["statusMessage"] == "A task asks with ctx.elicit, ctx.ask or ctx.sample, not by ending"

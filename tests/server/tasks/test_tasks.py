@@ -47,6 +47,28 @@ class TestBounds:
             await asyncio.sleep(0.01)
             await client.start("wait")
 
+    async def test_work_that_does_not_heed_its_end_keeps_its_place(self, era: str, peer: Any) -> None:
+        app, release = new_app(max_running=1), asyncio.Event()
+
+        @app.tool(task="optional")
+        async def stubborn() -> str:
+            try:
+                await asyncio.sleep(1_000_000)
+            except asyncio.CancelledError:
+                await release.wait()
+            return "at last"
+
+        async with peer(app, era) as client:
+            task = await client.start("stubborn")
+            await asyncio.sleep(0.01)
+            await client.cancel(task)
+            await asyncio.sleep(0.01)
+            answer = await client.request("tools/call", {"name": "wait", "task": {}})
+            assert "1 tasks run already" in answer["error"]["message"]
+            release.set()
+            await asyncio.sleep(0.01)
+            await client.start("wait")
+
     async def test_one_owner_cannot_take_every_place(self, era: str, peer: Any) -> None:
         app = new_app(max_running_per_owner=1)
         async with peer(app, era, principal="ann") as ann, peer(app, era, principal="bob") as bob:

@@ -193,11 +193,15 @@ async def test_a_stream_that_ends_without_an_answer_is_kept_like_any_other(answe
     assert session.streams[0].ended
 
 
-async def test_only_so_many_answers_that_came_as_one_event_are_kept(answering: Any) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_only_so_many_answers_that_came_as_events_are_kept(answering: Any, streamed: bool) -> None:
     session = lone_session(response="sse")
     for number in range(MOST_FINISHED + 4):
         answer = answering()
-        SessionExchange(session, Standing(session), answer, b"").send(Success(number, {}))
+        exchange = SessionExchange(session, Standing(session), answer, b"")
+        if streamed:
+            exchange.send(CHANGED)
+        exchange.send(Success(number, {}))
         assert answer.messages[-1]["id"] == number
     assert len(session.streams) == MOST_FINISHED
 

@@ -295,3 +295,22 @@ async def test_notifications_that_do_not_arrive_are_logged(era: str, caplog: pyt
         await site.heard("vendor/told")
         await one.call_tool("t")
     assert "vendor/told did not reach" in caplog.text
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_a_broken_server_is_not_taken_for_an_old_one(status: int) -> None:
+    """Whatever its body says: `initialize` is not tried where `server/discover` met a broken server."""
+    async with Site("handshake") as site:
+        site.on("server/discover", lambda seen: seen.error(-32601, "Method not found", status))
+        with pytest.raises(HttpFailed, match=f"HTTP {status}"):
+            async with client(site, http={"retry": "never"}):
+                pass
+        assert site.got("initialize") == []
+
+
+async def test_a_server_that_does_not_know_the_method_is_taken_for_an_old_one() -> None:
+    async with Site("handshake") as site:
+        site.on("server/discover", lambda seen: seen.error(-32601, "Method not found", 499))
+        async with client(site, http={"retry": "never"}) as one:
+            assert len(site.got("initialize")) == 1
+            assert one.phase is not None
