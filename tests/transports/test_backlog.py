@@ -92,6 +92,15 @@ def test_a_single_message_over_the_limit_waits_alone() -> None:
     assert (one.aborted, other.aborted, counted.account.held) == (1, 0, 10)
 
 
+def test_a_message_over_the_limit_may_come_in_pieces() -> None:
+    counted, (one, other) = of_limit(1000, 2)
+    assert one.wrote(900)
+    assert one.wrote(600)
+    assert counted.account.held == 1500
+    assert other.wrote(10)
+    assert (one.aborted, other.aborted, counted.account.held) == (1, 0, 10)
+
+
 def test_many_slow_readers_never_hold_more_than_the_limit() -> None:
     counted, readers = of_limit(10_000, 200)
     for size in (10, 50, 400):

@@ -686,14 +686,15 @@ def test_over_the_limit_of_the_process_the_peer_for_whom_most_waits_is_cut(
     run: Run, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
-        monkeypatch.setattr(process.answers, "limit", process.answers.held + 4_000_000)
+        monkeypatch.setattr(process.answers, "limit", process.answers.held + 5_000_000)
         other = Line(line.carrier)
         large, _ = await line.open()
         small, _ = await other.open()
-        large.send(Success(1, "x" * 3_000_000))
+        # The system may take some megabytes of each.
+        large.send(Success(1, "x" * 14_000_000))
         await asyncio.sleep(0.01)
-        small.send(Success(1, "x" * 1_900_000))
-        await large.wait_lost()
+        small.send(Success(1, "x" * 7_000_000))
+        await asyncio.wait_for(large.wait_lost(), 10)
         assert "does not read" in str(line.recorder.losses[0])
         assert not small.lost
         assert backlog.held(large) == 0
