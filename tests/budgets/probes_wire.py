@@ -220,7 +220,7 @@ async def held(met: Met, size: int) -> bool:
 @probe("LinkOptions(max_held=…)", lowered=100_001)
 async def the_calls_of_a_peer(limit: int, size: int) -> bool:
     met = Met()
-    met.link.holdings = Holdings(limit, None)
+    met.link._holdings = Holdings(limit, None)
     return await held(met, size)
 
 
@@ -243,7 +243,7 @@ async def standing(met: Met, count: int) -> bool:
 @probe("LinkOptions(max_standing=…)", lowered=5)
 async def the_standing_calls_of_a_peer(limit: int, size: int) -> bool:
     met = Met("")
-    met.link.holdings = Holdings(None, limit)
+    met.link._holdings = Holdings(None, limit)
     return await standing(met, size)
 
 

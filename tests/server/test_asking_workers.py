@@ -23,7 +23,7 @@ YES = {"action": "accept", "content": {"value": True}}
 
 def worker(charges: list[str], name: str, **options: Any) -> Server:
     """One of several processes behind one address: they share keys, and nothing else."""
-    app = Server(name, **{"request_state_keys": (KEY,), **options})
+    app = Server("shop", **{"request_state_keys": (KEY,), **options})
 
     @app.tool
     async def buy(item: str, ctx: Context) -> str:

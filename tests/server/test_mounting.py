@@ -201,7 +201,7 @@ class TestContext:
             result = await client.call_tool("c_large")
             (link,) = [block for block in result.content if isinstance(block, ResourceLink)]
             assert "x" * 5000 in (await client.read_resource(link.uri)).text
-        assert (len(host.kept_results), len(child.kept_results)) == (1, 0)
+            assert (len(host.kept_results), len(child.kept_results)) == (1, 0)
 
     async def test_a_page_is_found_where_the_host_has_it(self, era):
         child, host = Server("child"), Server("host")

@@ -74,6 +74,7 @@ class Asking:
         "_keepalive",
         "_missed",
         "_ready",
+        "_scope",
         "_timer",
         "_timer_at",
         "channel",
@@ -82,14 +83,13 @@ class Asking:
         "error",
         "loop",
         "options",
-        "scope",
         "session",
     )
 
     def __init__(self, options: LinkOptions) -> None:
         self.loop = asyncio.get_running_loop()
         self.options = options
-        self.scope = Scope(self.loop)
+        self._scope: Scope | None = None
         self.session: Session
         self.channel: Channel | None = None
         self.closed = False
@@ -100,6 +100,13 @@ class Asking:
         self._keepalive: asyncio.TimerHandle | None = None
         self._missed = 0
         self._ready: tuple[asyncio.Future[None], ...] = ()
+
+    @property
+    def scope(self) -> Scope:
+        """The tasks this link started; made with the first of them."""
+        if self._scope is None:
+            self._scope = Scope(self.loop)
+        return self._scope
 
     def close(self, error: Exception | None = None) -> None:
         """End the link."""

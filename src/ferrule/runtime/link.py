@@ -57,6 +57,7 @@ class Link(Asking):
 
     __slots__ = (
         "_context",
+        "_holdings",
         "_idle",
         "_line",
         "_on_closed",
@@ -66,7 +67,6 @@ class Link(Asking):
         "_unreadable",
         "dispatcher",
         "draining",
-        "holdings",
     )
 
     def __init__(
@@ -91,7 +91,7 @@ class Link(Asking):
         self.draining = False
         self._on_closed = on_closed
         self._line: deque[Call] | tuple[()] = ()
-        self.holdings = self.new_holdings()
+        self._holdings: Holdings | None = None
         self._unreadable = 0
         """Messages in a row that could not be read."""
         self._idle: tuple[asyncio.Future[None], ...] = ()
@@ -99,6 +99,13 @@ class Link(Asking):
     def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> Session:
         """Make the book-keeping of this link."""
         return Session(eras, methods, origin, self)
+
+    @property
+    def holdings(self) -> Holdings:
+        """What the calls of this link hold; made when the first call stays, since most links are idle."""
+        if self._holdings is None:
+            self._holdings = self.new_holdings()
+        return self._holdings
 
     def new_holdings(self) -> Holdings:
         """Make the account of what the calls of this link hold."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -310,7 +311,7 @@ def holder_of(origin: Origin) -> str:
     if origin.principal is not None:
         return f"principal {origin.principal}"
     host = origin.address.rpartition(":")[0] if origin.carrier == "tcp" else origin.address
-    return f"address {host}"
+    return sys.intern(f"address {host}")  # many sessions may come from one address
 
 
 def _stop(state: LinkState) -> None:
