@@ -37,6 +37,15 @@ def test_an_amount_over_the_limit_is_granted_only_while_nothing_else_is_held():
     assert not account.take(25)
 
 
+def test_next_to_nothing_does_not_keep_a_large_amount_out():
+    account = Account("bytes", 160)
+    assert account.take(10)
+    assert account.take(500)
+    account.give(500)
+    assert account.take(1)
+    assert not account.take(500)
+
+
 def test_an_account_within_another_needs_room_in_both():
     process = Account("process", 10)
     one, other = Account("one", 8, within=process), Account("other", 8, within=process)

@@ -3,13 +3,17 @@
 Rule 1: whatever comes from a peer and stays beyond the turn in which it came is debited to an account while it is held
 and credited when it is let go, however it ends.
 Rule 2: an account may lie within another: the account of a peer within that of the process. Both must have room.
-Rule 3: a single amount larger than the limit is granted only while nothing else is held. So no limit on what is held
-together forbids for ever what the limit on one message allows, and the overdraft is at most one message.
+Rule 3: a single amount for which there is no room is granted while next to nothing else is held. So no limit on what is
+held together forbids for ever what the limit on one message allows, and the overdraft is at most one message.
 """
 
 from __future__ import annotations
 
 from ferrule.errors import SetupError
+
+
+LITTLE = 16
+"""One part in so many of the limit is next to nothing."""
 
 
 class Account:
@@ -50,7 +54,7 @@ class Account:
 
     def take(self, amount: int) -> bool:
         """Debit an amount if there is room for it. Return whether there was."""
-        if self.held and amount > self.room:
+        if amount > self.room and self.held > self._limit // LITTLE:
             self.refused += 1
             return False
         if self.within is not None and not self.within.take(amount):

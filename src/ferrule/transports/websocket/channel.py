@@ -224,6 +224,8 @@ class WebSocketChannel(asyncio.Protocol):
             return
         events = reader.feed(data)
         if events:
+            if self._unfinished is not None:
+                self._unfinished.done()  # from here on the receiver counts it
             self._handle(events)
         if self._waiting or reader.more:
             self._wait_for_turn()
