@@ -195,6 +195,8 @@ class Map:
         files = [path.relative_to(PROJECT).as_posix() for path in area.judges()]
         made = self.file.with_suffix(".made")
         worker.does({"to": str(made), "sources": list(names), "files": files})
+        if not made.exists():
+            raise SystemExit(f"the tests of {area.name} ended without a map: run {' '.join(area.tests)} by hand")
         stored = json.loads(made.read_text(encoding="utf-8"))
         stored["lines"] = {names[copy]: lines for copy, lines in stored["lines"].items()}
         self.file.write_text(json.dumps(stored), encoding="utf-8")
