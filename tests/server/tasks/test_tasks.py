@@ -113,7 +113,7 @@ async def test_a_drain_without_tasks_takes_no_time(peer: Any) -> None:
 async def test_a_call_that_does_not_become_a_task_leaves_nothing_behind(peer: Any, caplog: Any) -> None:
     app = Server("s")
 
-    @app.tool(task="optional")
+    @app.tool(task="optional", task_start="handler")
     async def plain() -> str:
         return "plain"
 
