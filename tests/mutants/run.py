@@ -195,6 +195,8 @@ class Map:
         files = [path.relative_to(PROJECT).as_posix() for path in area.judges()]
         made = self.file.with_suffix(".made")
         worker.does({"to": str(made), "sources": list(names), "files": files})
+        if not made.exists():
+            raise SystemExit(f"the tests of {area.name} ended without a map: run {' '.join(area.tests)} by hand")
         stored = json.loads(made.read_text(encoding="utf-8"))
         stored["lines"] = {names[copy]: lines for copy, lines in stored["lines"].items()}
         self.file.write_text(json.dumps(stored), encoding="utf-8")
@@ -334,6 +336,9 @@ twenty times as long as it did. The target fails when less than 95 % are found.
 A run judges a sample of 400; the same `SEED` draws the same one. `N=100` draws fewer, `ALL=1` judges all, `ONLY=wire`
 or `ONLY=protocol/session.py` judges a part, `AGAIN=1` judges once more what survived. `PAGE=1` writes this page, with
 the last verdict on each mutant that was judged since its file changed.
+
+Tests are written for the survivors of a sample, so its share is high afterwards; a `SEED` that was never drawn tells
+how many of all would be found.
 """
 
 

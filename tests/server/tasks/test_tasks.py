@@ -102,6 +102,30 @@ class TestBounds:
             assert len(asyncio.all_tasks()) < 10
 
 
+async def test_a_drain_without_tasks_takes_no_time(peer: Any) -> None:
+    app = new_app()
+    async with peer(app, "stateless") as client:
+        await client.end(await client.start("quick"))
+        await asyncio.sleep(0.01)
+        await app.tasks.drain(60.0)
+
+
+async def test_a_call_that_does_not_become_a_task_leaves_nothing_behind(peer: Any, caplog: Any) -> None:
+    app = Server("s")
+
+    @app.tool(task="optional", task_start="handler")
+    async def plain() -> str:
+        return "plain"
+
+    async with peer(app, "stateless", capabilities={}) as client, peer(app, "stateless") as able:
+        for one in (client, able):
+            answer = await one.request("tools/call", {"name": "plain", "arguments": {}})
+            assert "result" in answer
+        await asyncio.sleep(0.01)
+        gc.collect()
+    assert [record for record in caplog.records if record.levelname in {"ERROR", "WARNING"}] == []
+
+
 async def test_the_log_names_a_task_by_the_beginning_of_its_id(era: str, peer: Any, caplog: Any) -> None:
     """Whoever knows the whole of it may see the task."""
     with caplog.at_level(logging.INFO, "ferrule.tasks"):

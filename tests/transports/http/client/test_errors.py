@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from ferrule import Client
-from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, InvalidAnswer, OutcomeUnknown
+from ferrule.errors import (
+    CallFailed,
+    CarrierError,
+    ConnectFailed,
+    HttpFailed,
+    InvalidAnswer,
+    OutcomeUnknown,
+    VersionMismatch,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -314,3 +322,11 @@ async def test_a_server_that_does_not_know_the_method_is_taken_for_an_old_one() 
         async with client(site, http={"retry": "never"}) as one:
             assert len(site.got("initialize")) == 1
             assert one.phase is not None
+
+
+async def test_an_error_below_500_is_the_word_of_a_server_that_speaks_another_version() -> None:
+    async with Site("handshake") as site:
+        site.on("server/discover", lambda seen: seen.error(-32601, "Method not found", 499))
+        with pytest.raises(VersionMismatch, match="Method not found"):
+            async with client(site, mode="stateless", http={"retry": "never"}):
+                pass

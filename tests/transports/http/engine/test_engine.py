@@ -69,6 +69,10 @@ async def is_refused(engine: Engine) -> bool:
     return False
 
 
+def test_an_engine_that_has_not_started_listens_nowhere() -> None:
+    assert Engine(hello).address == ("", 0)
+
+
 def test_a_request_knows_its_sender(run: Callable[..., None]) -> None:
     later = Later()
 

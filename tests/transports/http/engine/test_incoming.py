@@ -69,6 +69,7 @@ def test_a_body_over_the_limit_is_refused_before_it_comes(incoming: Opened) -> N
 
 
 def test_a_few_empty_lines_before_a_request_are_passed_over(incoming: Opened) -> None:
+    assert MAX_BLANK_LINES == 4
     assert len(incoming.take(b"\r\n" * MAX_BLANK_LINES + HEAD + b"first")) == 1
     with pytest.raises(Unacceptable, match="empty lines"):
         incoming.take(b"\r\n" * (MAX_BLANK_LINES + 1))
