@@ -27,7 +27,7 @@ async def main(target: Any) -> None:
     """Use the server when told to."""
     await asyncio.to_thread(sys.stdin.readline)
     try:
-        client = Client(target, mode="handshake", tool_timeout=20, request_timeout=20, roots=["file:///srv"])
+        client = Client(target, mode="handshake", tool_timeout=10, request_timeout=10, roots=["file:///srv"])
         client.on_log(slow)
         async with client:
             print(await use(client), flush=True)

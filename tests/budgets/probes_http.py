@@ -49,7 +49,7 @@ async def framing(limit: int, size: int) -> bool:
 async def unfinished_bodies(limit: int, size: int) -> bool:
     ledger = Ledger(_ignore, EngineSettings(max_buffered=limit), 2**30)
     connection = mock.Mock(spec=Connection)
-    taken = ledger.debit(connection, 5_000) and ledger.debit(connection, size - 5_000)
+    taken = ledger.debit(connection, 10_000) and ledger.debit(connection, size - 10_000)
     ledger.credit(connection, ledger.requests.held)
     return taken
 

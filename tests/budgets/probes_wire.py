@@ -207,7 +207,7 @@ def lowered(account: Account, limit: int) -> Iterator[None]:
 
 async def held(met: Met, size: int) -> bool:
     """Let two calls hold so much together; returns whether the second was taken too."""
-    met.say(written("tools/call", {"name": "wait", "arguments": {"text": "x" * 1001}}, 1))
+    met.say(written("tools/call", {"name": "wait", "arguments": {"text": "x" * 10_001}}, 1))
     assert met.ear.heard == []
     assert met.link.session.running[1].held % 2 == 0
     place = b'{"name":"wait","arguments":{"text":%b}}'

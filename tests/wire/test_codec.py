@@ -594,6 +594,10 @@ class TestCheapRefusals:
             assert isinstance(rejected, Rejected)
             assert (rejected.id, rejected.response) == (7, response)
             assert "too many values" in rejected.refusal.message
+            late = b'{"jsonrpc":"2.0",' + opening + b"[" + b"[]," * 800_000 + b'1]},"id":7}'
+            rejected = codec.read(late)
+            assert isinstance(rejected, Rejected)
+            assert (rejected.id, rejected.response) == (7, response)
         assert isinstance(read(request(b'{"a":"' + b"x" * 15_000_000 + b'"}')), Request)
 
     def test_data_of_an_error_that_is_too_long_is_left_out(self) -> None:

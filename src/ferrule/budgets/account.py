@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from ferrule.errors import SetupError
 
-
 LITTLE = 16
 """One part in so many of the limit is next to nothing."""
 

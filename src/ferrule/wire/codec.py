@@ -138,6 +138,8 @@ def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Re
     size = len(frame)
     if size > max_size:
         return too_large(max_size, frame)
+    if size > HEAVY and (heavy := _too_heavy(frame)) is not None:
+        return heavy
     try:
         envelope = _decode_envelope(frame)
         if not frame.isascii():
@@ -256,6 +258,18 @@ def too_large(max_size: int, head: bytes) -> Rejected:
 
     rescued = rescue_from_head(head)
     return Rejected(MessageTooLarge(max_size), rescued.id, rescued.response)
+
+
+def _too_heavy(frame: bytes) -> Rejected | None:
+    """Refuse a frame that holds too many values, if its id stands ahead: then nothing else of it need be read."""
+    if weight(frame) <= MAX_MESSAGE_WEIGHT:
+        return None
+    from ferrule.wire.rescue import rescue_from_head
+
+    rescued = rescue_from_head(frame)
+    if rescued.id is UNSET:
+        return None
+    return Rejected(TOO_HEAVY, rescued.id, rescued.response)
 
 
 def _broken(frame: bytes, reason: Exception) -> Rejected:
