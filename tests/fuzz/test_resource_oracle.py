@@ -100,7 +100,7 @@ def test_the_longest_turn_is_measured_in_cpu_time() -> None:
         until = time.thread_time() + 0.02
         while time.thread_time() < until:
             pass
-        await asyncio.sleep(0.05)
-        assert 0.02 <= judge.loop.longest < 0.05
+        await asyncio.sleep(0.3)
+        assert 0.02 <= judge.loop.longest < 0.25
 
     run_measured(work)

@@ -6,7 +6,6 @@ Rule: nothing here waits for the peer on the way in, and nothing here knows a ve
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -121,9 +120,6 @@ class Link(Asking):
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame. Return whether it will be answered."""
-        if len(frame) > LONG and gc.isenabled():
-            with CollectorPaused():
-                return self.frame_received(frame, channel, origin)
         message = read(frame, self.options.max_message_size)
         kind = type(message)
         if kind is Request:
@@ -219,14 +215,25 @@ class Link(Asking):
         elif len(session.running) > self._roomy_up_to and self._full(call):
             self._wait_in_line(call)
         else:
-            if (call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= 0) and not self._take_room(call):
+            if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= 0:
+                self._start_held(call)
                 return
             start = self._start
             task = start(dispatcher.run(call, self._finish), request.method, self._context)
             if task is not None:  # most calls end where they began
                 call.task = task
-                if not call.held:
-                    self.holdings.add(call)
+                self.holdings.add(call)
+
+    def _start_held(self, call: Call) -> None:
+        """Begin a call that is debited from the start: a long one, one that stands, or any while there is no room."""
+        if not self._take_room(call):
+            return
+        work = self.dispatcher.run(call, self._finish)
+        if len(call.raw) > LONG:
+            with CollectorPaused():
+                call.task = self._start(work, call.method, self._context)
+        else:
+            call.task = self._start(work, call.method, self._context)
 
     def _refuse(self, request: Request, refusal: Refusal, channel: Channel) -> None:
         if self.session.one_way:
@@ -271,11 +278,11 @@ class Link(Asking):
                 call.channel.send(reply)
             except EncodeError as error:
                 self._send_failure(refused(call.id, unencodable(call, error), call.era), call.channel)
-            if call.row.standing and call.held:
-                self.holdings.stand_no_more()
         if call.task is not None:
             call.task = None
         if call.held:
+            if reply is not None and call.row.standing:
+                self.holdings.stand_no_more()
             self.holdings.release(call)
         if self._line:
             self._start_waiting()

@@ -93,6 +93,9 @@ class Unreadable(Exception):
 Decoded = Message | Rejected
 """What one element of a batch turns out to be."""
 
+SHORT = MAX_METHOD_LENGTH
+"""A frame up to this size has no room for anything over its bound."""
+
 HEAVY = MAX_MESSAGE_WEIGHT // MOST_PER_BYTE
 """A frame up to this size cannot be over the bound on weight, whatever it holds."""
 
@@ -136,10 +139,8 @@ NO_OBJECT = Rejected(_invalid("a message is an object"))
 def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Rejected:
     """Read one frame."""
     size = len(frame)
-    if size > max_size:
-        return too_large(max_size, frame)
-    if size > HEAVY and (heavy := _too_heavy(frame)) is not None:
-        return heavy
+    if (size > SHORT or size > max_size) and (refused := _too_much(frame, max_size)) is not None:
+        return refused
     try:
         envelope = _decode_envelope(frame)
         if not frame.isascii():
@@ -147,7 +148,7 @@ def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Re
     except UNREADABLE:
         return _diagnose(frame)
     method, identity, result = envelope.method, envelope.id, envelope.result
-    if size > MAX_METHOD_LENGTH:  # a shorter frame has no room for anything over its bound
+    if size > SHORT:
         rejected = _over_a_bound(envelope, frame)
         if rejected is not None:
             return rejected
@@ -260,9 +261,11 @@ def too_large(max_size: int, head: bytes) -> Rejected:
     return Rejected(MessageTooLarge(max_size), rescued.id, rescued.response)
 
 
-def _too_heavy(frame: bytes) -> Rejected | None:
-    """Refuse a frame that holds too many values, if its id stands ahead: then nothing else of it need be read."""
-    if weight(frame) <= MAX_MESSAGE_WEIGHT:
+def _too_much(frame: bytes, max_size: int) -> Rejected | None:
+    """Refuse a frame that is too long or, if its id stands ahead, holds too many values: nothing else of it is read."""
+    if len(frame) > max_size:
+        return too_large(max_size, frame)
+    if len(frame) <= HEAVY or weight(frame) <= MAX_MESSAGE_WEIGHT:
         return None
     from ferrule.wire.rescue import rescue_from_head
 
