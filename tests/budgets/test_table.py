@@ -50,5 +50,6 @@ def test_every_bound_of_the_room_of_budgets_is_on_the_page_and_has_a_probe():
     ids=["one less", "the limit", "one more", "a thousandfold"],
 )
 def test_a_bound_holds(each: Probe, factor: int, more: int, taken: bool):
+    """BUD-22."""
     limit = limit_of(each)
     assert asyncio.run(each.attempt(limit, limit * factor + more)) is taken

@@ -233,6 +233,8 @@ def agree(judge: Judge) -> None:
     ],
 )
 def test_a_hostile_client_costs_what_it_sends(wire: str, version: str) -> None:
+    """BUD-23."""
+
     async def work(judge: Judge, loop: WireLoop) -> None:
         await try_server(judge, WIRES[wire](loop, new_server(), version))
 
@@ -308,6 +310,8 @@ async def try_client(judge: Judge, target: ClientTarget) -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("wire", URLS)
 def test_a_hostile_server_costs_what_it_sends(wire: str, era: str) -> None:
+    """BUD-23."""
+
     async def work(judge: Judge, loop: WireLoop) -> None:
         await try_client(judge, ClientTarget(loop, wire, era))
 

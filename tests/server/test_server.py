@@ -92,6 +92,28 @@ class TestOptions:
             peer.send({**HELLO, "id": 1})
             assert (await peer.response(1))["result"]["protocolVersion"] == "2025-06-18"
 
+    async def test_state_sealed_by_another_server_is_refused_though_the_keys_are_the_same(self, wire):
+        """BUD-20."""
+        key, ran = os.urandom(32), []
+
+        def make(name: str) -> Server:
+            app = Server(name, request_state_keys=(key,))
+
+            @app.tool
+            async def ask(ctx: Context) -> str:
+                ran.append(name)
+                return await ctx.ask("Name?", str, key="name")
+
+            return app
+
+        able = {"capabilities": {"elicitation": {}}}
+        async with wire(make("one"), "stateless", **able) as peer:
+            state = (await peer.call("ask"))["result"]["requestState"]
+        params = {"name": "ask", "arguments": {}, "inputResponses": {}, "requestState": state}
+        async with wire(make("two"), "stateless", **able) as peer:
+            error = (await peer.request("tools/call", params))["error"]
+        assert (error["code"], ran) == (-32602, ["one"])
+
     async def test_shared_keys_let_another_server_go_on(self, wire):
         """MRTR-8"""
         key = os.urandom(32)

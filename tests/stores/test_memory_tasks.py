@@ -86,7 +86,7 @@ def test_a_task_is_kept_for_its_time_and_no_longer() -> None:
 
 @pytest.mark.parametrize("wall", [-1e9, 0.0, 1e9])
 def test_a_clock_on_the_wall_that_jumps_ends_no_task_and_keeps_none(wall: float) -> None:
-    """TSKX-13: what is kept for ten seconds is kept for ten seconds."""
+    """TSKX-13, BUD-19: what is kept for ten seconds is kept for ten seconds."""
 
     async def use() -> None:
         now = 0.0

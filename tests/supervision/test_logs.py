@@ -163,7 +163,7 @@ RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u
 
 
 def test_a_peers_text_is_one_line_of_plain_text(written: io.StringIO) -> None:
-    """A record cannot be forged, a terminal cannot be driven, and a line cannot be shown in another order."""
+    """BUD-17: a record cannot be forged, a terminal cannot be driven, a line cannot be shown in another order."""
     for value in (HOSTILE, ValueError(HOSTILE), [HOSTILE]):
         logger.warning("the peer said %s", value)
     lines = written.getvalue().splitlines()

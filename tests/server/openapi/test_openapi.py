@@ -259,6 +259,7 @@ HOSTILE = [
 @pytest.mark.parametrize("value", HOSTILE)
 @pytest.mark.parametrize("place", ["in process", "over a socket"])
 def test_an_argument_cannot_leave_its_place_in_the_path(place: str, value: str) -> None:
+    """BUD-06."""
     calls: list[str] = []
 
     async def tried(app: Server) -> None:
