@@ -100,7 +100,8 @@ def equivalent(planted: Planted, entries: list[dict[str, str]]) -> dict[str, str
     """Return the entry that covers a mutant; one without `change` covers all changes of its line."""
     for entry in entries:
         same_place = entry["file"] == planted.file and entry["line"] == planted.mutant.source
-        if same_place and entry.get("change", planted.mutant.change) == planted.mutant.change:
+        same_one = int(entry.get("number", planted.number)) == planted.number
+        if same_place and same_one and entry.get("change", planted.mutant.change) == planted.mutant.change:
             return entry
     return None
 

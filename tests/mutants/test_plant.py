@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from areas import AREAS, PROJECT, Area, mirrored
 from plant import Mutant, mutants_of
+from run import Planted, equivalent
 
 
 def changed(source: str, operator: str) -> list[str]:
@@ -137,5 +138,16 @@ def test_every_area_has_sources_and_judges(area: Area) -> None:
 def test_every_equivalent_mutant_has_a_reason() -> None:
     text = (Path(__file__).parent / "equivalent.toml").read_text(encoding="utf-8")
     for entry in tomllib.loads(text).get("mutant", []):
-        assert set(entry) <= {"file", "line", "change", "why"}
+        assert set(entry) <= {"file", "line", "change", "number", "why"}
         assert len(entry["why"]) > 10
+
+
+def test_an_entry_with_a_number_covers_only_that_of_the_lines_that_read_alike() -> None:
+    area = AREAS[0]
+    path = area.sources()[0]
+    (mutant,) = (each for each in mutants_of(b"a()") if each.operator == "delete")
+    entry = {"file": Planted(area, path, mutant, 0).file, "line": "a()", "why": "it does nothing"}
+    alike = [Planted(area, path, mutant, number) for number in range(3)]
+    assert [equivalent(one, [entry]) for one in alike] == [entry] * 3
+    numbered = {**entry, "number": "1"}
+    assert [equivalent(one, [numbered]) for one in alike] == [None, numbered, None]

@@ -262,6 +262,26 @@ class TestAsking:
             assert await client.text(task) == "PeerError: User rejected (-1)"
             assert (await client.look(task))["result"]["status"] == "completed"
 
+    async def test_a_question_the_handler_waits_for_no_more_is_open_no_more(self, era: str, peer: Any) -> None:
+        app, enough, go = Server("s"), asyncio.Event(), asyncio.Event()
+
+        @app.tool(task="optional")
+        async def impatient(ctx: Context) -> str:
+            asking = asyncio.ensure_future(ctx.ask("Well?", str))
+            await enough.wait()
+            asking.cancel()
+            await go.wait()
+            return "done"
+
+        async with peer(app, era) as client:
+            task = await client.start("impatient")
+            await client.until(task, "input_required")
+            enough.set()
+            state = await client.until(task, "working")
+            assert "inputRequests" not in state
+            go.set()
+            assert await client.text(task) == "done"
+
     async def test_an_answer_that_does_not_fit_fails_the_task(self, era: str, peer: Any, accept: Any) -> None:
         app = Server("s")
 

@@ -97,6 +97,9 @@ async def test_so_much_of_a_servers_words_is_repeated(era: str) -> None:
         spread = b"a" + b" " * 500 + b"b"
         error = await failure(site, lambda seen: seen.status(410, spread, content_type="text/plain"))
         assert str(error).endswith(": a b")
+        smiles = "\N{GRINNING FACE}" * 200
+        error = await failure(site, lambda seen: seen.status(410, smiles.encode(), content_type="text/plain"))
+        assert str(error).endswith(": " + smiles)
         error = await failure(site, lambda seen: seen.error(-32600, "x" * 300, 403))
         assert str(error).endswith(": " + "x" * 200)
 

@@ -73,3 +73,9 @@ def test_a_few_empty_lines_before_a_request_are_passed_over(incoming: Opened) ->
     assert len(incoming.take(b"\r\n" * MAX_BLANK_LINES + HEAD + b"first")) == 1
     with pytest.raises(Unacceptable, match="empty lines"):
         incoming.take(b"\r\n" * (MAX_BLANK_LINES + 1))
+
+
+def test_empty_lines_that_were_passed_over_are_not_counted_again(incoming: Opened) -> None:
+    for _ in range(3):
+        assert incoming.take(b"\r\n" * MAX_BLANK_LINES) == []
+    assert len(incoming.take(HEAD + b"first")) == 1
