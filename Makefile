@@ -36,7 +36,7 @@ fuzz: $(READY)
 	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/fuzz tests/wire tests/protocol tests/server/test_uri_template.py
 
 faults: $(READY)
-	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults tests/transports
+	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults tests/transports tests/budgets
 
 # `make soak SECONDS=600` takes ten minutes instead of two hours.
 SECONDS ?= 7200

@@ -23,8 +23,9 @@ from wires import INITIALIZED, WIRES, Wire, initialize, request
 
 HERE = Path(__file__).resolve().parent
 MIB = 1024 * 1024
-LONGEST_TURN = 0.1
-"""Seconds of CPU; a machine half as fast as ours is still within it."""
+LONG = bool(os.environ.get("FERRULE_LONG"))
+LONGEST_TURN = 0.1 if LONG else 0.3
+"""Seconds of CPU. While other tests run beside it, the same work takes up to three times as much."""
 MOST_MEMORY = 64 * MIB
 SETTLED = 20 * MIB
 """What an allocator may keep of memory that was let go."""
@@ -239,7 +240,7 @@ def test_a_flood_of_junk_lines_takes_nobody_elses_turn(attacked: Attacked):
             assert attacker.wait_for(b"too many messages", 10) or attacker.ended, "the connection goes on"
 
     seen = attacked.suffer(attack)
-    assert seen.longest_turn <= 0.05
+    assert seen.longest_turn <= LONGEST_TURN / 2
     if attacked.carrier != "stdio":
         assert attacker.received - before <= 2 * len(junk)
         attacked.settles()

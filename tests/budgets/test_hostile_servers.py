@@ -17,7 +17,8 @@ from vitals import Vitals
 
 HERE = Path(__file__).resolve().parent
 MIB = 1024 * 1024
-LONGEST_TURN = 0.1
+LONG = bool(os.environ.get("FERRULE_LONG"))
+LONGEST_TURN = 0.1 if LONG else 0.3
 MOST_MEMORY = 64 * MIB
 SETTLED = 20 * MIB
 CARRIERS = ["stdio", "tcp", "websocket", "http", "sse"]

@@ -207,7 +207,7 @@ def test_std_01_an_id_that_leaves_no_room_for_an_answer_is_left_out(server: Proc
     server.send({"jsonrpc": "2.0", "id": identity, "method": "nope/nope"})
     (answer,) = server.ping("ping", 1)
     assert answer.keys() == {"jsonrpc", "error"}
-    assert answer["error"]["code"] == -32601
+    assert answer["error"]["code"] == -32600
 
 
 @pytest.mark.parametrize("value", ["NaN", r'"\ud800"', "[" * 2000 + "]" * 2000, '"\udcff"'])

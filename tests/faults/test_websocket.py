@@ -230,7 +230,7 @@ def test_wsk_06_compressing_connections_hold_no_context() -> None:
             ]
             before = rss()
             for number, peer in enumerate(peers):
-                peer.send(text(ping_message(number)), text(ping_message("x" * 5000)))
+                peer.send(text(ping_message(number)), text(ping_message("x" * 4000)))
                 await peer.answer()
                 assert (await peer.frame())[0] == FIN | COMPRESSED | TEXT
             assert rss() - before < 8 * MIB
