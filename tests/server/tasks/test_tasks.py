@@ -332,6 +332,33 @@ class TestAnotherProcess:
             assert (await first.look(task))["result"]["status"] == "cancelled"
             assert here.tasks.live == {}
 
+    async def test_one_that_ends_while_it_is_cancelled_elsewhere_is_told_as_it_ended(self, peer: Any) -> None:
+        go = asyncio.Event()
+
+        class Late(MemoryTasks):
+            async def update(self, task: Any, among: Any) -> bool:
+                if task.status == "cancelled":
+                    go.set()
+                    while self.last != "completed":
+                        await asyncio.sleep(0.001)
+                changed = await super().update(task, among)
+                self.last = task.status
+                return changed
+
+            last = ""
+
+        store = Late()
+        here, there = Server("s", tasks=TaskSettings(store=store)), new_app(store=store)
+
+        @here.tool(task="optional")
+        async def work() -> str:
+            await go.wait()
+            return ""
+
+        async with peer(here, principal="ann") as first, peer(there, principal="ann") as second:
+            task = await first.start("work")
+            assert (await second.cancel(task))["result"]["status"] == "completed"
+
 
 async def test_two_ends_at_once_leave_one(era: str, peer: Any) -> None:
     """What has ended never changes: whoever is first has ended it."""
