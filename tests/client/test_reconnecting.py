@@ -420,3 +420,12 @@ async def test_a_client_that_is_opened_again_begins_with_the_shortest_delay():
                 await asyncio.sleep(0.1)
         await keeper.stop()
     assert delays == [1, 2, 4, 1]
+
+
+async def test_a_closed_client_begins_nothing_more():
+    async def nothing(*_):
+        """There is nothing to open or to give up."""
+
+    work = nothing()
+    Reconnecting(nothing, nothing).spawn(work)
+    assert work.cr_frame is None

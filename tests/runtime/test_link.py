@@ -15,11 +15,13 @@ import pytest
 
 from ferrule import Server
 from ferrule.budgets.bounds import MAX_UNREADABLE
-from ferrule.errors import Cancelled, InvalidAnswer, InvalidParams, LinkLost
+from ferrule.errors import Cancelled, EncodeError, InvalidAnswer, InvalidParams, LinkLost
 from ferrule.protocol.session import Phase
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tools import CallToolResult
 from ferrule.wire.channel import Origin
+from ferrule.wire.codec import encode
+from ferrule.wire.messages import EMPTY_PARAMS, Request
 
 R1, R2, R3, R4 = "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"
 PONG = {"jsonrpc": "2.0", "id": "pong", "result": {}}
@@ -1267,3 +1269,63 @@ class TestAServersLinks:
         assert told[1]["result"]["resultType"] == "complete"
         assert "resultType" not in told[3]["result"]
         assert (told[4]["error"]["code"], told[5]["result"], told[6]["error"]["code"]) == (-32601, {}, -32601)
+
+
+class TestLongCalls:
+    async def test_the_collector_rests_while_a_long_call_is_read(self, linked: Any) -> None:
+        seen = []
+
+        async def look(call: Any) -> CallToolResult:
+            seen.append(gc.isenabled())
+            return CallToolResult(content=[])
+
+        far = linked({"tools/call": look}).greet(R4)
+        far.call(1, text="x" * 20_000)
+        far.call(2, text="x" * 300_000)
+        assert seen == [True, False]
+        assert gc.isenabled()
+
+    async def test_a_long_call_can_be_cancelled(self, linked: Any, settle: Any) -> None:
+        gate = Gate()
+        far = linked({"tools/call": gate}).greet(R4)
+        far.call(1, text="x" * 300_000)
+        far.cancel(1)
+        await settle()
+        assert gate.cancelled == [1]
+
+
+async def test_a_refusal_too_long_for_its_channel_is_said_in_few_words(linked: Any) -> None:
+    far = linked().greet(R4)
+    send = far.send
+
+    def narrow(message: Any) -> None:
+        if len(encode(message)) > 2000:
+            raise EncodeError("too long")
+        send(message)
+
+    far.send = narrow
+    far.ask("i" * 3000, "no/such/method")
+    (answer,) = far.take()
+    assert (answer.get("id"), answer["error"]["code"]) == (None, -32601)
+
+
+async def test_a_request_of_a_peer_in_this_process_is_answered(linked: Any) -> None:
+    far = linked().greet(R4)
+    far.link.message_received(Request("pong", "ping", EMPTY_PARAMS), far)
+    assert far.take() == [PONG]
+
+
+async def test_a_call_that_stands_learns_that_its_link_is_closed(linked: Any, settle: Any) -> None:
+    told = []
+
+    async def stand(call: Any) -> EmptyResult:
+        call.on_cancel = lambda: told.append(call.id)
+        await asyncio.Event().wait()
+        return EmptyResult()
+
+    far = linked({"subscriptions/listen": stand})
+    far.ask_modern(1, "subscriptions/listen", notifications={"toolsListChanged": True})
+    await settle()
+    far.link.close()
+    assert told == [1]
+    await settle()

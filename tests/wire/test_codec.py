@@ -656,8 +656,10 @@ class TestCheapRefusals:
     @pytest.mark.parametrize("character", ["é", "€", "😀"])
     @pytest.mark.parametrize("shift", range(4))
     def test_a_long_text_is_checked_in_parts_that_split_no_character(self, character: str, shift: int) -> None:
-        text = "x" * (UTF_8_PART - shift - 40) + character * 20
+        before = UTF_8_PART - shift - len(request(b'{"a":"')) + len(b"}")
+        text = "x" * before + character * 20
         good = request(b'{"a":"' + text.encode() + b'"}')
+        assert good.index(character.encode()) == UTF_8_PART - shift
         assert plain(read(good).params) == {"a": text}
         for broken in (good.replace(character.encode(), character.encode()[:-1], 1), good[:-3] + b"\xc3" + good[-3:]):
             assert refused(broken).refusal.own_code == PARSE_ERROR
@@ -749,6 +751,8 @@ class TestWriting:
             encode(Success(1, endless))
         with pytest.raises(EncodeError, match="unsupported"):
             encode(Success(1, object()))
+        with pytest.raises(EncodeError, match="unsupported"):
+            encode_within(Success(1, object()), 1000)
 
 
 class TestDifferential:

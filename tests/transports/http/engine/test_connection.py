@@ -608,6 +608,17 @@ def test_what_is_held_in_all_is_bounded() -> None:
     assert bench.ledger.requests.held == 0
 
 
+def test_of_a_request_that_is_refused_nothing_is_held() -> None:
+    bench = Bench(body_timeout=5.0)
+    bench.feed(BODY + b"a" * 10_000)
+    assert process.requests.held == 10_000
+    bench.pass_time(200.0)
+    assert b"HTTP/1.1 408" in bench.wire.sent
+    assert process.requests.held == 0
+    bench.feed(b"a" * 10_000)
+    assert process.requests.held == 0
+
+
 BODY = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n"
 
 
@@ -731,3 +742,13 @@ def test_over_the_bound_the_connection_that_holds_most_is_cut(monkeypatch: pytes
     other.connection_lost(None)
     bench.connection.connection_lost(None)
     assert process.answers.held == 0
+
+
+def test_what_is_not_whole_when_the_peer_has_ended_is_waited_for_no_longer() -> None:
+    bench = Bench()
+    bench.feed(GET * (BURST + 1) + b"GET /half")
+    assert bench.connection.eof_received()
+    assert not bench.wire.closed
+    bench.turns.run()
+    assert len(bench.requests) == BURST + 1
+    assert bench.wire.closed
