@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ferrule import Client, OutcomeUnknown, Reconnect
-from ferrule.errors import ChildFailed, LinkLost, NotConnected, TimedOut, TimedOutReconnecting
+from ferrule.errors import ChildFailed, ConnectionTimedOut, LinkLost, NotConnected, TimedOut, TimedOutReconnecting
 from ferrule.protocol.session import Phase
 
 STEADY = Reconnect(jitter=0)
@@ -302,3 +302,15 @@ class TestRounds:
         await client.close(drain=0.0)
         with pytest.raises(NotConnected, match="closed while the server's question was being answered"):
             await call
+
+
+@pytest.mark.virtual_time
+async def test_a_server_that_refuses_to_discover_itself_is_still_there(raw, refused):
+    server = raw("stateless", {"tools/list": None})
+    async with client_of(server, "stateless") as client:
+        server.answers["server/discover"] = refused(-32000, "not now")
+        with pytest.raises(TimedOut, match="no answer") as caught:
+            await client.list_tools(timeout=5)
+        assert not isinstance(caught.value, ConnectionTimedOut)
+        assert not client.reconnecting
+        assert len(server.sent("server/discover")) == 2
