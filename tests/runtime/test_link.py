@@ -9,6 +9,7 @@ import logging
 import random
 import time
 import tracemalloc
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
@@ -1329,3 +1330,65 @@ async def test_a_call_that_stands_learns_that_its_link_is_closed(linked: Any, se
     far.link.close()
     assert told == [1]
     await settle()
+
+
+async def test_a_channel_says_in_which_context_its_calls_run(far_end: Any, settle: Any) -> None:
+    place: ContextVar[str] = ContextVar("place", default="elsewhere")
+    there = copy_context()
+    there.run(place.set, "there")
+    server = Server("s")
+
+    @server.tool
+    async def where() -> str:
+        await asyncio.sleep(0)
+        return place.get()
+
+    for kind, found in ((far_end, "elsewhere"), (type("There", (far_end,), {"context": there}), "there")):
+        far = kind(server.link(Origin("memory"))).greet(R4)
+        far.call(1, "where")
+        await settle()
+        assert far.replies(1)[0]["result"]["content"][0]["text"] == found
+
+
+@pytest.mark.parametrize(
+    ("frame", "answered"),
+    [
+        (b'[{"jsonrpc":"2.0","method":"notifications/x"}]', False),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', True),
+        (b'[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":1,"method":"ping"}]', True),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping"}', True),
+        (b'{"jsonrpc":"2.0","method":"notifications/x"}', False),
+        (b'{"jsonrpc":"2.0","id":7,"result":{}}', False),
+    ],
+)
+async def test_a_carrier_learns_whether_a_frame_will_be_answered(linked: Any, frame: bytes, answered: bool) -> None:
+    far = linked().greet(R2)
+    assert far.link.frame_received(frame, far) is answered
+    assert len(far.take()) == answered
+
+
+@pytest.mark.parametrize("frame", [b"{bad", b"[1]"])
+async def test_a_carrier_learns_that_garbage_is_answered_until_the_channel_is_closed(linked: Any, frame: bytes) -> None:
+    far = linked(tell_unreadable=True).greet(R2)
+    far.closes_on_garbage = True
+    for _ in range(MAX_UNREADABLE):
+        assert far.link.frame_received(frame, far) is True
+    assert far.closed is None
+    assert far.link.frame_received(frame, far) is False
+    assert far.closed is not None
+    assert len(far.take()) == MAX_UNREADABLE
+
+
+async def test_a_carrier_learns_that_garbage_that_is_skipped_is_not_answered(linked: Any) -> None:
+    far = linked(tell_unreadable=False).greet(R2)
+    for _ in range(2 * MAX_UNREADABLE):
+        assert far.link.frame_received(b"{bad", far) is False
+    assert far.take() == []
+
+
+async def test_a_carrier_learns_that_an_answer_that_cannot_be_read_is_not_answered(linked: Any) -> None:
+    far = linked().greet(R4)
+    asked = far.link.start("ping", {}, far)
+    assert far.link.frame_received(b'{"jsonrpc":"2.0","id":%d,"error":7}' % asked.id, far) is False
+    with pytest.raises(InvalidAnswer):
+        await asked.waiter

@@ -340,6 +340,17 @@ def test_what_ended_is_counted_no_more() -> None:
     assert (sessions._unused, sessions._idlest) == ({}, {})
 
 
+def test_of_an_owner_without_sessions_nothing_is_noted() -> None:
+    table = Table(max_sessions=200)
+    flood = [table.at(now).open() for now in range(200)]
+    table.use(*flood)
+    flood += [table.at(1000).open(), table.at(1001).open()]
+    assert table.sessions._idlest
+    for session in flood:
+        table.sessions.end(session)
+    assert table.sessions._idlest == {}
+
+
 def test_making_room_is_quick_among_many() -> None:
     table = Table(max_sessions=5_000)
     for now in range(5_000):
