@@ -1392,3 +1392,10 @@ async def test_a_carrier_learns_that_an_answer_that_cannot_be_read_is_not_answer
     assert far.link.frame_received(b'{"jsonrpc":"2.0","id":%d,"error":7}' % asked.id, far) is False
     with pytest.raises(InvalidAnswer):
         await asked.waiter
+
+
+async def test_a_link_knows_the_error_it_ended_with_and_has_none_before(linked: Any) -> None:
+    far, error = linked().greet(R4), ConnectionResetError("gone")
+    assert far.link.error is None
+    far.link.channel_lost(far, error)
+    assert far.link.error is error

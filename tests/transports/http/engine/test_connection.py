@@ -403,10 +403,11 @@ def test_what_a_refused_peer_still_sends_is_thrown_away_up_to_a_size() -> None:
     assert bench.wire.closed
 
 
-def test_a_peer_that_takes_nothing_is_cut_when_its_time_is_up() -> None:
+@pytest.mark.parametrize("taken_before", [0, 50])
+def test_a_peer_that_takes_nothing_is_cut_when_its_time_is_up(taken_before: int) -> None:
     bench = Bench(write_timeout=10.0)
     bench.feed(GET)
-    bench.wire.backlog = 50
+    bench.wire.backlog = len(bench.wire.sent) - taken_before
     bench.connection.sweep(101.0)
     bench.connection.sweep(110.9)
     assert not bench.wire.aborted
