@@ -753,3 +753,14 @@ def test_what_is_not_whole_when_the_peer_has_ended_is_waited_for_no_longer() -> 
     bench.turns.run()
     assert len(bench.requests) == BURST + 1
     assert bench.wire.closed
+
+
+def test_a_peer_that_reads_again_gets_no_more_time_for_its_body() -> None:
+    bench = Bench(body_timeout=10.0, min_body_rate=1000)
+    bench.feed(BODY + b"a" * 50_000)
+    bench.connection.pause_writing()
+    bench.pass_time(109.0)
+    bench.connection.resume_writing()
+    assert bench.wire.sent == b""
+    bench.pass_time(111.0)
+    assert b"HTTP/1.1 408" in bench.wire.sent
