@@ -35,6 +35,14 @@ def new_app(**settings: Any) -> Server:
     return app
 
 
+async def test_a_task_whose_life_has_no_end_is_over_like_any_other(era: str, peer: Any) -> None:
+    app = new_app(ttl=None, max_ttl=None)
+    async with peer(app, era) as client:
+        task = await client.start("quick")
+        assert await client.text(task) == "quick"
+        assert app.tasks.live == {}
+
+
 class TestBounds:
     async def test_only_so_many_run_at_once(self, era: str, peer: Any) -> None:
         """seed:TASK-02, TSKX-14: one more is refused as busy until one has ended."""
