@@ -35,11 +35,12 @@ def new_app(**settings: Any) -> Server:
     return app
 
 
-async def test_a_task_whose_life_has_no_end_is_over_like_any_other(era: str, peer: Any) -> None:
+async def test_a_task_whose_life_has_no_end_is_told_to_be_over_like_any_other(peer: Any) -> None:
     app = new_app(ttl=None, max_ttl=None)
-    async with peer(app, era) as client:
+    async with peer(app) as client:
         task = await client.start("quick")
         assert await client.text(task) == "quick"
+        assert client.told("notifications/tasks/status")[-1]["params"]["status"] == "completed"
         assert app.tasks.live == {}
 
 
