@@ -1368,14 +1368,20 @@ async def test_a_carrier_learns_whether_a_frame_will_be_answered(linked: Any, fr
 
 
 @pytest.mark.parametrize("frame", [b"{bad", b"[1]"])
-async def test_a_carrier_learns_that_garbage_is_answered_until_the_channel_is_closed(linked: Any, frame: bytes) -> None:
+async def test_a_carrier_learns_that_garbage_is_answered_until_the_channel_is_closed(
+    linked: Any, frame: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     far = linked(tell_unreadable=True).greet(R2)
     far.closes_on_garbage = True
     for _ in range(MAX_UNREADABLE):
         assert far.link.frame_received(frame, far) is True
     assert far.closed is None
+    assert "closed a connection" not in caplog.text
     assert far.link.frame_received(frame, far) is False
     assert far.closed is not None
+    assert caplog.text.count("closed a connection") == 1
+    assert far.link.frame_received(frame, far) is False
+    assert caplog.text.count("closed a connection") == 1
     assert len(far.take()) == MAX_UNREADABLE
 
 

@@ -458,3 +458,9 @@ def test_what_is_cleared_is_held_no_more(framer: Callable[[], LineFramer | AutoF
     assert reading.pending == 7
     reading.clear()
     assert (reading.pending, reading.eof()) == (0, [])
+
+
+def test_a_stream_that_begins_with_a_colon_has_lines() -> None:
+    framer = AutoFramer()
+    assert framer.feed(b": 1\n") == [b": 1"]
+    assert isinstance(framer.framer, LineFramer)

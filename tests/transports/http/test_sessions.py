@@ -326,6 +326,12 @@ def test_a_session_with_a_long_introduction_counts_as_several() -> None:
     assert not any(session.link.lost for session in others)
 
 
+def test_a_session_that_is_alone_stays_however_long_its_introduction() -> None:
+    table = Table(max_sessions=2)
+    assert not table.open(introduction=b" " * 16_000).link.lost
+    assert len(table.sessions) == 1
+
+
 def test_what_ended_is_counted_no_more() -> None:
     table = Table(max_sessions=100)
     for _ in range(3):
