@@ -401,3 +401,31 @@ async def test_whoever_stops_waiting_in_the_same_moment_does_not_harm_the_others
     with pytest.raises(asyncio.CancelledError):
         await left
     assert not keeper._waiting
+
+
+@pytest.mark.virtual_time
+async def test_a_client_that_is_opened_again_begins_with_the_shortest_delay():
+    delays = []
+
+    async def nothing(*_):
+        """There is nothing to open or to give up."""
+
+    keeper = Reconnecting(nothing, nothing)
+    keeper.on_notice(lambda notice: delays.append(notice.delay) if notice.what == "retrying" else None)
+    for losses in (3, 1):
+        keeper.begin(STEADY)
+        for _ in range(losses):
+            keeper.lost(LinkLost("gone", sent=False))
+            while keeper.active:
+                await asyncio.sleep(0.1)
+        await keeper.stop()
+    assert delays == [1, 2, 4, 1]
+
+
+async def test_a_closed_client_begins_nothing_more():
+    async def nothing(*_):
+        """There is nothing to open or to give up."""
+
+    work = nothing()
+    Reconnecting(nothing, nothing).spawn(work)
+    assert work.cr_frame is None

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ferrule import Client, OutcomeUnknown, Reconnect
-from ferrule.errors import ChildFailed, LinkLost, NotConnected, TimedOut, TimedOutReconnecting
+from ferrule.errors import ChildFailed, ConnectionTimedOut, LinkLost, NotConnected, TimedOut, TimedOutReconnecting
 from ferrule.protocol.session import Phase
 
 STEADY = Reconnect(jitter=0)
@@ -197,10 +197,11 @@ async def test_a_call_waits_no_longer_than_its_time_out(era, raw):
 
 
 @pytest.mark.virtual_time
-async def test_a_call_asked_again_has_only_the_rest_of_its_time(era, raw):
+@pytest.mark.parametrize("delay", [4, 9.5])
+async def test_a_call_asked_again_has_only_the_rest_of_its_time(era, raw, delay):
     server = raw(era, {"tools/list": None})
     loop = asyncio.get_running_loop()
-    async with client_of(server, era, Reconnect(jitter=0, first_delay=4), probe_on_timeout=False) as client:
+    async with client_of(server, era, Reconnect(jitter=0, first_delay=delay), probe_on_timeout=False) as client:
         call = await lose_with(server, "tools/list", client.list_tools(timeout=10))
         began = loop.time()
         with pytest.raises(TimedOut, match="no answer"):
@@ -302,3 +303,28 @@ class TestRounds:
         await client.close(drain=0.0)
         with pytest.raises(NotConnected, match="closed while the server's question was being answered"):
             await call
+
+
+@pytest.mark.virtual_time
+async def test_a_server_that_refuses_to_discover_itself_is_still_there(raw, refused):
+    server = raw("stateless", {"tools/list": None})
+    async with client_of(server, "stateless") as client:
+        server.answers["server/discover"] = refused(-32000, "not now")
+        with pytest.raises(TimedOut, match="no answer") as caught:
+            await client.list_tools(timeout=5)
+        assert not isinstance(caught.value, ConnectionTimedOut)
+        assert not client.reconnecting
+        assert len(server.sent("server/discover")) == 2
+
+
+@pytest.mark.virtual_time
+async def test_a_call_in_flight_waits_for_a_new_link_only_for_the_rest_of_its_time(era, raw):
+    server = raw(era, {"tools/list": None})
+    loop = asyncio.get_running_loop()
+    async with client_of(server, era, Reconnect(jitter=0, first_delay=20)) as client:
+        await asyncio.sleep(100)
+        call = await lose_with(server, "tools/list", client.list_tools(timeout=10))
+        began = loop.time()
+        with pytest.raises(TimedOutReconnecting):
+            await call
+        assert loop.time() - began == pytest.approx(10, abs=0.1)

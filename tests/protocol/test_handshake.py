@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from ferrule import errors
-from ferrule.errors import CapabilityNotSupported, InvalidRequest, Refusal, UnsupportedVersion
+from ferrule.errors import CapabilityNotSupported, InvalidParams, InvalidRequest, Refusal, UnsupportedVersion
 from ferrule.protocol.call import Call, Peer
 from ferrule.protocol.era import Eras
 from ferrule.protocol.erlmcp import ERLMCP
-from ferrule.protocol.handshake import REVISIONS, Handshake
+from ferrule.protocol.handshake import REVISIONS, Handshake, OfferRefused
 from ferrule.protocol.needs import Need, Question
 from ferrule.protocol.sealing import Keyring, Seal
 from ferrule.protocol.session import Phase, Session
@@ -390,3 +390,10 @@ class TestNumbers:
         assert errors.ResourceNotFound("a://b").data == {"uri": "a://b"}
         assert errors.ToolNotFound("t").data == {"tool": "t"}
         assert errors.PromptNotFound("p").data == {"prompt": "p"}
+
+
+def test_an_offer_that_is_refused_has_the_number_of_invalid_params_while_there_are_versions() -> None:
+    refusal = OfferRefused("1999-01-01", ())
+    assert Handshake().code(refusal) == InvalidParams.code
+    assert Handshake(()).code(refusal) == refusal.own_code
+    assert Handshake(erlmcp_codes=True).code(refusal) == -32062

@@ -978,3 +978,19 @@ TestConversation.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
+class TestWithholding:
+    def test_until_the_handshake_begins_nothing_is_admitted(self) -> None:
+        session = new_session(ASKED_BACK)
+        session.withhold()
+        session.withhold()
+        assert session.methods == {}
+        session.enter(Phase.INITIALIZING)
+        assert session.methods == ASKED_BACK
+        assert session.withheld is None
+
+    def test_who_never_was_withheld_keeps_what_it_may_ask(self) -> None:
+        session = new_session(ASKED_BACK)
+        session.enter(Phase.INITIALIZING)
+        assert session.methods == ASKED_BACK

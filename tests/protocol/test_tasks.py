@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from msgspec import UNSET, Raw
 
-from ferrule.errors import InvalidParams
+from ferrule.errors import InvalidParams, MethodNotFound
 from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
+from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.needs import Question
 from ferrule.protocol.stateless import NEWEST as STATELESS
 from ferrule.protocol.tasks import LONGEST_TTL, first_form, input_request, related, wanted
@@ -95,3 +96,10 @@ def test_a_new_task_had_an_envelope_first() -> None:
 def test_a_task_is_kept_for_no_longer_than_can_be_reckoned_with() -> None:
     assert wanted(Raw(b'{"ttl":0}')).ttl == 0
     assert wanted(Raw(b'{"ttl":1e300}')).ttl == LONGEST_TTL == 10**15
+
+
+def test_a_tool_that_runs_as_a_task_only_is_not_found_by_a_plain_call() -> None:
+    refusal = Handshake().task_demanded("slow")
+    assert isinstance(refusal, MethodNotFound)
+    assert "slow runs as a task only" in refusal.message
+    assert refusal.data == {"tool": "slow"}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ferrule.budgets.bounds import MAX_BATCH_ANSWER
 from ferrule.errors import EncodeError
 from ferrule.runtime.batch import BatchPart, Replies
 from ferrule.wire.codec import encode
@@ -138,3 +139,16 @@ def test_an_answer_whose_very_id_is_too_long_keeps_back_no_other() -> None:
     nameless, *others = below.sent
     assert (nameless.id, nameless.error.message) == (None, "The result cannot be written: too long")
     assert others == [Success("a", {}), Success("b", {})]
+
+
+def test_together_answers_take_so_much_and_the_one_too_many_is_refused_alone(below: Below) -> None:
+    batch = BatchPart(Replies(below, 4))
+    rest = 1000
+    large = MAX_BATCH_ANSWER - rest - len(encode(Success(1, "")))
+    room = rest - len(encode(Success(3, "")))
+    answers = [Success(1, "x" * large), Success(2, "x" * rest), Success(3, "x" * room), Success(4, "")]
+    for answer in answers:
+        batch.send(answer)
+    (sent,) = below.sent
+    assert [type(each) for each in sent] == [Success, Failure, Success, Failure]
+    assert [each.id for each in sent] == [1, 2, 3, 4]

@@ -132,6 +132,38 @@ async def test_a_full_process_refuses_short_calls_too_and_still_answers_pings(
     assert codes(near) == {3: None}
 
 
+async def test_a_call_of_just_the_size_that_is_light_is_begun_without_a_look_at_the_room(
+    linked: Any, settle: Any
+) -> None:
+    gate = Gate()
+    far = linked({"tools/call": gate}, max_held=WEIGHT).greet(R4)
+    room = LIGHT - len(b'{"name": "t", "arguments": {"text": ""}}')
+    far.call(1, text=LONG)
+    far.call(2, text="x" * room)
+    far.call(3, text="x" * (room + 1))
+    assert gate.started == [1, 2]
+    assert codes(far) == {3: BUSY}
+    gate.open.set()
+    await settle()
+    assert codes(far) == {1: None, 2: None}
+
+
+@pytest.mark.parametrize(("room", "started"), [(0, []), (1, [1])])
+async def test_a_short_call_is_begun_while_there_is_any_room_in_the_process(
+    linked: Any, settle: Any, monkeypatch: pytest.MonkeyPatch, room: int, started: list[int]
+) -> None:
+    gate = Gate()
+    far = linked({"tools/call": gate}).greet(R4)
+    assert process.requests.take(1000)
+    monkeypatch.setattr(process.requests, "limit", process.requests.held + room)
+    far.call(1)
+    assert gate.started == started
+    process.requests.give(1000)
+    gate.open.set()
+    await settle()
+    assert len(far.take()) == 1
+
+
 async def test_calls_that_wait_in_line_are_debited_as_well(linked: Any, settle: Any) -> None:
     gate = Gate()
     far = linked({"tools/call": gate}, max_running=1, max_held=2 * WEIGHT).greet(R4)

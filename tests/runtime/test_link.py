@@ -9,17 +9,20 @@ import logging
 import random
 import time
 import tracemalloc
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
 
 from ferrule import Server
 from ferrule.budgets.bounds import MAX_UNREADABLE
-from ferrule.errors import Cancelled, InvalidAnswer, InvalidParams, LinkLost
+from ferrule.errors import Cancelled, EncodeError, InvalidAnswer, InvalidParams, LinkLost
 from ferrule.protocol.session import Phase
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tools import CallToolResult
 from ferrule.wire.channel import Origin
+from ferrule.wire.codec import encode
+from ferrule.wire.messages import EMPTY_PARAMS, Request
 
 R1, R2, R3, R4 = "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"
 PONG = {"jsonrpc": "2.0", "id": "pong", "result": {}}
@@ -1267,3 +1270,138 @@ class TestAServersLinks:
         assert told[1]["result"]["resultType"] == "complete"
         assert "resultType" not in told[3]["result"]
         assert (told[4]["error"]["code"], told[5]["result"], told[6]["error"]["code"]) == (-32601, {}, -32601)
+
+
+class TestLongCalls:
+    async def test_the_collector_rests_while_a_long_call_is_read(self, linked: Any) -> None:
+        seen = []
+
+        async def look(call: Any) -> CallToolResult:
+            seen.append(gc.isenabled())
+            return CallToolResult(content=[])
+
+        far = linked({"tools/call": look}).greet(R4)
+        far.call(1, text="x" * 20_000)
+        far.call(2, text="x" * 300_000)
+        assert seen == [True, False]
+        assert gc.isenabled()
+
+    async def test_a_long_call_can_be_cancelled(self, linked: Any, settle: Any) -> None:
+        gate = Gate()
+        far = linked({"tools/call": gate}).greet(R4)
+        far.call(1, text="x" * 300_000)
+        far.cancel(1)
+        await settle()
+        assert gate.cancelled == [1]
+
+
+async def test_a_refusal_too_long_for_its_channel_is_said_in_few_words(linked: Any) -> None:
+    far = linked().greet(R4)
+    send = far.send
+
+    def narrow(message: Any) -> None:
+        if len(encode(message)) > 2000:
+            raise EncodeError("too long")
+        send(message)
+
+    far.send = narrow
+    far.ask("i" * 3000, "no/such/method")
+    (answer,) = far.take()
+    assert (answer.get("id"), answer["error"]["code"]) == (None, -32601)
+
+
+async def test_a_request_of_a_peer_in_this_process_is_answered(linked: Any) -> None:
+    far = linked().greet(R4)
+    far.link.message_received(Request("pong", "ping", EMPTY_PARAMS), far)
+    assert far.take() == [PONG]
+
+
+async def test_a_call_that_stands_learns_that_its_link_is_closed(linked: Any, settle: Any) -> None:
+    told = []
+
+    async def stand(call: Any) -> EmptyResult:
+        call.on_cancel = lambda: told.append(call.id)
+        await asyncio.Event().wait()
+        return EmptyResult()
+
+    far = linked({"subscriptions/listen": stand})
+    far.ask_modern(1, "subscriptions/listen", notifications={"toolsListChanged": True})
+    await settle()
+    far.link.close()
+    assert told == [1]
+    await settle()
+
+
+async def test_a_channel_says_in_which_context_its_calls_run(far_end: Any, settle: Any) -> None:
+    place: ContextVar[str] = ContextVar("place", default="elsewhere")
+    there = copy_context()
+    there.run(place.set, "there")
+    server = Server("s")
+
+    @server.tool
+    async def where() -> str:
+        await asyncio.sleep(0)
+        return place.get()
+
+    for kind, found in ((far_end, "elsewhere"), (type("There", (far_end,), {"context": there}), "there")):
+        far = kind(server.link(Origin("memory"))).greet(R4)
+        far.call(1, "where")
+        await settle()
+        assert far.replies(1)[0]["result"]["content"][0]["text"] == found
+
+
+@pytest.mark.parametrize(
+    ("frame", "answered"),
+    [
+        (b'[{"jsonrpc":"2.0","method":"notifications/x"}]', False),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', True),
+        (b'[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":1,"method":"ping"}]', True),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping"}', True),
+        (b'{"jsonrpc":"2.0","method":"notifications/x"}', False),
+        (b'{"jsonrpc":"2.0","id":7,"result":{}}', False),
+    ],
+)
+async def test_a_carrier_learns_whether_a_frame_will_be_answered(linked: Any, frame: bytes, answered: bool) -> None:
+    far = linked().greet(R2)
+    assert far.link.frame_received(frame, far) is answered
+    assert len(far.take()) == answered
+
+
+@pytest.mark.parametrize("frame", [b"{bad", b"[1]"])
+async def test_a_carrier_learns_that_garbage_is_answered_until_the_channel_is_closed(
+    linked: Any, frame: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    far = linked(tell_unreadable=True).greet(R2)
+    far.closes_on_garbage = True
+    for _ in range(MAX_UNREADABLE):
+        assert far.link.frame_received(frame, far) is True
+    assert far.closed is None
+    assert "closed a connection" not in caplog.text
+    assert far.link.frame_received(frame, far) is False
+    assert far.closed is not None
+    assert caplog.text.count("closed a connection") == 1
+    assert far.link.frame_received(frame, far) is False
+    assert caplog.text.count("closed a connection") == 1
+    assert len(far.take()) == MAX_UNREADABLE
+
+
+async def test_a_carrier_learns_that_garbage_that_is_skipped_is_not_answered(linked: Any) -> None:
+    far = linked(tell_unreadable=False).greet(R2)
+    for _ in range(2 * MAX_UNREADABLE):
+        assert far.link.frame_received(b"{bad", far) is False
+    assert far.take() == []
+
+
+async def test_a_carrier_learns_that_an_answer_that_cannot_be_read_is_not_answered(linked: Any) -> None:
+    far = linked().greet(R4)
+    asked = far.link.start("ping", {}, far)
+    assert far.link.frame_received(b'{"jsonrpc":"2.0","id":%d,"error":7}' % asked.id, far) is False
+    with pytest.raises(InvalidAnswer):
+        await asked.waiter
+
+
+async def test_a_link_knows_the_error_it_ended_with_and_has_none_before(linked: Any) -> None:
+    far, error = linked().greet(R4), ConnectionResetError("gone")
+    assert far.link.error is None
+    far.link.channel_lost(far, error)
+    assert far.link.error is error

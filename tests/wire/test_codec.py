@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from ferrule.budgets.bounds import MAX_BATCH, MAX_ERROR_DATA, MAX_UNREADABLE
+from ferrule.budgets.bounds import MAX_BATCH, MAX_ERROR_DATA, MAX_ID_LENGTH, MAX_METHOD_LENGTH, MAX_UNREADABLE
+from ferrule.budgets.weight import weight
 from ferrule.errors import EncodeError, FerruleError
 from ferrule.schema.tools import CallToolParams
 from ferrule.wire import codec
@@ -594,11 +595,59 @@ class TestCheapRefusals:
             assert isinstance(rejected, Rejected)
             assert (rejected.id, rejected.response) == (7, response)
             assert "too many values" in rejected.refusal.message
+            broken = codec.read(frame[:-2])
+            assert isinstance(broken, Rejected)
+            assert "too many values" in broken.refusal.message
             late = b'{"jsonrpc":"2.0",' + opening + b"[" + b"[]," * 800_000 + b'1]},"id":7}'
             rejected = codec.read(late)
             assert isinstance(rejected, Rejected)
             assert (rejected.id, rejected.response) == (7, response)
         assert isinstance(read(request(b'{"a":"' + b"x" * 15_000_000 + b'"}')), Request)
+
+    @pytest.mark.parametrize("rest", ['"method":"m"', '"result":{}', '"error":{"code":1,"message":"m"}'])
+    def test_an_id_of_just_its_bound_is_read(self, rest: str) -> None:
+        first = 10**MAX_ID_LENGTH
+        for longest, over in (
+            ("i" * MAX_ID_LENGTH, "i" * (MAX_ID_LENGTH + 1)),
+            (first - 1, first),
+            (1 - first, -first),
+        ):
+            message: Any = codec.read(f'{{"jsonrpc":"2.0","id":{json.dumps(longest)},{rest}}}'.encode())
+            assert message.id == longest
+            assert codec.read(f'{{"jsonrpc":"2.0","id":{json.dumps(over)},{rest}}}'.encode()).id is UNSET  # type: ignore[union-attr]
+
+    def test_a_method_of_just_its_bound_is_read(self) -> None:
+        longest = "m" * MAX_METHOD_LENGTH
+        assert read(members(jsonrpc="2.0", id=1, method=longest)).method == longest
+        rejected = refused(members(jsonrpc="2.0", id=1, method=longest + "m"))
+        assert (rejected.id, rejected.response) == (1, False)
+        assert "longer than 512 characters" in rejected.refusal.message
+
+    def test_a_batch_of_just_its_bound_is_read(self) -> None:
+        found = read_batch(Batch(b"[" + b",".join([b'{"jsonrpc":"2.0","method":"n"}'] * MAX_BATCH) + b"]"))
+        assert isinstance(found, list)
+        assert len(found) == MAX_BATCH
+
+    @pytest.mark.parametrize(
+        ("opening", "end"),
+        [
+            (b'{"jsonrpc":"2.0","id":7,"method":"m","params":', b"}"),
+            (b'{"jsonrpc":"2.0","method":"m","params":', b',"id":7}'),
+            (b'{"jsonrpc":"2.0","id":7,"result":', b"}"),
+            (b'{"jsonrpc":"2.0","result":', b',"id":7}'),
+            (b'[{"jsonrpc":"2.0","id":7,"method":"m","params":', b"}]"),
+        ],
+    )
+    def test_a_message_of_just_the_weight_that_is_allowed_is_read(
+        self, opening: bytes, end: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        frame = opening + b'{"a":[' + b"1," * 20_000 + b"1]}" + end
+        for allowed, fits in ((weight(frame), True), (weight(frame) - 1, False)):
+            monkeypatch.setattr(codec, "MAX_MESSAGE_WEIGHT", allowed)
+            monkeypatch.setattr(codec, "HEAVY", len(frame) - 1)
+            message = codec.read(frame)
+            found = read_batch(message) if isinstance(message, Batch) else message
+            assert isinstance(found, Rejected) is not fits
 
     def test_data_of_an_error_that_is_too_long_is_left_out(self) -> None:
         def failure(data: str) -> Any:
@@ -610,11 +659,22 @@ class TestCheapRefusals:
     @pytest.mark.parametrize("character", ["é", "€", "😀"])
     @pytest.mark.parametrize("shift", range(4))
     def test_a_long_text_is_checked_in_parts_that_split_no_character(self, character: str, shift: int) -> None:
-        text = "x" * (UTF_8_PART - shift - 40) + character * 20
+        start = UTF_8_PART - 36 - shift
+        before = start - len(request(b'{"a":"')) + len(b"}")
+        text = "x" * before + character * 20
         good = request(b'{"a":"' + text.encode() + b'"}')
+        assert good.index(character.encode()) == start
         assert plain(read(good).params) == {"a": text}
         for broken in (good.replace(character.encode(), character.encode()[:-1], 1), good[:-3] + b"\xc3" + good[-3:]):
             assert refused(broken).refusal.own_code == PARSE_ERROR
+
+    @pytest.mark.parametrize("parts", [1, 2, 3])
+    def test_a_text_that_ends_where_a_part_ends_is_read(self, parts: int) -> None:
+        room = parts * UTF_8_PART - len(request(b'{"a":""}'))
+        frame = request(b'{"a":"' + "é".encode() + b"x" * (room - 2) + b'"}')
+        assert len(frame) == parts * UTF_8_PART
+        assert plain(read(frame).params)["a"].startswith("éx")
+        assert refused(frame[:-3] + b"\xff" + frame[-2:]).refusal.own_code == PARSE_ERROR
 
     def test_a_long_text_with_one_wide_character_takes_no_multiple_of_itself(self) -> None:
         frame = request(b'{"a":"' + b"x" * 2_000_000 + "😀".encode() + b'"}')
@@ -695,6 +755,8 @@ class TestWriting:
             encode(Success(1, endless))
         with pytest.raises(EncodeError, match="unsupported"):
             encode(Success(1, object()))
+        with pytest.raises(EncodeError, match="unsupported"):
+            encode_within(Success(1, object()), 1000)
 
 
 class TestDifferential:

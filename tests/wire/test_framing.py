@@ -445,3 +445,22 @@ class TestAuto:
         framer = AutoFramer()
         assert framer.feed(b"") == framer.feed(b"\r\n \n") == framer.eof() == []
         assert framer.pending == 0
+
+
+@pytest.mark.parametrize("framer", [LineFramer, HeaderFramer, AutoFramer])
+@pytest.mark.parametrize("decided", [True, False])
+def test_what_is_cleared_is_held_no_more(framer: Callable[[], LineFramer | AutoFramer], decided: bool) -> None:
+    reading = framer()
+    if decided:
+        whole = block(b"{}") if framer is HeaderFramer else b"{}\n"
+        assert reading.feed(whole) == [b"{}"]
+    reading.feed(b"Content")
+    assert reading.pending == 7
+    reading.clear()
+    assert (reading.pending, reading.eof()) == (0, [])
+
+
+def test_a_stream_that_begins_with_a_colon_has_lines() -> None:
+    framer = AutoFramer()
+    assert framer.feed(b": 1\n") == [b": 1"]
+    assert isinstance(framer.framer, LineFramer)

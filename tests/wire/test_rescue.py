@@ -102,6 +102,13 @@ class TestHead:
         assert rescue_from_head(head + self.LONG) == found
         assert rescue(head + self.LONG) == found
 
+    def test_an_id_is_looked_for_in_the_first_kibibyte(self) -> None:
+        member = b'"id":7,'
+        room = 1024 - len(b"{" + member)
+        for spaces, identity in ((room, 7), (room + 1, UNSET)):
+            frame = b"{" + b" " * spaces + member + b'"params":{"a":"' + b"x" * 20_000
+            assert rescue_from_head(frame).id == identity
+
     def test_an_id_inside_another_member_is_not_the_id(self) -> None:
         assert rescue_from_head(b'{"params":{"id":5},"x":').id is UNSET
 

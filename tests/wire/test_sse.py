@@ -209,3 +209,16 @@ def test_what_was_held_of_one_line_does_not_count_for_the_next() -> None:
     for _ in range(3):
         assert parser.feed(b":" * 1000) == []
         assert parser.feed(b"\n") == []
+
+
+def test_what_is_held_of_an_event_is_its_data_and_its_last_line() -> None:
+    parser = SseParser()
+    assert parser.held == 0
+    parser.feed(b"data: abc\n")
+    assert parser.held == 3
+    parser.feed(b"data")
+    assert parser.held == 7
+    assert len(parser.feed(b": d\n\n")) == 1
+    assert parser.held == 0
+    parser.feed(b"id")
+    assert parser.held == 2

@@ -422,3 +422,18 @@ async def test_a_task_cannot_ask_by_ending(era: str, peer: Any) -> None:
         state = await client.end(await client.start("ends"))
         assert state["status"] == "failed"
         assert state["statusMessage"] == "A task asks with ctx.elicit, ctx.ask or ctx.sample, not by ending"
+
+
+async def test_work_that_cancels_itself_fails_its_task(era: str, peer: Any) -> None:
+    app = Server("s")
+
+    @app.tool(task="optional")
+    async def give_up() -> str:
+        await asyncio.sleep(0)
+        raise asyncio.CancelledError
+
+    async with peer(app, era) as client:
+        task = await client.start("give_up")
+        error = (await client.outcome(task))["error"]
+        assert (error["code"], error["message"]) == (-32603, "The work of the task was cancelled")
+        assert (await client.look(task))["result"]["status"] == "failed"

@@ -35,6 +35,15 @@ def new_app(**settings: Any) -> Server:
     return app
 
 
+async def test_a_task_whose_life_has_no_end_is_told_to_be_over_like_any_other(peer: Any) -> None:
+    app = new_app(ttl=None, max_ttl=None)
+    async with peer(app) as client:
+        task = await client.start("quick")
+        assert await client.text(task) == "quick"
+        assert client.told("notifications/tasks/status")[-1]["params"]["status"] == "completed"
+        assert app.tasks.live == {}
+
+
 class TestBounds:
     async def test_only_so_many_run_at_once(self, era: str, peer: Any) -> None:
         """seed:TASK-02, TSKX-14: one more is refused as busy until one has ended."""
@@ -331,6 +340,33 @@ class TestAnotherProcess:
             await ended.wait()
             assert (await first.look(task))["result"]["status"] == "cancelled"
             assert here.tasks.live == {}
+
+    async def test_one_that_ends_while_it_is_cancelled_elsewhere_is_told_as_it_ended(self, peer: Any) -> None:
+        go = asyncio.Event()
+
+        class Late(MemoryTasks):
+            async def update(self, task: Any, among: Any) -> bool:
+                if task.status == "cancelled":
+                    go.set()
+                    while self.last != "completed":
+                        await asyncio.sleep(0.001)
+                changed = await super().update(task, among)
+                self.last = task.status
+                return changed
+
+            last = ""
+
+        store = Late()
+        here, there = Server("s", tasks=TaskSettings(store=store)), new_app(store=store)
+
+        @here.tool(task="optional")
+        async def work() -> str:
+            await go.wait()
+            return ""
+
+        async with peer(here, principal="ann") as first, peer(there, principal="ann") as second:
+            task = await first.start("work")
+            assert (await second.cancel(task))["result"]["status"] == "completed"
 
 
 async def test_two_ends_at_once_leave_one(era: str, peer: Any) -> None:

@@ -234,6 +234,20 @@ async def test_the_clients_own_stream_ends_with_its_channel(answering: Any) -> N
         standing.send(Request(1, "roots/list"))
 
 
+async def test_who_tells_something_waits_for_the_reader_of_the_clients_own_stream(
+    answering: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing, waited = Standing(lone_session()), []
+
+    async def wait(stream: Any) -> None:
+        waited.append(stream)
+
+    standing.attach(answering(), b"")
+    monkeypatch.setattr(type(standing.stream), "wait_writable", wait)
+    await standing.wait_writable()
+    assert waited == [standing.stream]
+
+
 async def test_what_is_told_before_anyone_listens_waits_within_bounds(answering: Any) -> None:
     """SSEV-12, seed:HTTP-23."""
     standing, answer = Standing(lone_session()), answering()

@@ -326,6 +326,12 @@ def test_a_session_with_a_long_introduction_counts_as_several() -> None:
     assert not any(session.link.lost for session in others)
 
 
+def test_a_session_that_is_alone_stays_however_long_its_introduction() -> None:
+    table = Table(max_sessions=2)
+    assert not table.open(introduction=b" " * 16_000).link.lost
+    assert len(table.sessions) == 1
+
+
 def test_what_ended_is_counted_no_more() -> None:
     table = Table(max_sessions=100)
     for _ in range(3):
@@ -338,6 +344,17 @@ def test_what_ended_is_counted_no_more() -> None:
     sessions = table.sessions
     assert (len(sessions), len(sessions._shares), len(sessions._unused_shares)) == (0, 0, 0)
     assert (sessions._unused, sessions._idlest) == ({}, {})
+
+
+def test_of_an_owner_without_sessions_nothing_is_noted() -> None:
+    table = Table(max_sessions=200)
+    flood = [table.at(now).open() for now in range(200)]
+    table.use(*flood)
+    flood += [table.at(1000).open(), table.at(1001).open()]
+    assert table.sessions._idlest
+    for session in flood:
+        table.sessions.end(session)
+    assert table.sessions._idlest == {}
 
 
 def test_making_room_is_quick_among_many() -> None:

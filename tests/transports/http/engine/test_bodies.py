@@ -183,6 +183,18 @@ def test_extensions_have_their_limit_to_the_byte() -> None:
     assert caught.value.status == 400
 
 
+def test_trailers_have_their_limit_to_the_byte() -> None:
+    def ended(size: int) -> ChunkedBody:
+        body, line = ChunkedBody(LIMIT), b"X: " + b"a" * (MAX_FRAMING // 4 - 5) + b"\r\n"
+        rest = size - 3 * len(line)
+        body.feed(b"0\r\n" + line * 3 + b"Y: " + b"a" * (rest - 5) + b"\r\n\r\n", 0)
+        return body
+
+    assert ended(MAX_FRAMING).done
+    with pytest.raises(Unacceptable, match="more than 16384 bytes"):
+        ended(MAX_FRAMING + 1)
+
+
 def test_so_many_chunks_of_one_byte_are_taken_and_no_more() -> None:
     """The first ones, and one more for each 64 bytes that have come."""
     most = 1

@@ -403,10 +403,11 @@ def test_what_a_refused_peer_still_sends_is_thrown_away_up_to_a_size() -> None:
     assert bench.wire.closed
 
 
-def test_a_peer_that_takes_nothing_is_cut_when_its_time_is_up() -> None:
+@pytest.mark.parametrize("taken_before", [0, 50])
+def test_a_peer_that_takes_nothing_is_cut_when_its_time_is_up(taken_before: int) -> None:
     bench = Bench(write_timeout=10.0)
     bench.feed(GET)
-    bench.wire.backlog = 50
+    bench.wire.backlog = len(bench.wire.sent) - taken_before
     bench.connection.sweep(101.0)
     bench.connection.sweep(110.9)
     assert not bench.wire.aborted
@@ -608,6 +609,17 @@ def test_what_is_held_in_all_is_bounded() -> None:
     assert bench.ledger.requests.held == 0
 
 
+def test_of_a_request_that_is_refused_nothing_is_held() -> None:
+    bench = Bench(body_timeout=5.0)
+    bench.feed(BODY + b"a" * 10_000)
+    assert process.requests.held == 10_000
+    bench.pass_time(200.0)
+    assert b"HTTP/1.1 408" in bench.wire.sent
+    assert process.requests.held == 0
+    bench.feed(b"a" * 10_000)
+    assert process.requests.held == 0
+
+
 BODY = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n"
 
 
@@ -731,3 +743,24 @@ def test_over_the_bound_the_connection_that_holds_most_is_cut(monkeypatch: pytes
     other.connection_lost(None)
     bench.connection.connection_lost(None)
     assert process.answers.held == 0
+
+
+def test_what_is_not_whole_when_the_peer_has_ended_is_waited_for_no_longer() -> None:
+    bench = Bench()
+    bench.feed(GET * (BURST + 1) + b"GET /half")
+    assert bench.connection.eof_received()
+    assert not bench.wire.closed
+    bench.turns.run()
+    assert len(bench.requests) == BURST + 1
+    assert bench.wire.closed
+
+
+def test_a_peer_that_reads_again_gets_no_more_time_for_its_body() -> None:
+    bench = Bench(body_timeout=10.0, min_body_rate=1000)
+    bench.feed(BODY + b"a" * 50_000)
+    bench.connection.pause_writing()
+    bench.pass_time(109.0)
+    bench.connection.resume_writing()
+    assert bench.wire.sent == b""
+    bench.pass_time(111.0)
+    assert b"HTTP/1.1 408" in bench.wire.sent

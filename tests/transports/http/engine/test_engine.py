@@ -229,6 +229,19 @@ def test_a_sweep_survives_a_connection_that_fails(run: Callable[..., None]) -> N
     run(hello, use, head_timeout=1.0)
 
 
+def test_the_clock_of_deadlines_is_the_time_of_the_next_sweep_so_that_none_is_cut_short(
+    run: Callable[..., None],
+) -> None:
+    async def use(engine: Engine) -> None:
+        settings = EngineSettings(head_timeout=1.0)
+        before, clock = asyncio.get_running_loop().time(), engine._ledger.clock
+        while engine._ledger.clock == clock:
+            await asyncio.sleep(0.01)
+        assert engine._ledger.clock >= before + _sweep_period(settings)
+
+    run(hello, use, head_timeout=1.0)
+
+
 def test_small_parts_are_sent_at_once(run: Callable[..., None]) -> None:
     async def use(engine: Engine) -> None:
         _, writer = await asyncio.open_connection(*engine.address)

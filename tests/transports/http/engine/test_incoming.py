@@ -71,8 +71,9 @@ def test_a_body_over_the_limit_is_refused_before_it_comes(incoming: Opened) -> N
 def test_a_few_empty_lines_before_a_request_are_passed_over(incoming: Opened) -> None:
     assert MAX_BLANK_LINES == 4
     assert len(incoming.take(b"\r\n" * MAX_BLANK_LINES + HEAD + b"first")) == 1
-    with pytest.raises(Unacceptable, match="empty lines"):
+    with pytest.raises(Unacceptable, match="empty lines") as refused:
         incoming.take(b"\r\n" * (MAX_BLANK_LINES + 1))
+    assert refused.value.status == 400
 
 
 def test_empty_lines_that_were_passed_over_are_not_counted_again(incoming: Opened) -> None:
