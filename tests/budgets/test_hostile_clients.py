@@ -159,6 +159,7 @@ def attacked(request: pytest.FixtureRequest, servers: dict[str, Attacked]) -> It
         folder = tempfile.mkdtemp()
         servers[carrier] = Attacked(carrier, folder)
     server = servers[carrier]
+    server.base = server.vitals.reset()
     yield server
     if getattr(request.node, "failed", True):
         del servers[carrier]
