@@ -22,7 +22,8 @@ CLOSING = "]}\"'"
 
 # A line is read in one way only: were its end told in two, a file without a second `---` would be tried for ever.
 _HEAD = re.compile(r"\ufeff?---[ \t]*\r?\n(?P<yaml>(?:[^\n]*\n)*?)---[ \t]*(?:\r?\n|\Z)")
-_KEY = re.compile(r"""(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'\[{][^#]*?):(?:[ \t]+(?P<rest>.*)|\Z)""")
+# Blanks are given back to nobody and the rest takes whatever follows, so the first colon before a blank decides.
+_KEY = re.compile(r"""(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'\[{][^#]*?):(?:[ \t]++(?P<rest>(?s:.*))|\Z)""")
 _BLOCK = re.compile(r"(?P<style>[|>])(?P<marks>[+-]?[1-9]?|[1-9][+-])(?:[ \t]+#.*)?")
 
 

@@ -76,7 +76,8 @@ def place(url: str) -> Place:
 def _shown(url: str) -> str:
     """Give a URL that cannot be read as far as it may be told: users, passwords and keys stay out."""
     before_query = re.split("[?#]", url, maxsplit=1)[0]
-    return repr(re.sub("//.*@", "//", before_query)[:LONGEST_SHOWN])
+    scheme, slashes, rest = before_query.partition("//")
+    return repr((scheme + slashes + rest.rpartition("@")[2])[:LONGEST_SHOWN])
 
 
 def _host(name: str) -> str:
