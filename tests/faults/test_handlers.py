@@ -812,12 +812,92 @@ def test_hnd_12_a_handler_may_run_a_loop_of_its_own(era):
 def test_hnd_11_forgotten_threads_children_and_files_do_not_hold_up_the_end():
     async def scenario():
         async with process() as client:
-            await asyncio.gather(*(client.call_tool("forget", timeout=60) for _ in range(100 if LONG else 30)))
+            await asyncio.gather(*(client.call_tool("forget", timeout=60) for _ in range(500 if LONG else 30)))
             assert (await client.call_tool("echo", {"text": "on"})).text == "on"
             started = time.perf_counter()
         assert time.perf_counter() - started < prompt(10)
 
     run(scenario())
+
+
+FORGETFUL = """
+    import asyncio, multiprocessing, sys, threading, time
+    from ferrule import Server
+
+    app = Server("forgetful")
+
+    @app.tool
+    async def thread() -> int:
+        threading.Thread(target=time.sleep, args=(600,), name="forgotten").start()
+        return 0
+
+    @app.tool
+    async def executor() -> int:
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)
+        return 0
+
+    @app.tool
+    async def process() -> int:
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), name="forgotten")
+        child.start()
+        return child.pid
+
+    if __name__ == "__main__":
+        app.run()
+        print("after run", file=sys.stderr, flush=True)
+"""
+LASTING = {"thread": "forgotten", "executor": "asyncio_0", "process": "forgotten"}
+"""What Python itself waits for before it ends, by the tool that starts one, and what it is called."""
+
+
+@contextlib.contextmanager
+def forgetful(command, tmp_path, tool):
+    """Run a server that was called once and whose input has ended; gives its process and its log."""
+    program, log = tmp_path / "forgetful.py", tmp_path / "log"
+    program.write_text(inspect.cleandoc(FORGETFUL))
+    opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    pipe, child = subprocess.PIPE, 0
+    with (
+        log.open("wb") as said,
+        subprocess.Popen([sys.executable, *command, program], stdin=pipe, stdout=pipe, stderr=said) as server,
+    ):
+        try:
+            for identity, method, params in ((0, "initialize", opening), (1, "tools/call", {"name": tool})):
+                message = {"jsonrpc": "2.0", "id": identity, "method": method, "params": params}
+                server.stdin.write(json.dumps(message).encode() + b"\n")
+            server.stdin.close()
+            answers = [json.loads(server.stdout.readline()) for _ in range(2)]
+            child = answers[1]["result"]["structuredContent"]["result"]
+            yield server, log
+        finally:
+            server.kill()
+            if child:
+                os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("tool", LASTING)
+def test_hnd_11_ferrule_run_ends_though_python_would_wait(tmp_path, tool):
+    with forgetful(["-m", "ferrule", "run"], tmp_path, tool) as (server, log):
+        started = time.perf_counter()
+        assert server.wait(120) == 0
+        assert time.perf_counter() - started < prompt(10)
+        assert f"the process ends without waiting for {LASTING[tool]}\n" in log.read_text()
+
+
+@pytest.mark.parametrize("tool", LASTING)
+def test_hnd_11_app_run_returns_and_names_what_python_waits_for(tmp_path, tool):
+    """The process is the program's own: `run` returns to it in time, and a signal ends it as usual."""
+    with forgetful([], tmp_path, tool) as (server, log):
+
+        async def returned():
+            while "after run" not in log.read_text():
+                await asyncio.sleep(0.01)
+
+        run(returned())
+        assert f"Python waits for what still runs: {LASTING[tool]}\n" in log.read_text()
+        assert server.poll() is None
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == -signal.SIGTERM
 
 
 def test_the_fixture_refuses_what_it_does_not_know():

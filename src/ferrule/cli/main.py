@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ferrule.errors import FerruleError, SetupError
+from ferrule.supervision.shutdown import awaited_at_exit, left_running
+
+logger = logging.getLogger("ferrule.server")
 
 HINT = "{} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.\n"
 
@@ -28,13 +33,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     run.add_argument("--allow-remote", action="store_true", default=None, help="tcp: let anyone on the network connect")
     options = parser.parse_args(arguments)
+    known = awaited_at_exit()
     try:
         _run(options.file, options.transport, _given(options, "host", "port", "path", "allow_remote"))
+        _end_without_waiting(known)
     except FerruleError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def _end_without_waiting(known: Collection[Any]) -> None:
+    """End the process, which is ours, where Python would wait for a thread or a process that a handler forgot."""
+    left = left_running(known)
+    if not left:
+        return
+    logger.warning("the process ends without waiting for %s", left)
+    logging.shutdown()
+    os._exit(0)
 
 
 def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:

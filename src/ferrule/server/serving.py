@@ -22,7 +22,7 @@ from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
 from ferrule.supervision.logs import unwritable_logs_told
-from ferrule.supervision.shutdown import Shutdown
+from ferrule.supervision.shutdown import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running
 from ferrule.transports.contract import Listener as TransportListener
 
 if TYPE_CHECKING:
@@ -249,14 +249,21 @@ class Serving:
             _say(f"{self.name} serves MCP at {url}. Ctrl-C ends it.")
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve one transport by name until it ends or a signal comes; blocks."""
+        """Serve one transport by name until it ends or a signal comes; blocks.
+
+        What handlers started and left running is not waited for, only named in the log.
+        """
         _require_no_loop()
         _occupy_standard_numbers()
+        known = awaited_at_exit()
         runner = asyncio.Runner(loop_factory=_loop_factory())
+        runner.get_loop().set_default_executor(UnwaitedExecutor(thread_name_prefix="asyncio"))
         try:
             runner.run(self.run_async(transport, **options))
         finally:
             _close(runner)
+            if left := left_running(known):
+                logger.warning("the server has ended, but Python waits for what still runs: %s", left)
 
     def asgi(self, path: str = "/mcp", **options: Any) -> AsgiApp:
         """Give this server as an ASGI app, to serve or to mount; the options are those of `DoorSettings`."""

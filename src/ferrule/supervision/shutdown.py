@@ -1,13 +1,22 @@
-"""Signals: the first asks for an orderly end, the second for an end at once."""
+"""The end of a process: the signals that ask for it, and what still runs then."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""The first asks for an orderly end, the second for an end at once."""
+
+LAST_GRACE = 1.0
+"""How many seconds threads and processes that handlers started have to end once the server has."""
 
 
 class Shutdown:
@@ -38,3 +47,28 @@ class Shutdown:
             os._exit(128 + number)
         self._asked = True
         self._stop()
+
+
+class UnwaitedExecutor(ThreadPoolExecutor):
+    """The default executor of a loop that can be closed while a thread of `asyncio.to_thread` is still busy."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Start no more work, and do not wait for what runs."""
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+
+
+def awaited_at_exit() -> list[Any]:
+    """Return the threads, and the processes of multiprocessing, that Python waits for before it ends."""
+    found: list[Any] = list(threading.enumerate())
+    if "multiprocessing" in sys.modules:
+        found += sys.modules["multiprocessing"].active_children()
+    return [each for each in found if not each.daemon]
+
+
+def left_running(known: Collection[Any], grace: float = LAST_GRACE) -> str:
+    """Return the names of what Python would wait for, started since `known` and alive after `grace` seconds."""
+    until = time.monotonic() + grace
+    started = [each for each in awaited_at_exit() if each not in known]
+    for each in started:
+        each.join(max(0.0, until - time.monotonic()))
+    return ", ".join(each.name for each in started if each.is_alive())
