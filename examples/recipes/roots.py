@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from pathlib import Path
 
 from ferrule import Client, Context, Server
 
@@ -17,13 +19,14 @@ async def where(ctx: Context) -> list[str]:
 
 async def main() -> None:
     """Offer two folders."""
-    roots = [{"uri": "file:///srv/project", "name": "the project"}, "/srv/data"]
-    async with Client(app, roots=roots) as client:
-        print((await client.call_tool("where")).data)
+    with tempfile.TemporaryDirectory() as folder:
+        roots = [{"uri": Path(folder).as_uri(), "name": "the project"}, "/"]
+        async with Client(app, roots=roots) as client:
+            print((await client.call_tool("where")).data)
 
 
 if __name__ == "__main__":
     asyncio.run(main())
 
 # It prints:
-# ['the project', 'file:///srv/data']
+# ['the project', 'file:///']

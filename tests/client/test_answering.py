@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -341,15 +343,15 @@ async def test_a_model_that_gives_no_message_is_our_own_failure(value, raw, capl
 @pytest.mark.parametrize("kind", ["list", "function", "coroutine function"])
 async def test_roots_may_be_a_list_or_come_from_a_function(kind, era, asking, tmp_path):
     """ROOT-2, ROOT-02, SPEC-14"""
-    given = [tmp_path, str(tmp_path), "file:///c", Root(uri="file:///d", name="d"), {"uri": "file:///e"}]
+    here = tmp_path.as_uri()
+    given = [tmp_path, str(tmp_path), here, Root(uri=here, name="d"), {"uri": "file://far.example/e"}]
 
     async def later():
         return given
 
     roots = {"list": given, "function": lambda: given, "coroutine function": later}[kind]
     async with pair(asking, era, roots=roots) as client:
-        uris = [tmp_path.as_uri(), tmp_path.as_uri(), "file:///c", "file:///d", "file:///e"]
-        assert (await client.call_tool("where")).data == uris
+        assert (await client.call_tool("where")).data == [here, here, here, here, "file://far.example/e"]
 
 
 def test_a_root_is_the_uri_of_a_folder():
@@ -359,13 +361,93 @@ def test_a_root_is_the_uri_of_a_folder():
     assert root("here").uri == (Path.cwd() / "here").as_uri()
 
 
-@pytest.mark.parametrize(
-    "given", ["https://x.example", "file:///a/../b", "file:///a/%2e%2e/b", Root(uri="ftp://x"), {"uri": "x"}]
-)
+LEAVING = [
+    "file:///a/../b",
+    "file:///a/%2e%2e/b",
+    "file:///a\\..\\b",
+    "file:///a%5C..%5Cb",
+    "file:///a%5c%2E%2e",
+    "file:///a/..%5Cb",
+    "file:///c:\\a/..",
+]
+
+
+@pytest.mark.parametrize("given", ["https://x.example", "file://[x", Root(uri="ftp://x"), {"uri": "x"}, *LEAVING])
 def test_what_is_no_folder_or_leaves_it_is_no_root(given):
     """ROOT-3"""
     with pytest.raises(SetupError, match="a root is"):
         root(given)
+
+
+@pytest.mark.parametrize("kind", ["list", "function"])
+async def test_a_root_that_cannot_be_read_is_left_out_and_logged_once(kind, era, asking, tmp_path, caplog):
+    """ROOT-3"""
+    here, gone = tmp_path / "here", tmp_path / "gone"
+    here.mkdir()
+    given = [here, gone, "file:///null%00byte"]
+    async with pair(asking, era, roots=given if kind == "list" else lambda: given) as client:
+        for _ in range(3):
+            assert (await client.call_tool("where")).data == [here.as_uri()]
+        logged = [record.message for record in caplog.records if "cannot be read" in record.message]
+        unreadable = sorted([gone.as_uri(), "file:///null%00byte"])
+        assert logged == [f"the root {uri} cannot be read and is not offered" for uri in unreadable]
+        gone.mkdir()
+        assert (await client.call_tool("where")).data == [here.as_uri(), gone.as_uri()]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+async def test_a_folder_without_permission_is_no_root(era, asking, tmp_path):
+    """ROOT-3"""
+    (tmp_path / "closed").mkdir(mode=0o200)
+    async with pair(asking, era, roots=[tmp_path, tmp_path / "closed"]) as client:
+        assert (await client.call_tool("where")).data == [tmp_path.as_uri()]
+
+
+@pytest.mark.parametrize("kind", ["list", "function"])
+async def test_a_server_is_told_when_a_root_it_knows_goes_or_comes_back(kind, raw, tmp_path):
+    """ROOT-3, ROOT-4: nothing is told before it has asked, nor while nothing changes."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    roots = [folder, "file://far.example/e"]
+    server = raw()
+
+    def told():
+        return len(server.sent("notifications/roots/list_changed"))
+
+    async def listed(identity):
+        server.ask("roots/list", None, identity)
+        return [each["uri"] for each in (await server.replied(identity))["result"]["roots"]]
+
+    source = roots if kind == "list" else lambda: roots
+    async with Client(server, mode="handshake", roots=source, root_check_interval=0.01), asyncio.timeout(60):
+        await asyncio.sleep(0.1)
+        assert told() == 0
+        assert await listed("q1") == [folder.as_uri(), "file://far.example/e"]
+        folder.rmdir()
+        while told() < 1:
+            await asyncio.sleep(0.01)
+        assert await listed("q2") == ["file://far.example/e"]
+        folder.mkdir()
+        while told() < 2:
+            await asyncio.sleep(0.01)
+        assert await listed("q3") == [folder.as_uri(), "file://far.example/e"]
+        await asyncio.sleep(0.1)
+        assert told() == 2
+
+
+@pytest.mark.parametrize("interval", [0, -1.0, math.nan])
+def test_an_interval_that_is_none_is_refused(interval, asking):
+    with pytest.raises(SetupError, match="root_check_interval must be more than 0"):
+        Client(asking, root_check_interval=interval)
+
+
+async def test_no_root_is_looked_at_again_without_an_interval_or_where_nobody_could_be_told(era, asking, tmp_path):
+    """ROOT-4"""
+    (tmp_path / "folder").mkdir()
+    interval = None if era == "handshake" else 0.001
+    async with pair(asking, era, roots=[tmp_path / "folder"], root_check_interval=interval) as client:
+        assert (await client.call_tool("where")).data == [(tmp_path / "folder").as_uri()]
+        assert not any("_watch_roots" in repr(task.get_coro()) for task in asyncio.all_tasks())
 
 
 async def test_roots_from_a_function_are_changed_there(asking):

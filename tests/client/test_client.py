@@ -551,11 +551,13 @@ async def test_roots_can_be_added_and_removed_and_the_server_is_told(tmp_path):
 
     async with pair(app, "handshake", roots=[tmp_path]) as client:
         assert (await client.call_tool("where")).data == [tmp_path.as_uri()]
-        await client.add_root("file:///work", name="work")
+        work = tmp_path / "work"
+        work.mkdir()
+        await client.add_root(work.as_uri(), name="work")
         assert [root.name for root in client.roots] == [None, "work"]
-        assert (await client.call_tool("where")).data == [tmp_path.as_uri(), "file:///work"]
+        assert (await client.call_tool("where")).data == [tmp_path.as_uri(), work.as_uri()]
         await client.remove_root(tmp_path)
-        assert (await client.call_tool("where")).data == ["file:///work"]
+        assert (await client.call_tool("where")).data == [work.as_uri()]
     assert len(told) == 2
 
 

@@ -924,16 +924,16 @@ class TestSampling:
 class TestRoots:
     """Asking for the client's folders."""
 
-    async def test_a_server_lists_the_roots(self, era):
+    async def test_a_server_lists_the_roots(self, era, tmp_path):
         """ROOT-02, ROOT-2, SPEC-14"""
 
         async def roots(ctx):
             return [(root.uri, root.name) for root in await ctx.list_roots()]
 
         app = asker(roots)
-        given = [{"uri": "file:///srv/a", "name": "A"}, "/srv/b"]
-        async with pair(app, era, roots=given) as client:
-            assert (await client.call_tool("ask")).data == "[('file:///srv/a', 'A'), ('file:///srv/b', None)]"
+        here = tmp_path.as_uri()
+        async with pair(app, era, roots=[{"uri": here, "name": "A"}, tmp_path]) as client:
+            assert (await client.call_tool("ask")).data == f"[('{here}', 'A'), ('{here}', None)]"
 
     async def test_without_the_capability_it_fails_before_the_wire(self, era, wire):
         """ROOT-04, ROOT-6, CAPN-05"""
@@ -942,7 +942,7 @@ class TestRoots:
             assert peer.told("roots/list") == []
         assert error["code"] == (-32600 if era == "handshake" else -32021)
 
-    async def test_a_change_of_roots_reaches_the_servers_functions(self):
+    async def test_a_change_of_roots_reaches_the_servers_functions(self, tmp_path):
         """ROOT-03, NOTI-12, SPEC-14"""
         app = asker(lambda ctx: ctx.list_roots())
         changes, awaited = [], asyncio.Event()
@@ -959,15 +959,15 @@ class TestRoots:
         async def changed_async() -> None:
             awaited.set()
 
-        async with pair(app, roots=["/srv/a"]) as client:
-            await client.add_root("/srv/b", "B")
+        async with pair(app, roots=["/"]) as client:
+            await client.add_root(tmp_path, "B")
             await awaited.wait()
             assert changes == [1]
-            assert "file:///srv/b" in (await client.call_tool("ask")).data
+            assert tmp_path.as_uri() in (await client.call_tool("ask")).data
 
     async def test_roots_that_vanish_are_just_fewer(self, era):
         """ROOT-6"""
-        folders = ["/srv/a", "/srv/b"]
+        folders = ["/", "file://far.example/b"]
         app = asker(lambda ctx: ctx.list_roots())
         async with pair(app, era, roots=lambda: folders) as client:
             assert (await client.call_tool("ask")).data.count("file://") == 2

@@ -133,11 +133,11 @@ async def test_mrtr_1_a_method_may_ask_where_the_protocol_lets_it(offering: Any,
     answers: Any = {
         "elicitation": lambda params: {"value": "ada"},
         "sampling": lambda params: "Hello",
-        "roots": ["file:///x"],
+        "roots": ["file://far.example/x"],
     }
     async with pair(app, era, **answers) as client:
         if era == "handshake":
-            assert (await client.request("shop/greet"))["said"] == ["ada", "Hello", "file:///x"]
+            assert (await client.request("shop/greet"))["said"] == ["ada", "Hello", "file://far.example/x"]
         else:
             with pytest.raises(PeerError, match="cannot ask the client for input: in this revision tools") as caught:
                 await client.request("shop/greet")

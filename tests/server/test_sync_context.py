@@ -43,9 +43,9 @@ class TestSync:
             [root] = ctx.sync.list_roots()
             return f"{number} {seat} {reply.text} {root.uri}"
 
-        options = {"elicitation": lambda params: {"value": "7A"}, "sampling": lambda params: "hi", "roots": ["/srv"]}
+        options = {"elicitation": lambda params: {"value": "7A"}, "sampling": lambda params: "hi", "roots": ["/"]}
         async with pair(app, era, **options) as client:
-            assert (await client.call_tool("book")).data == "1 7A hi file:///srv"
+            assert (await client.call_tool("book")).data == "1 7A hi file:///"
         assert deeds == [1]
 
     async def test_a_failure_is_raised_in_the_thread(self, era):

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
 from ferrule.budgets.bounds import MAX_URI_LENGTH
+from ferrule.client.root_access import RootAccess, is_inside
 from ferrule.errors import Declined, InvalidParams, MethodNotFound, RateLimited, Refusal, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
@@ -62,7 +63,7 @@ def root(given: str | Path | Root | Mapping[str, Any]) -> Root:
     if not isinstance(given, Root):
         text = str(given)
         given = Root(uri=text if "://" in text else Path(text).resolve().as_uri())
-    if not given.uri.startswith("file://") or ".." in unquote(urlsplit(given.uri).path).split("/"):
+    if not given.uri.startswith("file://") or not is_inside(given.uri):
         raise SetupError(f"a root is the path or the file URI of a folder, without '..', not {given.uri!r}")
     return given
 
@@ -110,6 +111,7 @@ class Answering:
         self._paces = {kind: TokenBucket(rate, burst) for kind in COSTLY} if rate else {}
         self.roots_source = roots if callable(roots) else None
         self.roots: list[Root] | None = None if roots is None or callable(roots) else _listed(roots)
+        self.root_access = RootAccess(_in_thread)
 
     def keep_roots(self, roots: list[Root]) -> None:
         """Work in these folders from now on."""
@@ -215,10 +217,12 @@ class Answering:
         return structs.replace(result, content=_checked(result.content or {}, params.requested_schema or {}))
 
     async def _list_roots(self) -> ListRootsResult:
-        if self.roots_source is None:
-            return ListRootsResult(roots=list(self.roots or ()))
-        given = self.roots_source()
-        return ListRootsResult(roots=[root(r) for r in (await given if inspect.isawaitable(given) else given)])
+        given: Any = self.roots or ()
+        if self.roots_source is not None:
+            given = self.roots_source()
+            if inspect.isawaitable(given):
+                given = await given
+        return ListRootsResult(roots=await self.root_access.readable([root(each) for each in given]))
 
 
 async def _called(handler: AnswerHandler, params: Any) -> Any:

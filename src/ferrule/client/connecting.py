@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +16,7 @@ from ferrule.client.reconnect import plan_for
 from ferrule.client.restoring import Restoring
 from ferrule.client.subscription import Listening
 from ferrule.client.targets import transport_for
-from ferrule.errors import AlreadyInitialized, LinkLost, NotConnected
+from ferrule.errors import AlreadyInitialized, CallFailed, LinkLost, NotConnected
 from ferrule.runtime.asking import LinkOptions
 from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
 from ferrule.schema.model import Implementation
@@ -85,6 +87,20 @@ class Connecting(Restoring):
         finally:
             self._changed()
         self._watch_gaps(conversation)
+        interval, declared = self.settings.root_check_interval, conversation.opening.capabilities.roots
+        if interval is None or declared is None or conversation.stateless or conversation.link is None:
+            return
+        conversation.link.scope.spawn(self._watch_roots(conversation, interval))
+
+    async def _watch_roots(self, conversation: Conversation, interval: float) -> None:
+        """Tell the server when a root it was told of can no longer be read, or can be again (roots/list_changed)."""
+        while True:
+            await asyncio.sleep(interval)
+            if conversation.over:
+                return
+            if await self.answering.root_access.has_changed():
+                with contextlib.suppress(CallFailed):
+                    await self._tell_roots()
 
     async def initialize(self, *, timeout: float | None = None) -> InitializeResult:
         """Connect, and give what the server says of itself, in either era."""
@@ -172,6 +188,9 @@ class Connecting(Restoring):
             for watcher in watchers:
                 self.notices.off(RESOURCE_UPDATED, watcher)
         self._watchers.clear()
+
+    async def _tell_roots(self) -> None:
+        raise NotImplementedError
 
     def _talk(self) -> Conversation:
         if self._conversation is None:

@@ -59,6 +59,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     """How many bytes one list may take once it is read, as estimated."""
     question_rate: float | None = None
     """How many questions of one kind a second are answered, and in one burst; None for all."""
+    root_check_interval: float | None = 10.0
+    """How often roots are looked at that a server was told of, to tell it when one appears or goes; None for never."""
     strict: bool = True
     cache: bool = True
     allow_batch: bool = False
@@ -94,6 +96,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
         _require("mode", self.mode, get_args(Mode))
         if self.question_rate is not None and not self.question_rate > 0:
             raise SetupError(f"question_rate must be more than 0, or None, not {self.question_rate!r}")
+        if self.root_check_interval is not None and not self.root_check_interval > 0:
+            raise SetupError(f"root_check_interval must be more than 0, or None, not {self.root_check_interval!r}")
         if not isinstance(self.question_tasks, bool):
             _require_task_settings(self.question_tasks)
         if self.log_level is not None:
@@ -189,6 +193,7 @@ class ClientOptions(TypedDict, total=False):
     max_list_items: int
     max_list_bytes: int
     question_rate: float | None
+    root_check_interval: float | None
     strict: bool
     cache: bool
     allow_batch: bool

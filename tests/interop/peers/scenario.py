@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FEATURE_SECONDS = 30
-ROOT = "file:///tmp/ferrule"
+ROOT = "file:///tmp"
 UNICODE = "naïve 🚀\nsecond\tline \u2028 end"
 LARGE = 300_000
 PARALLEL = 20
