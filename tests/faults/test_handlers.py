@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -725,6 +726,93 @@ def test_hnd_08_nothing_is_answered_after_a_cancel_over_stdio():
             assert stats["finished"] + stats["cancelled"] == stats["started"]
 
     run(scenario())
+
+
+class Wire:
+    """The fixture server in a process of its own, and every line it says."""
+
+    def __init__(self, era: str) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, stderr=pipe)
+        self.answered: Counter[Any] = Counter()
+        self._meta: dict[str, Any] = {}
+        if era == "stateless":
+            prefix = "io.modelcontextprotocol/"
+            self._meta = {f"{prefix}protocolVersion": "2026-07-28", f"{prefix}clientCapabilities": {}}
+            return
+        opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+        self.send({"id": "first", "method": "initialize", "params": opening})
+        self.answer_to("first")
+        self.send({"method": "notifications/initialized"})
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def call(self, identity: Any, name: str, **arguments: Any) -> None:
+        params = {"name": name, "arguments": arguments, "_meta": self._meta}
+        self.send({"id": identity, "method": "tools/call", "params": params})
+
+    def cancel(self, identity: Any) -> None:
+        self.send({"method": "notifications/cancelled", "params": {"requestId": identity, "_meta": self._meta}})
+
+    def answer_to(self, identity: Any) -> Any:
+        """Read on until a request is answered."""
+        for line in self.process.stdout:
+            message = json.loads(line)
+            self.answered[message["id"]] += 1
+            if message["id"] == identity:
+                return message["result"]
+        raise EOFError(f"{identity} was never answered")
+
+    def stats(self) -> dict[str, int]:
+        identity = f"stats {self.answered.total()}"
+        self.call(identity, "stats")
+        return self.answer_to(identity)["structuredContent"]
+
+    def end(self) -> Counter[Any]:
+        """End its input. Return how often each request was answered; the server's own end is waited for."""
+        rest, _ = self.process.communicate(timeout=60)
+        self.answered.update(json.loads(line)["id"] for line in rest.splitlines())
+        return self.answered
+
+
+def test_hnd_08_a_cancel_before_during_after_twice_or_of_another_id_does_just_what_it_should(era):
+    """Every line the server says is read: the cancelled call is never answered, each other one once."""
+    wire = Wire(era)
+    try:
+        wire.cancel("early")
+        wire.call("early", "sleep", ms=1)
+        assert wire.answer_to("early")["content"][0]["text"] == "slept"
+        wire.call(8, "sleep", ms=600_000)
+        wire.call("8", "sleep", ms=600_000)
+        wire.call("other", "sleep", ms=300)
+        while wire.stats()["started"] < 4:
+            pass
+        for unknown in (9, "9", 8.5, None, "early"):
+            wire.cancel(unknown)
+        for _ in range(10):
+            assert wire.stats()["cancelled"] == 0
+        started = time.perf_counter()
+        wire.cancel(8)
+        wire.cancel(8)
+        while wire.stats()["cancelled"] == 0:
+            assert time.perf_counter() - started < PROMPT
+        if not wire.answered["other"]:
+            assert wire.answer_to("other")["content"][0]["text"] == "slept"
+        wire.cancel("other")
+        wire.cancel("8")
+        while wire.stats()["cancelled"] == 1:
+            pass
+        assert wire.stats() == {"started": 4, "finished": 2, "cancelled": 2, "threads": 0}
+        answered = wire.end()
+    finally:
+        wire.process.kill()
+        wire.process.wait()
+    assert (answered.pop("early"), answered.pop("other")) == (1, 1)
+    assert 8 not in answered
+    assert "8" not in answered
+    assert set(answered.values()) == {1}
 
 
 @pytest.mark.parametrize("end", ["cancel", "disconnect"])

@@ -385,6 +385,7 @@ async def test_where_all_is_json_a_question_goes_to_the_standing_stream_or_fails
         assert (await answer.whole()).text == "hello Ada"
 
 
+# HND-08
 async def test_a_lost_connection_cancels_nothing(endpoint: Any, app: Any) -> None:
     """HTL-5."""
     async with endpoint(app) as doors:
