@@ -863,7 +863,7 @@ class TestEnding:
         assert sorted(m["id"] for m in far.take()) == [1, 2]
 
     async def test_draining_answers_what_does_not_end_in_time(self, linked: Any, settle: Any) -> None:
-        """No request is left without an answer, those in line included."""
+        """No request is left without an answer, those in line included, which are not started for it."""
         gate = Gate()
         far = linked({"tools/call": gate}, max_running=1).greet()
         for n in (1, 2, 3):
@@ -874,6 +874,7 @@ class TestEnding:
         assert far.link.loop.time() == 3.0
         assert [(m["id"], m["error"]["code"]) for m in far.take()] == [(1, -32603), (2, -32603), (3, -32603)]
         assert gate.cancelled == gate.started
+        assert len(gate.started) == 1
         assert not far.link.session.running
         assert not far.link.scope.tasks
 

@@ -413,6 +413,7 @@ class Link(Asking):
 
     def _give_up(self) -> None:
         """Answer what did not end in time, so that no request is left without an answer."""
+        self._line = ()  # they are answered below, and none is started before that
         for call in list(self.session.running.values()):
             task = call.task
             self._finish(call, Internal("The server stopped before this call was done"))

@@ -505,6 +505,9 @@ async def test_the_session_id_comes_on_initialize_and_nowhere_else(endpoint: Any
     [
         (b'{"jsonrpc":"2.0","id":1,"method":"initialize"}', 200, -32602),
         (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":5}}', 200, -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"_meta":3}}', 200, -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":[1]}', 200, -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":"x"}', 200, -32600),
         (b'{"jsonrpc":"2.0","id":1.5,"method":"initialize","params":{}}', 400, -32600),
         (b'{"jsonrpc":"1.0","id":1,"method":"initialize","params":{}}', 200, -32600),
     ],

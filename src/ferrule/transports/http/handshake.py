@@ -19,7 +19,7 @@ from ferrule.transports.http.sessions import Open, Sessions
 from ferrule.transports.http.streams import Streaming
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import Unreadable, decode, encode
-from ferrule.wire.messages import ErrorObject, Failure
+from ferrule.wire.messages import ErrorObject, Failure, Request
 
 SESSION_FIELD, LAST_EVENT_FIELD = b"mcp-session-id", b"last-event-id"
 
@@ -91,11 +91,15 @@ class HandshakeDoor:
         """Answer a body that is not one message: in the session it names, or, before there is one, with the reason."""
         if not self._shared.settings.stateless and SESSION_FIELD not in request.headers:
             try:
-                decode(request.body)
+                message = decode(request.body)
             except Unreadable as reason:
                 refusal, identity = reason.refusal, None if reason.id is UNSET else reason.id
                 failure = Failure(identity, ErrorObject(refusal.own_code, refusal.message, refusal.data))
                 responder.reply(400, JSON_HEAD + head, encode(failure))
+                return
+            if isinstance(message, Request) and message.method == "initialize":
+                # Its params are none: what is wrong with them is not that a session is missing.
+                self.initialize(request, responder, head)
                 return
         self.post(request, responder, head)
 
