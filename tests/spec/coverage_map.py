@@ -438,7 +438,7 @@ def print_map(manifest: Manifest, evidence: Evidence, pieces: tuple[str, ...], *
         print(f"{piece:<12}" + "".join(f"{counts[name]:>9}" for name in (*STATUSES, "all")))
     print(
         "\nproven: in every run; long: with its number only in the long runs (make fuzz, make faults, make soak).\n"
-        "A suite of others counts as long too: make conformance."
+        "A suite of others counts as long too: make conformance, make autobahn."
     )
 
 

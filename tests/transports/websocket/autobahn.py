@@ -16,6 +16,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -132,10 +133,14 @@ async def _count(url: str) -> int:
 
 
 def versions(wstest: str) -> str:
-    """Say what was tested with what."""
+    """Say what was tested when, and with what: the results are of that commit, and hold for no later one."""
     told = subprocess.run([wstest, "-a"], capture_output=True, text=True, check=True)
     suite = ", ".join(" ".join(line.split()) for line in (told.stdout + told.stderr).splitlines() if line.strip())
-    return f"Run with {suite}, on Python {platform.python_version()}."
+    here = Path(__file__).parent
+    described = ["git", "describe", "--always", "--dirty", "--abbrev=7"]
+    commit = subprocess.run(described, cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+    today = datetime.now(UTC).date().isoformat()
+    return f"Run on {today} at commit {commit} with {suite}, on Python {platform.python_version()}."
 
 
 async def main(wstest: str, cases: list[str]) -> int:
