@@ -91,7 +91,7 @@ class CallToolResult(Result, kw_only=True):
 
     content: list[ContentBlock]
     structured_content: Any = None
-    is_error: bool | None = None
+    is_error: bool | None = False
 
     @property
     def text(self) -> str:
