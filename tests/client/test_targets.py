@@ -147,7 +147,10 @@ BAD = {
     "an empty configuration": ({}, "names no server"),
     "no servers": ({"mcpServers": {}}, "names no server"),
     "servers in a list": ({"mcpServers": [{"command": "x"}]}, "names no server"),
-    "two servers": ({"servers": {"a": {"command": "x"}, "b": {"command": "y"}}}, "names 2 servers .* a, b"),
+    "two servers": (
+        {"servers": {"a": {"command": "x"}, "b": {"command": "y"}}},
+        "names 2 servers .* a, b; make a client for each",
+    ),
     "a server that is text": ({"servers": {"a": "x"}}, "the server 'a' of the configuration is malformed"),
     "arguments in one text": ({"servers": {"a": {"command": "x", "args": "y z"}}}, "malformed.*args"),
     "an environment in a list": ({"servers": {"a": {"command": "x", "env": []}}}, "malformed.*env"),

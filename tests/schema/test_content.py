@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 import pickle
 from typing import Any
 
@@ -20,6 +21,7 @@ from ferrule.types import (
     EmbeddedResource,
     Icon,
     ImageContent,
+    ReadResourceResult,
     ResourceContents,
     ResourceLink,
     TextContent,
@@ -109,3 +111,22 @@ def test_a_client_program_chooses_by_type() -> None:
     assert [block.type for block in result.content] == ["text", "image"]
     assert [block.text for block in result.content if block.type == "text"] == ["hello"]
     assert result.is_error is False
+
+
+def test_a_result_is_dumped_under_the_names_of_the_specification() -> None:
+    image = ImageContent(data="AA==", mime_type="image/png")
+    result = CallToolResult(content=[image], structured_content={"a": msgspec.Raw(b"[1]")}, is_error=True)
+    assert result.to_dict() == {
+        "content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}],
+        "structuredContent": {"a": [1]},
+        "isError": True,
+    }
+    assert json.loads(result.to_json()) == result.to_dict()
+    assert ToolAnnotations(read_only_hint=True).to_dict() == {"readOnlyHint": True}
+
+
+def test_what_holds_no_text_has_none() -> None:
+    blob = ReadResourceResult(contents=[ResourceContents(uri="a://b", blob="AA==")])
+    assert (blob.text, blob.blob) == (None, b"\0")
+    assert ReadResourceResult(contents=[ResourceContents(uri="a://b", text="")]).text == ""
+    assert ReadResourceResult(contents=[CONTENTS, CONTENTS]).text == "hello\nhello"

@@ -155,7 +155,11 @@ def _configured(config: Mapping[str, Any], given: Given) -> Transport:
     if not isinstance(servers, Mapping) or not servers:
         raise SetupError('the configuration names no server: it needs "mcpServers" or "servers" with one in it')
     if len(servers) > 1:
-        raise SetupError(f"the configuration names {len(servers)} servers and a client takes one: {', '.join(servers)}")
+        first = next(iter(servers))
+        raise SetupError(
+            f"the configuration names {len(servers)} servers and a client takes one: {', '.join(servers)};"
+            f' make a client for each, as in Client({{"mcpServers": {{"{first}": config["mcpServers"]["{first}"]}}}})'
+        )
     name, described = next(iter(servers.items()))
     try:
         entry = msgspec.convert(described, ConfiguredServer)

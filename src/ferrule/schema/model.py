@@ -44,7 +44,7 @@ class Vocabulary(StructMeta):
     call makes its objects with `quickly`.
     """
 
-    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:  # noqa: N805
         super().__init__(name, bases, namespace, **options)
         for ours, theirs in _spec_names(cls).items():
             if ours != theirs and ours in cls.__dict__:
@@ -53,7 +53,7 @@ class Vocabulary(StructMeta):
         if tag_field is not None:
             setattr(cls, tag_field, cls.__struct_config__.tag)
 
-    def __call__(cls, *args: Any, **members: Any) -> Any:
+    def __call__(cls, *args: Any, **members: Any) -> Any:  # noqa: N805
         try:
             return super().__call__(*args, **members)
         except TypeError as reason:
@@ -105,9 +105,21 @@ def _refusal(cls: StructMeta, reason: str) -> str:
 class Model(Struct, omit_defaults=True, rename="camel", kw_only=True, metaclass=Vocabulary):
     """A part of the vocabulary; unknown members are ignored, members at their default are not written."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values, under the specification's names; members at their default are left out."""
+        plain: dict[str, Any] = msgspec.json.decode(self.to_json())
+        return plain
+
+    def to_json(self) -> str:
+        """Return it as JSON, as it is sent."""
+        return msgspec.json.encode(self).decode()
+
 
 class Value(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True, metaclass=Vocabulary):
     """A part of the vocabulary that never changes once made."""
+
+    to_dict = Model.to_dict
+    to_json = Model.to_json
 
 
 class Icon(Value, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
+from ferrule.supervision.event_loop import require_asyncio
 from ferrule.supervision.logs import unwritable_logs_told
 from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import Listener as TransportListener
@@ -231,6 +232,7 @@ class Serving:
 
     async def run_async(self, transport: str = "stdio", **options: Any) -> None:
         """Serve one transport by name, with signals that stop it in order."""
+        require_asyncio("app.run_async()", "use app.run(), or `await app.run_async()` within asyncio.run(main())")
         listener = _listener(transport, options)
         if transport == "stdio" and sys.stdin is not None and sys.stdin.isatty():
             _say(f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.")
