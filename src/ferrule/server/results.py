@@ -19,6 +19,7 @@ from ferrule.schema.model import Role, quickly
 from ferrule.schema.prompts import GetPromptResult, PromptMessage
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult, PlainResult
+from ferrule.schema.wrapping import RESULT_MARK
 from ferrule.server.types.known import encode_hook
 
 logger = logging.getLogger("ferrule.results")
@@ -72,15 +73,19 @@ class ToolResult:
     def made(self, wraps: bool) -> CallToolResult:
         """Make the result that is sent; `wraps` where the tool's data is not an object by itself."""
         data: Any = None
+        meta = dict(self.meta) if self.meta else {}
         if self.structured is not None:
-            written = Raw(json_of(self.structured))
-            data = {"result": written} if wraps and not _is_wrapped(self.structured) else written
+            data = Raw(json_of(self.structured))
+            if wraps and not _is_wrapped(self.structured):
+                data = {"result": data}
+            if wraps and self.content is not None:
+                meta |= RESULT_MARK
         content = self.structured if self.content is None else self.content
         return CallToolResult(
             content=[] if content is None else blocks(content),
             structured_content=data,
             is_error=self.is_error,
-            meta=dict(self.meta) if self.meta else None,
+            meta=meta or None,
         )
 
 
@@ -200,7 +205,7 @@ def wrapped(value: Any) -> CallToolResult:
         return copy.copy(value)
     written = json_of(value)
     if _holds_blocks(value):
-        return _result(content=blocks(value), structured_content={"result": Raw(written)})
+        return _result(content=blocks(value), structured_content={"result": Raw(written)}, meta=dict(RESULT_MARK))
     text = str(value) if isinstance(value, str) else written.decode()
     return _result(content=[_text(text)], structured_content={"result": Raw(written)})
 
