@@ -1,6 +1,6 @@
 """Values that are no objects, wrapped as `{"result": …}`, and how a client knows that they were.
 
-Revisions up to 2025-11-25 want an object as structured content, so every library puts a plain value under the key
+Revisions of the handshake era want an object as structured content, so every library puts a plain value under the key
 `result`. A tool may just as well return an object of its own with that one key. FastMCP's marks tell the two apart: one
 in the output schema, one in the `_meta` of a result. We write the first always, and the second where the content does
 not say it by itself; the official SDK writes neither, but its content is the value, not the object around it.
