@@ -45,6 +45,7 @@ LATE_IMPORTS = {
     ("server/asking.py", "urllib"): "only a question that leads to a page has a URL to judge",
     ("server/catalogue.py", "ferrule.server.spelling"): "only who asks for what is not there is told what is like it",
     ("porting_hints.py", "difflib"): "only who asks for what is not there is told what is like it",
+    ("client/targets.py", "ferrule.client.scripts"): "only a path to a file is looked into",
     ("client/settings.py", "ferrule.porting_hints"): "only who gives an option that is not there is told what to write",
     ("__init__.py", "ferrule.porting_hints"): "only who asks for what is not there is told what is elsewhere",
     ("server/elsewhere.py", "difflib"): "only who asks for what is not there is told what is like it",

@@ -121,9 +121,19 @@ def _named(target: str, given: Given) -> Transport:
     if path.endswith(".py"):
         if not _exists(path):
             raise SetupError(f"no such file: {path}")
-        place = f"{Path(path).resolve()}:{name}" if name else str(Path(path).resolve())
+        place = str(Path(path).resolve())
+        if name:
+            place += f":{name}"
+        elif _is_program(path):
+            return _command([sys.executable, place], given)
         return _command([sys.executable, "-m", "ferrule", "run", place], given)
     raise SetupError(f"cannot reach {target!r}: a target is {UNDERSTOOD}")
+
+
+def _is_program(path: str) -> bool:
+    from ferrule.client.scripts import is_program
+
+    return is_program(path)
 
 
 def _words(command: str) -> list[str]:

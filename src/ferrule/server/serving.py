@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import SetupError
+from ferrule.errors import FerruleError, SetupError
 from ferrule.server.changes import ChangeNotices
 from ferrule.server.elsewhere import refuse_foreign
 from ferrule.server.entrances import Entrance
@@ -24,6 +24,7 @@ from ferrule.server.settings import ServerSettings
 from ferrule.supervision.event_loop import require_asyncio
 from ferrule.supervision.logs import unwritable_logs_told
 from ferrule.supervision.shutdown import Shutdown
+from ferrule.supervision.tracebacks import in_one_sentence
 from ferrule.transports.contract import Listener as TransportListener
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class Serving:
     def __init__(self, lifespan: Lifespan | Sequence[Lifespan] | None) -> None:
         self.lifespan_value: Any = None
         self._begun = False
+        self._not_begun: BaseException | None = None
+        """Why the lifespan could not begin."""
         self._lifespans = listed(lifespan)
         self._lifespan_exit: contextlib.AsyncExitStack | None = None
         self._users = 0
@@ -84,9 +87,10 @@ class Serving:
             self.changes.begin(loop)
             try:
                 await self._enter_lifespan()
-            except BaseException:
+            except BaseException as error:
                 self._users -= 1
                 self.changes.loop = None
+                self._not_begun = error
                 raise
 
     async def _enter_lifespan(self) -> None:
@@ -257,6 +261,13 @@ class Serving:
         runner = asyncio.Runner(loop_factory=_loop_factory())
         try:
             runner.run(self.run_async(transport, **options))
+        except FerruleError as error:
+            raise in_one_sentence(error, str(error)) from None
+        except Exception as error:
+            if error is not self._not_begun:
+                raise
+            sentence = f"the lifespan of the server {self.name!r} failed: {type(error).__name__}: {error}"
+            raise in_one_sentence(error, sentence) from None
         finally:
             _close(runner)
 
