@@ -44,6 +44,11 @@ CONTEXT = {
     "notify_resource_updated": "ctx.server.notify_resource_updated(uri)",
     "send_notification": "ctx.notify(method, params)",
     "get_http_request": "ctx.headers",
+    "list_tools": "ctx.server.list_tools()",
+    "list_resources": "ctx.server.list_resources()",
+    "list_prompts": "ctx.server.list_prompts()",
+    "get_prompt": "await ctx.server.get_prompt(name, arguments)",
+    "call_tool": "await ctx.server.call_tool(name, arguments)",
     "close_sse_stream": "ctx.close_stream()",
 }
 OPTIONS = {
