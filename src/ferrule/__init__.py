@@ -163,6 +163,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     home = HOMES.get(name)
     if home is None:
+        from ferrule.porting_hints import foreign_name
+
+        told = foreign_name(name)
+        if told:
+            # Not an AttributeError: `from ferrule import …` would replace its sentence by one of its own.
+            raise ImportError(told, name=__name__)
         raise AttributeError(f"module 'ferrule' has no attribute {name!r}")
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value

@@ -37,7 +37,7 @@ ROOMS = {
     "protocol": "call capabilities crowd era erlmcp handshake needs sealing session stateless tasks trims",
     "runtime": "asking batch crowd dispatch holdings limits link",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
-    " roots rounds sampling tasks tools",
+    " roots rounds sampling tasks tools wrapping",
     "server": "arguments asking binding builtins catalogue changes completions composing consulting context"
     " dependencies depends describing detours docstrings elsewhere entrances extending extensions finishing guards"
     " inlining kept_results layers lifespans links local media mounting offering oversize places prompts"
@@ -45,7 +45,7 @@ ROOMS = {
     " streaming subscriptions sync_context telling threads tools visibility",
     "server.middleware": "hooks",
     "server.types": "constraints form known pydantic_types readable records unions",
-    "supervision": "logs scope shutdown starting",
+    "supervision": "event_loop logs scope shutdown starting tracebacks",
     "transports": "backlog contract ending foreign options pipe stdio stream unfinished waiting",
     "validation": "checking violations",
     "wire": "channel codec framing messages",

@@ -11,6 +11,7 @@ from source_tree import PACKAGE, Import, Module, is_module, modules
 LAYERS = {
     "errors": 0,
     "codes": 0,
+    "porting_hints": 0,
     "budgets": 1,
     "wire": 2,
     "schema": 2,
@@ -43,6 +44,10 @@ LATE_IMPORTS = {
     ("validation/checking.py", "ferrule.validation.patterns"): "the same",
     ("server/asking.py", "urllib"): "only a question that leads to a page has a URL to judge",
     ("server/catalogue.py", "ferrule.server.spelling"): "only who asks for what is not there is told what is like it",
+    ("porting_hints.py", "difflib"): "only who asks for what is not there is told what is like it",
+    ("client/targets.py", "ferrule.client.scripts"): "only a path to a file is looked into",
+    ("client/settings.py", "ferrule.porting_hints"): "only who gives an option that is not there is told what to write",
+    ("__init__.py", "ferrule.porting_hints"): "only who asks for what is not there is told what is elsewhere",
     ("server/elsewhere.py", "difflib"): "only who asks for what is not there is told what is like it",
     ("server/resources.py", "ferrule.server.uri_template"): "only a URI with variables is a template",
     ("server/settings.py", "ferrule.runtime.tasks.settings"): "only a server with tasks keeps them in a way of its own",

@@ -13,6 +13,7 @@ from ferrule.errors import SetupError
 @pytest.fixture(autouse=True)
 def modules_and_paths_are_put_back(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
@@ -33,9 +34,61 @@ def test_a_server_is_found_by_the_usual_names_or_any_other(name, write):
     assert load_server(write(f"{name} = Server('mine')")).name == "mine"
 
 
-def test_the_usual_names_come_first_in_their_order(write):
-    place = write("zebra = Server('zebra')\napp = Server('app')\nserver = Server('server')\nmcp = Server('mcp')")
-    assert load_server(place).name == "mcp"
+def test_two_servers_are_both_named_and_none_is_taken(write):
+    with pytest.raises(SetupError, match=r"defines 2 servers, zebra and app: name the one to run, as in .*:zebra$"):
+        load_server(write("zebra = Server('zebra')\napp = Server('app')"))
+    with pytest.raises(SetupError, match=r"defines 3 servers, a, b, c: name the one to run"):
+        load_server(write("a = Server('a')\nb = Server('b')\nc = Server('c')"))
+
+
+def test_one_server_under_two_names_is_one(write):
+    assert load_server(write("app = Server('app')\nmcp = app")).name == "app"
+
+
+def test_a_server_that_another_mounts_is_a_part_of_it(write):
+    place = write("part = Server('part')\napp = Server('app')\napp.mount(part, prefix='p')")
+    assert load_server(place).name == "app"
+    assert load_server(f"{place}:part").name == "part"
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_function_that_makes_a_server_can_be_named(kind, write):
+    place = write(f"{kind} create():\n    return Server('made')\n{kind} other():\n    return 7")
+    assert load_server(f"{place}:create").name == "made"
+    with pytest.raises(SetupError, match=r":other returned int, not a Server"):
+        load_server(f"{place}:other")
+
+
+def test_a_function_that_fails_is_told_with_its_line(write):
+    place = write("def create():\n    raise ValueError('no')")
+    with pytest.raises(SetupError, match=r":create cannot make a server: ValueError: no \(my_server.py, line 3\)"):
+        load_server(f"{place}:create")
+
+
+def test_relative_imports_work_also_without_a_package(write, tmp_path):
+    (tmp_path / "neighbour_of_yours.py").write_text("NAME = 'next door'")
+    assert load_server(write("from .neighbour_of_yours import NAME\napp = Server(NAME)")).name == "next door"
+
+
+def test_a_mistake_in_a_neighbour_is_told_where_it_is(write, tmp_path):
+    (tmp_path / "bad_neighbour.py").write_text("\n\nx = 1 / 0\n")
+    with pytest.raises(SetupError, match=r"ZeroDivisionError: division by zero \(bad_neighbour.py, line 3\)"):
+        load_server(write("import bad_neighbour"))
+    (tmp_path / "worse_neighbour.py").write_text("\ndef f(:\n")
+    with pytest.raises(SetupError, match=r"SyntaxError: .* \(worse_neighbour.py, line 2\)"):
+        load_server(write("import worse_neighbour"))
+
+
+def test_modules_of_other_libraries_are_answered_with_ours(write):
+    with pytest.raises(SetupError, match=r"'ferrule.exceptions'; here it is from ferrule import ToolError"):
+        load_server(write("from ferrule.exceptions import ToolError"))
+
+
+def test_a_file_sees_its_own_arguments(write, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ferrule", "run", "x"])
+    place = write("import sys\napp = Server('|'.join(sys.argv[1:]))")
+    assert load_server(place, ["a", "--b"]).name == "a|--b"
+    assert sys.argv == [place, "a", "--b"]
 
 
 def test_a_server_can_be_named(write):
@@ -45,7 +98,7 @@ def test_a_server_can_be_named(write):
 
 def test_a_file_may_have_a_colon_in_its_name(write):
     place = write("app = Server('app')\nother = Server('other')", "a:b.py")
-    assert load_server(place).name == "app"
+    assert load_server(f"{place}:app").name == "app"
     assert load_server(f"{place}:other").name == "other"
 
 

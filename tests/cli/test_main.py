@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -22,7 +23,6 @@ from ferrule import Server
 print("printed while loading")
 os.write(1, b"written while loading\\n")
 app = Server("app")
-other = Server("other")
 
 @app.tool
 def shout(text: str) -> str:
@@ -54,6 +54,7 @@ COMMANDS = {
 def server(tmp_path):
     path = tmp_path / "server.py"
     path.write_text(SERVER)
+    (tmp_path / "two.py").write_text(SERVER + "\nother = Server('other')\n")
     return path
 
 
@@ -85,8 +86,79 @@ def test_the_transport_may_be_named(server):
 
 
 def test_one_of_several_servers_is_named_after_a_colon(server):
-    done = ferrule("run", f"{server}:other", said=lines(OFFER))
+    done = ferrule("run", f"{server.with_name('two.py')}:other", said=lines(OFFER))
     assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "other"
+
+
+def test_a_file_has_its_own_arguments(server):
+    server.write_text("import sys\nfrom ferrule import Server\napp = Server(' '.join(sys.argv))")
+    done = ferrule("run", "server.py", "--", "--port", "7", "a b", said=lines(OFFER), cwd=server.parent)
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "server.py --port 7 a b"
+
+
+def test_a_module_is_served_by_its_name(server):
+    package = server.parent / "shop"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "stock.py").write_text("NAME = 'shop'")
+    (package / "main.py").write_text("from ferrule import Server\nfrom .stock import NAME\napp = Server(NAME)")
+    for place in ("shop.main", "shop.main:app", "shop/main.py", "shop/main.py:app"):
+        done = ferrule("run", place, said=lines(OFFER), cwd=server.parent)
+        assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "shop", done.stderr
+
+
+LIFESPAN = """
+from contextlib import asynccontextmanager
+from ferrule import Server
+
+@asynccontextmanager
+async def database(app):
+    raise RuntimeError("no database")
+    yield
+
+app = Server("shop", lifespan=database)
+
+if __name__ == "__main__":
+    app.run()
+"""
+
+
+@pytest.mark.parametrize("program", [[], ["-m", "ferrule", "run"]], ids=["python", "ferrule run"])
+def test_a_lifespan_that_fails_is_one_sentence_with_the_line(program, server):
+    server.write_text(LIFESPAN)
+    done = subprocess.run(
+        [sys.executable, *program, server.name], cwd=server.parent, input=b"", capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    said = done.stderr.decode().splitlines()
+    assert said[-1] == "error: the lifespan of the server 'shop' failed: RuntimeError: no database (server.py, line 7)"
+    assert "Traceback" not in done.stderr.decode()
+
+
+@pytest.mark.parametrize("program", [[], ["-m", "ferrule", "run"]], ids=["python", "ferrule run"])
+def test_a_port_in_use_is_one_sentence(program, server):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server.write_text(
+            "from ferrule import Server\napp = Server('s')\n"
+            f"if __name__ == '__main__':\n    app.run('http', port={port})\n"
+        )
+        options = ["--transport", "http", "--port", str(port)] if program else []
+        done = subprocess.run(
+            [sys.executable, *program, server.name, *options], cwd=server.parent, capture_output=True, check=False
+        )
+    assert done.returncode == 1
+    [line] = done.stderr.decode().splitlines()
+    assert line.startswith(f"error: cannot listen on 127.0.0.1:{port}: the port is in use")
+
+
+def test_the_traceback_is_shown_where_it_is_asked_for(server):
+    server.write_text("def f():\n    return 1 / 0\nf()")
+    brief = ferrule("run", str(server)).stderr.decode().splitlines()
+    assert brief == [f"error: {server} cannot be loaded: ZeroDivisionError: division by zero (line 2)"]
+    long = ferrule("run", str(server), "--traceback").stderr.decode()
+    assert "return 1 / 0" in long
+    assert long.splitlines()[-1] == brief[-1]
 
 
 def test_there_is_no_banner_and_no_advert(server):
@@ -141,7 +213,13 @@ def test_ctrl_c_while_a_file_is_loaded_is_no_traceback(server):
 
 WRONG = {
     "a missing file": (["run", "missing.py"], 1, "error: no such file: missing.py"),
-    "another name": (["run", "server.py:moon"], 1, "error: server.py has no server named 'moon'; it has app, other"),
+    "another name": (["run", "two.py:moon"], 1, "error: two.py has no server named 'moon'; it has app, other"),
+    "two servers": (
+        ["run", "two.py"],
+        1,
+        "error: two.py defines 2 servers, app and other: name the one to run, as in two.py:app",
+    ),
+    "a module nobody has": (["run", "no.such.module"], 1, "error: no such file or module: no.such.module"),
     "a file that fails": (["run", "broken.py"], 1, "error: broken.py cannot be loaded: ZeroDivisionError"),
     "no file": (["run"], 2, "the following arguments are required: FILE[:obj]"),
     "no command": ([], 2, "required: command"),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ferrule import Client, Server, SetupError
-from ferrule.client.settings import ClientSettings
+from ferrule.client.settings import ANSWERS, ClientSettings
+from ferrule.porting_hints import CLIENT_OPTIONS
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.tcp.settings import TcpOptions, TcpSettings, UnixSettings
 from ferrule.transports.websocket.settings import WebSocketOptions, WebSocketSettings
@@ -52,9 +53,20 @@ def test_a_time_has_its_agreed_default_and_can_be_set(make: Callable[..., Any], 
 
 def test_an_option_there_is_not_is_named() -> None:
     with pytest.raises(
-        SetupError, match=r"Client: unknown option 'request_time_out'; the options are .*request_timeout.*roots"
+        SetupError,
+        match=r"Client: unknown option 'request_time_out'; did you mean 'request_timeout'\?; the options are .*roots",
     ):
         Client(Server("s"), request_time_out=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", CLIENT_OPTIONS)
+def test_an_option_of_another_library_is_answered_with_ours(name: str) -> None:
+    with pytest.raises(SetupError) as caught:
+        Client(Server("s"), **{name: 1})  # type: ignore[arg-type]
+    assert str(caught.value) == f"Client: unknown option '{name}'; instead of {name}=… write {CLIENT_OPTIONS[name]}"
+    ours = re.findall(r"(\w+)=", CLIENT_OPTIONS[name])
+    known = {*ClientSettings.__struct_fields__, *ANSWERS, "on_progress", "raise_on_error", "timeout"}
+    assert set(ours) <= known
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ import os, sys
 from ferrule import Server
 
 app = Server("first")
-other = Server("second")
 
 @app.tool
 async def place() -> dict[str, str]:
@@ -42,6 +41,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with a server in it, which is where we are."""
     (tmp_path / "server.py").write_text(SERVER)
     (tmp_path / "my server.py").write_text(SERVER)
+    (tmp_path / "two.py").write_text(SERVER + "\nother = Server('second')\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -80,8 +80,55 @@ async def test_a_file_may_be_a_path(folder):
 
 
 async def test_a_server_of_a_file_is_named_after_a_colon(folder):
-    async with Client("server.py:other", stderr="capture") as client:
+    async with Client("two.py:other", stderr="capture") as client:
         assert client.server_info.name == "second"
+
+
+PLAIN = """
+import json, sys
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "initialize":
+        version = asked["params"]["protocolVersion"]
+        result = {"protocolVersion": version, "capabilities": {}, "serverInfo": {"name": "plain", "version": "1"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    elif "id" in asked:
+        error = {"code": -32601, "message": "no"}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
+"""
+
+
+async def test_a_program_of_another_kind_is_started_as_it_is(folder):
+    (folder / "plain.py").write_text(PLAIN)
+    async with Client("plain.py", stderr="capture") as client:
+        assert client.server_info.name == "plain"
+
+
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("from ferrule import Server", False),
+        ("import ferrule.server", False),
+        ("def f():\n    import ferrule, mcp", False),
+        ("from neighbour import app", False),
+        ("from .neighbour import app", False),
+        ("def f(:", False),
+        ("from neighbour import app\nif __name__ == '__main__':\n    app.run()", True),
+        ("from mcp.server.fastmcp import FastMCP", True),
+        ("import fastmcp", True),
+        ("import json, sys", True),
+    ],
+)
+def test_what_is_started_as_it_is_and_what_is_loaded(text, program, folder):
+    (folder / "some.py").write_text(text)
+    transport = transport_for("some.py")
+    assert isinstance(transport, ChildProcess)
+    loaded = [sys.executable, "-m", "ferrule", "run", str(folder / "some.py")]
+    assert transport._command == ([sys.executable, str(folder / "some.py")] if program else loaded)
+    named = transport_for("some.py:app")
+    assert isinstance(named, ChildProcess)
+    assert named._command[1:4] == ["-m", "ferrule", "run"]
 
 
 async def test_a_relative_file_is_found_from_here_also_when_the_child_runs_elsewhere(folder, tmp_path_factory):
@@ -147,7 +194,10 @@ BAD = {
     "an empty configuration": ({}, "names no server"),
     "no servers": ({"mcpServers": {}}, "names no server"),
     "servers in a list": ({"mcpServers": [{"command": "x"}]}, "names no server"),
-    "two servers": ({"servers": {"a": {"command": "x"}, "b": {"command": "y"}}}, "names 2 servers .* a, b"),
+    "two servers": (
+        {"servers": {"a": {"command": "x"}, "b": {"command": "y"}}},
+        "names 2 servers .* a, b; make a client for each",
+    ),
     "a server that is text": ({"servers": {"a": "x"}}, "the server 'a' of the configuration is malformed"),
     "arguments in one text": ({"servers": {"a": {"command": "x", "args": "y z"}}}, "malformed.*args"),
     "an environment in a list": ({"servers": {"a": {"command": "x", "env": []}}}, "malformed.*env"),

@@ -87,3 +87,11 @@ def test_a_server_of_the_documents_serves(block: Block, era: str, folders: list[
             return sum([len(await each()) for each, wants in zip(lists, wanted, strict=True) if wants])
 
     assert asyncio.run(offered()) > 0
+
+
+def test_the_first_programs_pass_a_strict_type_checker(folders: list[Path]):
+    start = folders[GROUP_OF[doc_pages.START[0]]]
+    names = [block.title for block in TITLED if block.page in doc_pages.START and block not in TESTS]
+    assert "reader.py" in names
+    done = doc_pages.run(["-m", "mypy", "--strict", "--no-incremental", *names], start)
+    assert done.returncode == 0, done.stdout

@@ -114,6 +114,7 @@ class TestTools:
         for version in (R3, R4):
             shown = dict(listed[version]["outputSchema"])
             assert shown.pop("$defs", None) == schema.get("$defs")
+            assert shown.pop("x-fastmcp-wrap-result") is True
             assert shown == {"type": "object", "properties": {"result": inner}, "required": ["result"]}
         assert not {"outputSchema"} & (listed[R1].keys() | listed[R2].keys())
 

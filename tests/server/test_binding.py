@@ -314,7 +314,8 @@ def test_a_value_that_is_no_object_is_described_under_result(returns: Any, inner
 
     handler.__annotations__["return"] = returns
     binding = bound(handler)
-    assert binding.output_schema == {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    assert binding.output_schema == {**wrapped, "x-fastmcp-wrap-result": True}
     assert binding.wraps_output
     assert binding.checks_output
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from ferrule import Context, Middleware, Server, SetupError, ToolError
+from ferrule import Client, Context, Http, Middleware, Server, SetupError, ToolError
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
 from ferrule.testing import pair
@@ -532,7 +532,7 @@ class TestState:
 
     async def test_without_session_or_principal_there_is_a_clear_error(self):
         async with pair(self.app(), "stateless") as client:
-            with pytest.raises(ToolError, match=r"ctx\.state needs a session or an authenticated principal"):
+            with pytest.raises(ToolError, match=r"ctx\.state needs a session .*mode=\"handshake\""):
                 await client.call_tool("count")
 
     async def test_in_the_stateless_era_a_principal_keeps_values_across_links(self, wire):
@@ -563,3 +563,21 @@ def test_a_handler_may_take_only_one_context():
 
         @Server("x").tool
         async def two(first: Context, second: Context) -> None: ...
+
+
+async def test_a_handler_knows_how_its_request_came(era):
+    app = Server("s")
+
+    @app.tool
+    async def how(ctx: Context) -> str:
+        return ctx.transport
+
+    async with pair(app, era) as client:
+        assert (await client.call_tool("how")).data == "memory"
+    listener, ready = Http(port=0), asyncio.Event()
+    serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+    await ready.wait()
+    async with Client(listener.url, mode=era) as client:
+        assert (await client.call_tool("how")).data == "http"
+    await app.stop()
+    await serving

@@ -26,6 +26,29 @@ def test_a_method_that_a_server_has_elsewhere_is_answered_with_ours(name: str) -
     assert str(caught.value) == f"Server has no attribute '{name}'; here it is {SERVER[name]}"
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("retry_interval", r"write retry="),
+        ("subscriptions", r"app\.notify_resource_updated"),
+        ("page_sise", r"did you mean 'page_size'"),
+        ("titel", r"did you mean 'title'"),
+    ],
+)
+def test_an_option_is_answered_with_what_was_meant(written: str, told: str) -> None:
+    with pytest.raises(SetupError, match=told) as caught:
+        Server("demo", **{written: 1})
+    assert "update_interval'?" not in str(caught.value)
+    assert "description'?" not in str(caught.value)
+
+
+@pytest.mark.parametrize("unlike", ["retry_pause", "retry_internal", "colours"])
+def test_an_option_that_is_nothing_like_ours_gets_no_guess(unlike: str) -> None:
+    with pytest.raises(SetupError) as caught:
+        Server("demo", **{unlike: 1})
+    assert "did you mean" not in str(caught.value)
+
+
 def test_an_attribute_that_nobody_has_is_just_missing() -> None:
     assert not hasattr(Server("demo"), "colour")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ferrule import Client, Context, Server, SetupError
+from ferrule import Client, Context, Server, SetupError, ToolError
 from ferrule.testing import pair
 
 
@@ -140,7 +140,8 @@ async def test_a_call_without_a_client_is_told_that_nobody_began_the_lifespan():
     async def whose(ctx: Context) -> str:
         return str(ctx.lifespan)
 
-    assert "the lifespan of the server 's' has not begun" in (await app.call_tool("whose")).text
+    with pytest.raises(ToolError, match="the lifespan of the server 's' has not begun"):
+        await app.call_tool("whose")
     await app.enter()
     assert not (await app.call_tool("whose")).is_error
     await app.leave()

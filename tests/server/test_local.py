@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ferrule import CapabilityNotSupported, Context, Server
+from ferrule import CapabilityNotSupported, Context, Server, ToolError
 from ferrule.errors import InvalidParams, PromptNotFound, ResourceNotFound, ToolNotFound
 
 
@@ -46,7 +46,10 @@ async def test_tools_resources_and_prompts_work_without_a_carrier():
 async def test_failures_are_those_a_client_would_see():
     """SRVR-09"""
     app = plain()
-    assert (await app.call_tool("add", {"a": "x"})).is_error
+    with pytest.raises(ToolError, match="Invalid arguments for the tool add") as caught:
+        await app.call_tool("add", {"a": "x"})
+    assert caught.value.result.is_error
+    assert (await app.call_tool("add", {"a": "x"}, raise_on_error=False)).is_error
     with pytest.raises(ToolNotFound, match="did you mean 'add'"):
         await app.call_tool("ad")
     with pytest.raises(ResourceNotFound):

@@ -564,3 +564,73 @@ def test_a_full_stderr_makes_one_short_wait_and_then_none() -> None:
     os.close(read_fd)
     stream.write(b"nobody reads this")
     os.close(write_fd)
+
+
+LEAVING = """
+import asyncio, sys
+from pathlib import Path
+from ferrule import Context, Server
+
+app = Server("leaving")
+
+@app.tool
+async def work(gone: str, ctx: Context) -> str:
+    await ctx.report_progress(1, 3)
+    while not Path(gone).exists():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    await ctx.report_progress(2, 3)
+    await ctx.error("nobody reads this")
+    app.notify_tools_changed()
+    await asyncio.sleep(0.2)
+    return "done"
+
+app.run()
+"""
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+STATELESS = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/logLevel": "debug",
+}
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_once_the_input_has_ended_there_are_answers_and_no_notifications(tmp_path: Path, era: str) -> None:
+    gone, meta = tmp_path / "gone", {"progressToken": 7, **(STATELESS if era == "stateless" else {})}
+    call = {"name": "work", "arguments": {"gone": str(gone)}, "_meta": meta}
+    process = subprocess.Popen([sys.executable, "-c", LEAVING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENV)
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if era == "handshake":
+            process.stdin.write(request(1, "initialize", **HELLO))
+            process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        process.stdin.write(request(2, "tools/call", **call))
+        process.stdin.flush()
+        heard = [json.loads(process.stdout.readline())]
+        while heard[-1].get("method") != "notifications/progress":
+            heard.append(json.loads(process.stdout.readline()))
+        process.stdin.close()
+        gone.touch()
+        rest = [json.loads(line) for line in process.stdout]
+        assert process.wait(60) == 0
+    assert [message.get("id") for message in rest] == [2]
+    assert rest[0]["result"]["content"][0]["text"] == "done"
+
+
+def test_a_client_that_closed_our_input_and_then_stops_us_is_sent_nothing_more(tmp_path: Path) -> None:
+    """As clients of the official SDK 1.x leave: they read no more, and an answer would be an error of theirs."""
+    call = {"name": "work", "arguments": {"gone": str(tmp_path / "never")}, "_meta": {"progressToken": 7, **STATELESS}}
+    process = subprocess.Popen([sys.executable, "-c", LEAVING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENV)
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(request(2, "tools/call", **call))
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["method"] == "notifications/progress"
+        process.stdin.close()
+        time.sleep(0.3)
+        process.terminate()
+        assert process.stdout.read() == b""
+        process.wait(60)

@@ -1,43 +1,42 @@
-"""Finding the server in somebody's file."""
+"""Finding the server in somebody's file or module."""
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import importlib
 import importlib.util
+import inspect
+import os
 import sys
 import traceback
+import types
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ferrule.errors import SetupError
+from ferrule.porting_hints import foreign_module
 from ferrule.server.server import Server
 
-USUAL_NAMES = ("mcp", "server", "app")
+FOREIGN = ("mcp", "fastmcp")
+"""Other libraries whose servers a file may define."""
+OURS = str(Path(__file__).resolve().parents[1])
+NOT_THEIRS = (OURS, str(Path(os.__file__).parent), "<")
+"""Where the code is that the author of a file did not write, beside what is installed."""
 
 
-def load_server(place: str) -> Server:
-    """Import `FILE` or `FILE:name` and give the server it defines."""
+def load_server(place: str, arguments: Sequence[str] = ()) -> Server:
+    """Import `FILE`, `FILE:name`, `MODULE` or `MODULE:name`, and return the server it defines.
+
+    The name may be that of a function without parameters that returns one. `sys.argv` is the file's own from here on.
+    """
     path, name = _parted(place)
-    file = Path(path).resolve()
-    if not file.is_file():
-        raise SetupError(f"no such file: {path}")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise SetupError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
-    sys.path.insert(0, str(file.parent))
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise SetupError(f"{path} cannot be loaded: {_told(error, file)}") from error
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Server)}
+    sys.argv = [path, *arguments]
+    module = _load_module(path) if _is_module(path) else _load_file(path)
     if name:
-        if name not in found:
-            raise SetupError(f"{path} has no server named {name!r}; it has {', '.join(found) or 'none'}")
-        return found[name]
-    usual = [found[key] for key in USUAL_NAMES if key in found] or list(found.values())
-    if not usual:
-        raise SetupError(f"{path} defines no Server; write `app = Server(...)`")
-    return usual[0]
+        return _named(module, path, name)
+    return _only(module, path)
 
 
 def _parted(place: str) -> tuple[str, str]:
@@ -46,9 +45,149 @@ def _parted(place: str) -> tuple[str, str]:
     return (place, "") if not path or Path(place).is_file() else (path, name)
 
 
-def _told(error: Exception, file: Path) -> str:
-    """Say what went wrong in somebody's file, and on which of its lines."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    number = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    what = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {what}" + (f" (line {number})" if number else "")
+def _is_module(path: str) -> bool:
+    return all(part.isidentifier() for part in path.split(".")) and not path.endswith(".py") and not Path(path).exists()
+
+
+# -- importing
+
+
+def _load_module(name: str) -> types.ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        if importlib.util.find_spec(name) is None:
+            raise SetupError(f"no such file or module: {name}")
+        return importlib.import_module(name)
+    except SetupError:
+        raise
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and name.startswith(f"{error.name}."):
+            raise SetupError(f"no such file or module: {name}") from None
+        raise SetupError(f"{name} cannot be loaded: {_told(error, None)}") from error
+
+
+def _load_file(path: str) -> types.ModuleType:
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise SetupError(f"no such file: {path}")
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec = importlib.util.spec_from_file_location(_module_name(file), file)
+        if spec is None or spec.loader is None:
+            raise SetupError(f"{path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    except Exception as error:
+        if isinstance(error, SetupError) and not _frames(error):
+            raise
+        raise SetupError(f"{path} cannot be loaded: {_told(error, file)}") from error
+    return module
+
+
+def _module_name(file: Path) -> str:
+    """Return the name a file is imported under; one in a package, or with relative imports, is below its package."""
+    if (file.parent / "__init__.py").is_file():
+        root = file.parent.parent
+        while (root / "__init__.py").is_file():
+            root = root.parent
+        sys.path.insert(0, str(root))
+        package = ".".join(file.parent.relative_to(root).parts)
+        importlib.import_module(package)
+        return package if file.stem == "__init__" else f"{package}.{file.stem}"
+    if not _imports_relatively(file):
+        return file.stem
+    package = file.parent.name.replace(".", "_") or "root"
+    while package in sys.modules:
+        package += "_"
+    parent = types.ModuleType(package)
+    parent.__path__ = [str(file.parent)]
+    sys.modules[package] = parent
+    return f"{package}.{file.stem}"
+
+
+def _imports_relatively(file: Path) -> bool:
+    if file.suffix != ".py":
+        return False
+    tree = ast.parse(file.read_bytes(), str(file))
+    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in ast.walk(tree))
+
+
+# -- choosing
+
+
+def _named(module: types.ModuleType, path: str, name: str) -> Server:
+    value = getattr(module, name, None)
+    if not isinstance(value, Server | type) and callable(value):
+        value = _made(value, path, name)
+    if isinstance(value, Server):
+        return value
+    raise SetupError(f"{path} has no server named {name!r}; it has {', '.join(_servers(module)) or 'none'}")
+
+
+def _made(factory: Any, path: str, name: str) -> Server:
+    """Return what a function of somebody's file makes."""
+    try:
+        value = factory()
+        if inspect.iscoroutine(value):
+            value = asyncio.run(value)
+    except Exception as error:
+        raise SetupError(f"{path}:{name} cannot make a server: {_told(error, None)}") from error
+    if not isinstance(value, Server):
+        raise SetupError(f"{path}:{name} returned {type(value).__name__}, not a Server")
+    return value
+
+
+def _servers(module: types.ModuleType) -> dict[str, Server]:
+    """Return the servers a module defines, each under its first name, without those that others of them mount."""
+    found: dict[str, Server] = {}
+    for name, value in vars(module).items():
+        if isinstance(value, Server) and not any(value is other for other in found.values()):
+            found[name] = value
+    mounted = [mount.child for server in found.values() for mount in server.mounts]
+    return {name: server for name, server in found.items() if not any(server is child for child in mounted)}
+
+
+def _only(module: types.ModuleType, path: str) -> Server:
+    found = _servers(module)
+    if len(found) > 1:
+        first = next(iter(found))
+        names = " and ".join(found) if len(found) == 2 else ", ".join(found)
+        raise SetupError(f"{path} defines {len(found)} servers, {names}: name the one to run, as in {path}:{first}")
+    if not found:
+        raise SetupError(f"{path} defines no Server; write `app = Server(...)`{_foreign_server(module)}")
+    return next(iter(found.values()))
+
+
+def _foreign_server(module: types.ModuleType) -> str:
+    for name, value in vars(module).items():
+        kind = type(value)
+        if kind.__module__.partition(".")[0] in FOREIGN and hasattr(value, "run"):
+            return f", since its {name!r} is a {kind.__name__} of {kind.__module__.partition('.')[0]}"
+    return ""
+
+
+# -- telling
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames of an error that its author wrote."""
+    every = traceback.extract_tb(error.__traceback__)
+    return [
+        frame for frame in every if not frame.filename.startswith(NOT_THEIRS) and "site-packages" not in frame.filename
+    ]
+
+
+def _told(error: Exception, file: Path | None) -> str:
+    """Return what went wrong in somebody's code, and on which line: the innermost that is theirs."""
+    number: int | None = None
+    where = ""
+    what = str(error)
+    if isinstance(error, SyntaxError):
+        number, where, what = error.lineno, error.filename or "", error.msg
+    elif frames := _frames(error):
+        number, where = frames[-1].lineno, frames[-1].filename
+    if isinstance(error, ModuleNotFoundError) and error.name and (instead := foreign_module(error.name)):
+        what += f"; here it is {instead}"
+    line = f"line {number}" if file is not None and where == str(file) else f"{Path(where).name}, line {number}"
+    return f"{type(error).__name__}: {what}" + (f" ({line})" if number else "")

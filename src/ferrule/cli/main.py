@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -21,8 +22,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; an error is one sentence on stderr and a non-zero exit."""
     parser = argparse.ArgumentParser(prog="ferrule", description="A runtime for the Model Context Protocol.")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="serve the server a file defines")
-    run.add_argument("file", metavar="FILE[:obj]", help="a Python file, and the name of its server")
+    run = commands.add_parser(
+        "run",
+        help="serve the server a file defines",
+        usage="ferrule run FILE[:obj] [options] [-- arguments of the file]",
+    )
+    run.add_argument(
+        "file",
+        metavar="FILE[:obj]",
+        help="a Python file or module, and the name of its server, or of a function that makes it",
+    )
     run.add_argument(
         "--transport", default="stdio", choices=["stdio", "http", "streamable-http", "sse", "ws", "tcp", "unix"]
     )
@@ -32,12 +41,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--path", help="where MCP is served (default: /mcp, for ws /mcp/ws), for unix the path of the socket"
     )
     run.add_argument("--allow-remote", action="store_true", default=None, help="tcp: let anyone on the network connect")
-    options = parser.parse_args(arguments)
+    run.add_argument("--traceback", action="store_true", help="show where an error came from, not only its sentence")
+    given, passed_on = _parted(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(given)
+    if options.traceback:
+        os.environ["FERRULE_TRACEBACK"] = "1"
     known = awaited_at_exit()
     try:
-        _run(options.file, options.transport, _given(options, "host", "port", "path", "allow_remote"))
+        _run(options.file, passed_on, options.transport, _given(options, "host", "port", "path", "allow_remote"))
         _end_without_waiting(known)
     except FerruleError as error:
+        if options.traceback:
+            traceback.print_exception(error)
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
@@ -54,13 +69,22 @@ def _end_without_waiting(known: Collection[Any]) -> None:
     os._exit(0)
 
 
+def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Part our own arguments from those of the file, which stand after `--`."""
+    every = list(arguments)
+    if "--" not in every:
+        return every, []
+    at = every.index("--")
+    return every[:at], every[at + 1 :]
+
+
 def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
-def _run(place: str, transport: str, options: dict[str, Any]) -> None:
+def _run(place: str, arguments: list[str], transport: str, options: dict[str, Any]) -> None:
     if transport != "stdio":
-        _serve(place, transport, options)
+        _serve(place, arguments, transport, options)
         return
     if options:
         raise SetupError(f"stdio has no {next(iter(options))}: it speaks to the process that started it")
@@ -71,13 +95,13 @@ def _run(place: str, transport: str, options: dict[str, Any]) -> None:
     claim()
     from ferrule.cli.loading import load_server
 
-    server = load_server(place)
+    server = load_server(place, arguments)
     if watched:
         sys.stderr.write(HINT.format(server.name))
     server.run(transport)
 
 
-def _serve(place: str, transport: str, options: dict[str, Any]) -> None:
+def _serve(place: str, arguments: list[str], transport: str, options: dict[str, Any]) -> None:
     from ferrule.cli.loading import load_server
 
-    load_server(place).run(transport, **options)
+    load_server(place, arguments).run(transport, **options)

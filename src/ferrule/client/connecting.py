@@ -21,6 +21,7 @@ from ferrule.runtime.asking import LinkOptions
 from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
 from ferrule.schema.model import Implementation
 from ferrule.schema.notices import RESOURCE_UPDATED
+from ferrule.supervision.event_loop import require_asyncio
 from ferrule.transports.child import ChildProcess
 from ferrule.transports.contract import Transport
 from ferrule.transports.memory import Memory
@@ -51,6 +52,7 @@ class Connecting(Restoring):
         """Reach the server and settle the protocol; the time-out is for the handshake."""
         if self._conversation is not None and not self._conversation.over:
             raise AlreadyInitialized(f"the client is connected already ({self.phase})")
+        require_asyncio("Client", "use asyncio.run(main()), or SyncClient in a thread")
         transport = self._transport()
         await self.close()
         self._forget()

@@ -189,11 +189,15 @@ class Conversation(Lifecycle):
             self.allow("tools/call")
         link, opened = self.link, self.opened
         if opened is None or how.on_progress is not None or how.meta is not None:
-            return self.start("tools/call", {"name": name, "arguments": arguments}, how)
+            awaited = self.start("tools/call", {"name": name, "arguments": arguments}, how)
+            awaited.subject = name
+            return awaited
         if link is None or link.closed or self.closing:
             link = self.live()
         params = ToolCall(name, arguments, opened.introduction.plain)
-        return link.start("tools/call", params, None, how.timeout, how.limit)
+        awaited = link.start("tools/call", params, None, how.timeout, how.limit)
+        awaited.subject = name
+        return awaited
 
     def listen(self, wanted: dict[str, Any], begun: Callable[[Id], None]) -> Awaited:
         """Open a subscription; its id is told before it is sent, since the server may acknowledge it at once."""
@@ -237,6 +241,7 @@ class Conversation(Lifecycle):
         if self.link is not None and self.link.congested:
             how = structs.replace(how, timeout=await self.link.make_room(method, how.timeout))
         awaited = self.start(method, params, how)
+        awaited.subject = params.get("name") or params.get("uri")
         try:
             return await awaited.waiter  # type: ignore[no-any-return]
         except asyncio.CancelledError:

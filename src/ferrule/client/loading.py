@@ -80,7 +80,7 @@ class LoadedSkill:
     async def load(self, timeout: float | None) -> None:
         """Read the SKILL.md and compare its front matter with the entry."""
         result = await self.read(self.skill.uri, timeout=timeout)
-        self.text = result.text
+        self.text = result.text or ""
         try:
             facts, self.instructions = front_matter(self.text)
         except Malformed as reason:

@@ -136,8 +136,10 @@ def read_settings(options: ClientOptions) -> ClientSettings:
     known = ClientSettings.__struct_fields__
     for name in options:
         if name not in known:
-            every = ", ".join(sorted((*known, *ANSWERS)))
-            raise SetupError(f"Client: unknown option {name!r}; the options are {every}")
+            from ferrule.porting_hints import unknown_option
+
+            instead = unknown_option(name, sorted((*known, *ANSWERS)))
+            raise SetupError(f"Client: unknown option {name!r}{instead}")
     try:
         return ClientSettings(**options)
     except SetupError as reason:

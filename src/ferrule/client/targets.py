@@ -121,9 +121,19 @@ def _named(target: str, given: Given) -> Transport:
     if path.endswith(".py"):
         if not _exists(path):
             raise SetupError(f"no such file: {path}")
-        place = f"{Path(path).resolve()}:{name}" if name else str(Path(path).resolve())
+        place = str(Path(path).resolve())
+        if name:
+            place += f":{name}"
+        elif _is_program(path):
+            return _command([sys.executable, place], given)
         return _command([sys.executable, "-m", "ferrule", "run", place], given)
     raise SetupError(f"cannot reach {target!r}: a target is {UNDERSTOOD}")
+
+
+def _is_program(path: str) -> bool:
+    from ferrule.client.scripts import is_program
+
+    return is_program(path)
 
 
 def _words(command: str) -> list[str]:
@@ -155,7 +165,11 @@ def _configured(config: Mapping[str, Any], given: Given) -> Transport:
     if not isinstance(servers, Mapping) or not servers:
         raise SetupError('the configuration names no server: it needs "mcpServers" or "servers" with one in it')
     if len(servers) > 1:
-        raise SetupError(f"the configuration names {len(servers)} servers and a client takes one: {', '.join(servers)}")
+        first = next(iter(servers))
+        raise SetupError(
+            f"the configuration names {len(servers)} servers and a client takes one: {', '.join(servers)};"
+            f' make a client for each, as in Client({{"mcpServers": {{"{first}": config["mcpServers"]["{first}"]}}}})'
+        )
     name, described = next(iter(servers.items()))
     try:
         entry = msgspec.convert(described, ConfiguredServer)

@@ -121,6 +121,13 @@ class Awaited(Struct, eq=False):
     progressed: float | None = None
     cancellable: bool = True
     on_notice: Callable[[str, Raw], None] | None = None
+    subject: str | None = None
+    """The tool, prompt or resource that was asked for."""
+
+    @property
+    def named(self) -> str:
+        """The method, and what was asked for."""
+        return self.method if self.subject is None else f"{self.method} {self.subject!r}"
 
     def allow(self, now: float, timeout: float | None, limit: float | None) -> float:
         """Set how long to wait without news, and at most in all; gives when the time is up."""

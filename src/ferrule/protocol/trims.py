@@ -19,6 +19,7 @@ from ferrule.schema.model import (
 from ferrule.schema.prompts import GetPromptResult, Prompt, PromptMessage
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.schema.tools import CallToolResult, PlainResult, Tool
+from ferrule.schema.wrapping import RESULT_MARK, wrapping
 
 
 def without(*fields: str) -> Callable[[Any], Any]:
@@ -60,7 +61,7 @@ def _under_result(schema: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(kinds, list) or "object" in kinds or not _movable(schema):
         return None
     inner = {key: value for key, value in schema.items() if key not in ("$defs", "$schema")}
-    moved: dict[str, Any] = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    moved = wrapping(inner)
     moved.update({key: value for key, value in schema.items() if key in ("$defs", "$schema")})
     return moved
 
@@ -87,7 +88,8 @@ def object_content(result: CallToolResult) -> CallToolResult:
         return result
     if isinstance(value, Raw) and bytes(value).lstrip()[:1] == b"{":
         return result
-    return structs.replace(result, structured_content={"result": value})
+    meta = {**(result.meta or {}), **RESULT_MARK}
+    return structs.replace(result, structured_content={"result": value}, meta=meta)
 
 
 no_icons = without("icons")

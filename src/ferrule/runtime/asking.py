@@ -287,7 +287,7 @@ class Asking:
         elif self._may_probe(awaited):
             self.scope.spawn(self._probe(awaited, waited))
         else:
-            awaited.waiter.set_exception(TimedOut(f"{awaited.method} got no answer within {waited:.3g} s"))
+            awaited.waiter.set_exception(TimedOut(f"{awaited.named} got no answer within {waited:.3g} s"))
 
     def _may_probe(self, awaited: Awaited) -> bool:
         probing = self.options.probe_on_timeout and awaited.method not in {"ping", "initialize"}
@@ -296,7 +296,7 @@ class Asking:
 
     async def _probe(self, awaited: Awaited, waited: float) -> None:
         """Find out whether only the answer is missing or the peer is gone."""
-        what = f"{awaited.method} got no answer within {waited:.3g} s"
+        what = f"{awaited.named} got no answer within {waited:.3g} s"
         error: TimedOut = ConnectionTimedOut(f"{what}, and the peer does not answer pings")
         try:
             await self.request("ping", {}, timeout=self.options.ping_timeout)

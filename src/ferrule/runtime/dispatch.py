@@ -13,6 +13,7 @@ import msgspec
 from ferrule.errors import CapabilityNotSupported, EncodeError, Internal, MethodNotFound, Refusal
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.needs import Need
+from ferrule.supervision.tracebacks import shown
 
 logger = logging.getLogger("ferrule.dispatch")
 
@@ -101,13 +102,22 @@ class Dispatcher:
             return call.era.lacking(error)
         if isinstance(error, asyncio.CancelledError) and (call.cancelled or _being_cancelled()):
             return Internal("The call was cancelled: the server is shutting down")
-        return internal(call.method, error)
+        return internal(_named(call), error)
 
 
-def internal(what: str, error: BaseException) -> Internal:
+LONGEST_SUBJECT = 200
+
+
+def _named(call: Call) -> str:
+    """Return the method and what it is about: a prompt or tool by its name, a resource by its URI."""
+    subject = getattr(call.params, "name", None) or getattr(call.params, "uri", None)
+    return f"{call.method} {subject[:LONGEST_SUBJECT]!r}" if isinstance(subject, str) else call.method
+
+
+def internal(what: str, error: BaseException, hint: str = "") -> Internal:
     """Log a failure under a reference number, and make the refusal that tells no more than the number."""
     reference = os.urandom(4).hex()
-    logger.error("%s failed (reference %s)", what, reference, exc_info=error)
+    logger.error("%s failed (reference %s)%s", what, reference, hint, exc_info=shown(error))
     return Internal(f"Internal error (reference {reference})", {"reference": reference})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import field
 
@@ -12,7 +12,7 @@ JsonObject = dict[str, Any]
 
 
 class Block(Model, kw_only=False, tag_field="type"):
-    """One piece of content."""
+    """One piece of content; `type` is the specification's name for its kind."""
 
 
 class TextContent(Block, tag="text"):
@@ -21,6 +21,8 @@ class TextContent(Block, tag="text"):
     text: str
     annotations: Annotations | None = None
     meta: JsonObject | None = field(default=None, name="_meta")
+    if TYPE_CHECKING:
+        type: Literal["text"] = "text"
 
 
 class ImageContent(Block, tag="image"):
@@ -30,6 +32,8 @@ class ImageContent(Block, tag="image"):
     mime_type: str
     annotations: Annotations | None = None
     meta: JsonObject | None = field(default=None, name="_meta")
+    if TYPE_CHECKING:
+        type: Literal["image"] = "image"
 
 
 class AudioContent(Block, tag="audio"):
@@ -39,6 +43,8 @@ class AudioContent(Block, tag="audio"):
     mime_type: str
     annotations: Annotations | None = None
     meta: JsonObject | None = field(default=None, name="_meta")
+    if TYPE_CHECKING:
+        type: Literal["audio"] = "audio"
 
 
 class ResourceContents(Model, kw_only=True):
@@ -57,6 +63,8 @@ class EmbeddedResource(Block, tag="resource"):
     resource: ResourceContents
     annotations: Annotations | None = None
     meta: JsonObject | None = field(default=None, name="_meta")
+    if TYPE_CHECKING:
+        type: Literal["resource"] = "resource"
 
 
 class ResourceLink(Block, tag="resource_link"):
@@ -71,6 +79,8 @@ class ResourceLink(Block, tag="resource_link"):
     annotations: Annotations | None = None
     icons: list[Icon] | None = None
     meta: JsonObject | None = field(default=None, name="_meta")
+    if TYPE_CHECKING:
+        type: Literal["resource_link"] = "resource_link"
 
 
 class ToolUseContent(Block, tag="tool_use"):
@@ -80,6 +90,8 @@ class ToolUseContent(Block, tag="tool_use"):
     name: str
     input: JsonObject
     meta: JsonObject | None = field(default=None, name="_meta")
+    if TYPE_CHECKING:
+        type: Literal["tool_use"] = "tool_use"
 
 
 ContentBlock = TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink
@@ -91,8 +103,10 @@ class ToolResultContent(Block, tag="tool_result"):
     tool_use_id: str
     content: list[ContentBlock]
     structured_content: Any = None
-    is_error: bool | None = None
+    is_error: bool | None = False
     meta: JsonObject | None = field(default=None, name="_meta")
+    if TYPE_CHECKING:
+        type: Literal["tool_result"] = "tool_result"
 
 
 SamplingBlock = TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, StructMeta, UnsetType, field
 
 from ferrule.budgets.bounds import (
     MAX_CURSOR_LENGTH,
@@ -36,12 +36,90 @@ SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 
 
-class Model(Struct, omit_defaults=True, rename="camel", kw_only=True):
+class Vocabulary(StructMeta):
+    """Makes classes that know their members by the specification's names too, beside ours.
+
+    `Icon(mimeType=…)` is `Icon(mime_type=…)`, and `icon.mimeType` reads the same slot. A class with a tag has it as
+    an attribute (`block.type`) and accepts it as an argument. Decoding does not come by here; code that runs for every
+    call makes its objects with `quickly`.
+    """
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:  # noqa: N805
+        super().__init__(name, bases, namespace, **options)
+        for ours, theirs in _spec_names(cls).items():
+            if ours != theirs and ours in cls.__dict__:
+                setattr(cls, theirs, cls.__dict__[ours])
+        tag_field = cls.__struct_config__.tag_field
+        if tag_field is not None:
+            setattr(cls, tag_field, cls.__struct_config__.tag)
+
+    def __call__(cls, *args: Any, **members: Any) -> Any:  # noqa: N805
+        try:
+            return super().__call__(*args, **members)
+        except TypeError as reason:
+            ours = _in_our_words(cls, members, str(reason))
+        try:
+            return super().__call__(*args, **ours)
+        except TypeError as reason:
+            raise TypeError(_refusal(cls, str(reason))) from None
+
+
+quickly = StructMeta.__call__
+"""Make an object of a class without looking at the specification's names: `quickly(TextContent, "hello")`."""
+
+
+def _spec_names(cls: StructMeta) -> dict[str, str]:
+    """Return what the specification calls each member."""
+    return dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
+
+
+def _in_our_words(cls: StructMeta, members: dict[str, Any], reason: str) -> dict[str, Any]:
+    """Return arguments under our names; raise TypeError where there is nothing to translate."""
+    ours_of = {theirs: ours for ours, theirs in _spec_names(cls).items()}
+    tag_field = cls.__struct_config__.tag_field
+    translated: dict[str, Any] = {}
+    changed = False
+    for name, value in members.items():
+        if name == tag_field:
+            tag = cls.__struct_config__.tag
+            if value != tag:
+                raise TypeError(f"{cls.__name__}: {name} is {tag!r}, not {value!r}")
+            changed = True
+            continue
+        ours = ours_of.get(name, name)
+        if ours != name:
+            if ours in members:
+                raise TypeError(f"{cls.__name__}: {ours} and {name} are the same argument")
+            changed = True
+        translated[ours] = value
+    if not changed:
+        raise TypeError(_refusal(cls, reason)) from None
+    return translated
+
+
+def _refusal(cls: StructMeta, reason: str) -> str:
+    """Return what is wrong with the arguments, and what they may be."""
+    return f"{cls.__name__}: {reason[:1].lower()}{reason[1:]}; it takes {', '.join(cls.__struct_fields__)}"
+
+
+class Model(Struct, omit_defaults=True, rename="camel", kw_only=True, metaclass=Vocabulary):
     """A part of the vocabulary; unknown members are ignored, members at their default are not written."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values, under the specification's names; members at their default are left out."""
+        plain: dict[str, Any] = msgspec.json.decode(self.to_json())
+        return plain
 
-class Value(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    def to_json(self) -> str:
+        """Return it as JSON, as it is sent."""
+        return msgspec.json.encode(self).decode()
+
+
+class Value(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True, metaclass=Vocabulary):
     """A part of the vocabulary that never changes once made."""
+
+    to_dict = Model.to_dict
+    to_json = Model.to_json
 
 
 class Icon(Value, frozen=True, kw_only=True):

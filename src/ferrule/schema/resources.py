@@ -64,9 +64,10 @@ class ReadResourceResult(CacheableResult, kw_only=True):
     contents: list[ResourceContents]
 
     @property
-    def text(self) -> str:
-        """All text of the contents, joined by line ends."""
-        return "\n".join(part.text for part in self.contents if part.text is not None)
+    def text(self) -> str | None:
+        """All text of the contents, joined by line ends; None when nothing in them is text."""
+        texts = [part.text for part in self.contents if part.text is not None]
+        return "\n".join(texts) if texts else None
 
     @property
     def blob(self) -> bytes:

@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ferrule.schema.content import ContentBlock, TextContent
 from ferrule.schema.model import Icon, Model, Name, PagedResult, Params, Result, Value
+from ferrule.schema.wrapping import unwrapped
 
 EMPTY_OBJECT = Raw(b"{}")
 
@@ -91,7 +92,7 @@ class CallToolResult(Result, kw_only=True):
 
     content: list[ContentBlock]
     structured_content: Any = None
-    is_error: bool | None = None
+    is_error: bool | None = False
 
     @property
     def text(self) -> str:
@@ -101,12 +102,10 @@ class CallToolResult(Result, kw_only=True):
     @property
     def data(self) -> Any:
         """The structured result, without the wrapping of values that are not objects; else the text."""
-        value = self.structured_content
-        if value is None:
+        if self.structured_content is None:
             return self.text or None
-        if isinstance(value, dict) and value.keys() == {"result"}:
-            return value["result"]
-        return value
+        texts = [block.text for block in self.content if isinstance(block, TextContent)]
+        return unwrapped(self.structured_content, texts, self.meta)
 
 
 class PlainResult(Struct, gc=False):

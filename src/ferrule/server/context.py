@@ -76,6 +76,11 @@ class Context(Consulting, Generic[State]):
         return self._call.origin.principal
 
     @property
+    def transport(self) -> str:
+        """How the request came: `stdio`, `http`, `websocket`, `tcp`, `unix` or `memory`."""
+        return self._call.origin.carrier
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """The HTTP headers of the request, empty on other transports."""
         return self._call.origin.headers

@@ -44,6 +44,11 @@ CONTEXT = {
     "notify_resource_updated": "ctx.server.notify_resource_updated(uri)",
     "send_notification": "ctx.notify(method, params)",
     "get_http_request": "ctx.headers",
+    "list_tools": "ctx.server.list_tools()",
+    "list_resources": "ctx.server.list_resources()",
+    "list_prompts": "ctx.server.list_prompts()",
+    "get_prompt": "await ctx.server.get_prompt(name, arguments)",
+    "call_tool": "await ctx.server.call_tool(name, arguments)",
     "close_sse_stream": "ctx.close_stream()",
 }
 OPTIONS = {
@@ -68,6 +73,8 @@ OPTIONS = {
     "mcp_component_fn": "adjust=… of Server.from_openapi",
     "cache_hints": "cache_ttl=… and cache_scope=… of Server",
     "request_state_security": "request_state_keys=[…] of Server",
+    "retry_interval": 'retry=… of app.run("http") and app.asgi(), in seconds',
+    "subscriptions": "nothing: app.notify_resource_updated(uri) reaches whoever subscribed",
     "auth": "nothing yet: authorization is not there",
     "token_verifier": "nothing yet: authorization is not there",
 }
@@ -89,6 +96,9 @@ class Elsewhere:
         raise AttributeError(said, name=self._name, obj=instance)
 
 
+SHORT_NAME = 5
+CLOSE_SHORT, CLOSE = 0.7, 0.8
+"""How alike the misspelled name of an option and ours must be, from 0 to 1: `prot` is port, `subscriptions` nothing."""
 LONGEST_NAME = 200
 """A longer name is no misspelled one, and comparing it would take long."""
 
@@ -114,7 +124,7 @@ def instead_of(options: Iterable[str], known: Collection[str] = ()) -> str:
 def _instead(name: str, known: Collection[str]) -> str:
     if name in OPTIONS:
         return f"; instead of {name}=… write {OPTIONS[name]}"
-    meant = alike(name, known)
+    meant = alike(name, known, closeness=CLOSE_SHORT if len(name) <= SHORT_NAME else CLOSE)
     return f"; did you mean {meant!r}?" if meant else ""
 
 

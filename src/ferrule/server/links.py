@@ -220,7 +220,11 @@ class Links:
 
     def _principal(self, call: Call, what: str) -> str:
         if call.origin.principal is None:
-            raise SetupError(f"{what} needs a session or an authenticated principal, and this request has neither")
+            raise SetupError(
+                f"{what} needs a session or an authenticated principal, and this request has neither: a client has a"
+                ' session in the handshake era, as with Client(app, mode="handshake"); in the stateless era'
+                " keep the value outside, under a key that the client sends"
+            )
         return call.origin.principal
 
     def own_switches(self, call: Call) -> Switches | None:

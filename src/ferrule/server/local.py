@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
+from ferrule.errors import ToolError
 from ferrule.protocol.call import Call, Peer
 from ferrule.protocol.handshake import NEWEST
 from ferrule.schema.methods import METHODS
@@ -50,12 +51,16 @@ class LocalCalls:
         """Give the prompts as they are listed."""
         return [entry.prompt for entry in self.prompts.catalogue]
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> CallToolResult:
-        """Call a tool in process, without a client."""
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, raise_on_error: bool = True
+    ) -> CallToolResult:
+        """Call a tool in process, without a client; raises ToolError when it failed, unless `raise_on_error` is off."""
         raw = Raw(msgspec.json.encode(arguments or {}))
-        return await self.tools.call_whole(
-            _local(self._whole(), "tools/call", CallToolParams(name=name, arguments=raw))
-        )
+        params = CallToolParams(name=name, arguments=raw)
+        result = await self.tools.call_whole(_local(self._whole(), "tools/call", params))
+        if result.is_error and raise_on_error:
+            raise ToolError(result.text or f"the tool {name} failed", result=result)
+        return result
 
     async def read_resource(self, uri: str, context: Context | None = None) -> ReadResourceResult:
         """Read a resource in process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import functools
 import logging
 import math
 from collections.abc import Callable, Mapping
@@ -14,10 +15,11 @@ from msgspec import Raw
 
 from ferrule.errors import FerruleError
 from ferrule.schema.content import CONTENT_TYPES, ContentBlock, ResourceContents, TextContent
-from ferrule.schema.model import Role
+from ferrule.schema.model import Role, quickly
 from ferrule.schema.prompts import GetPromptResult, PromptMessage
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult, PlainResult
+from ferrule.schema.wrapping import RESULT_MARK
 from ferrule.server.types.known import encode_hook
 
 logger = logging.getLogger("ferrule.results")
@@ -25,6 +27,10 @@ logger = logging.getLogger("ferrule.results")
 _encode = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
 
 Wrap = Callable[[Any], CallToolResult]
+
+_text: Callable[[str], TextContent] = functools.partial(quickly, TextContent)
+_result: Callable[..., CallToolResult] = functools.partial(quickly, CallToolResult)
+_resource: Callable[..., ResourceContents] = functools.partial(quickly, ResourceContents)
 
 BIG = 2**62
 LONG = 64 * 1024
@@ -67,15 +73,19 @@ class ToolResult:
     def made(self, wraps: bool) -> CallToolResult:
         """Make the result that is sent; `wraps` where the tool's data is not an object by itself."""
         data: Any = None
+        meta = dict(self.meta) if self.meta else {}
         if self.structured is not None:
-            written = Raw(json_of(self.structured))
-            data = {"result": written} if wraps and not _is_wrapped(self.structured) else written
+            data = Raw(json_of(self.structured))
+            if wraps and not _is_wrapped(self.structured):
+                data = {"result": data}
+            if wraps and self.content is not None:
+                meta |= RESULT_MARK
         content = self.structured if self.content is None else self.content
         return CallToolResult(
             content=[] if content is None else blocks(content),
             structured_content=data,
-            is_error=True if self.is_error else None,
-            meta=dict(self.meta) if self.meta else None,
+            is_error=self.is_error,
+            meta=meta or None,
         )
 
 
@@ -121,18 +131,18 @@ def _text_block(value: str) -> TextContent:
             value.encode()
         except UnicodeEncodeError as reason:
             raise UnwritableResult(f"the result is text that UTF-8 cannot say: {reason}") from None
-    return TextContent(str(value))
+    return _text(str(value))
 
 
 def unstructured(value: Any) -> CallToolResult:
     """Wrap what a tool without an output schema returned."""
     if isinstance(value, str):
-        return CallToolResult(content=[_text_block(value)])
+        return _result(content=[_text_block(value)])
     if isinstance(value, CallToolResult):
         return copy.copy(value)
     if value is None:
-        return CallToolResult(content=[])
-    return CallToolResult(content=blocks(value))
+        return _result(content=[])
+    return _result(content=blocks(value))
 
 
 def blocks(value: Any) -> list[ContentBlock]:
@@ -143,7 +153,7 @@ def blocks(value: Any) -> list[ContentBlock]:
         return [block for item in value for block in blocks(item)]
     if isinstance(value, str):
         return [_text_block(value)]
-    return [TextContent(json_of(value).decode())]
+    return [_text(json_of(value).decode())]
 
 
 def _holds_blocks(value: Any) -> bool:
@@ -154,14 +164,14 @@ def _holds_blocks(value: Any) -> bool:
 def wrapped_text(value: Any) -> CallToolResult:
     """Wrap a value whose type says text."""
     if type(value) is str:
-        return CallToolResult(content=[_text_block(value)], structured_content={"result": value})
+        return _result(content=[_text_block(value)], structured_content={"result": value})
     return wrapped(value)
 
 
 def wrapped_number(value: Any) -> CallToolResult:
     """Wrap a value whose type says integer or truth."""
     if type(value) is int:
-        return CallToolResult(content=[TextContent(str(value))], structured_content={"result": value})
+        return _result(content=[_text(str(value))], structured_content={"result": value})
     return wrapped(value)
 
 
@@ -195,9 +205,9 @@ def wrapped(value: Any) -> CallToolResult:
         return copy.copy(value)
     written = json_of(value)
     if _holds_blocks(value):
-        return CallToolResult(content=blocks(value), structured_content={"result": Raw(written)})
+        return _result(content=blocks(value), structured_content={"result": Raw(written)}, meta=dict(RESULT_MARK))
     text = str(value) if isinstance(value, str) else written.decode()
-    return CallToolResult(content=[TextContent(text)], structured_content={"result": Raw(written)})
+    return _result(content=[_text(text)], structured_content={"result": Raw(written)})
 
 
 def structured(value: Any) -> CallToolResult:
@@ -205,7 +215,7 @@ def structured(value: Any) -> CallToolResult:
     if isinstance(value, CallToolResult):
         return copy.copy(value)
     written = json_of(value)
-    return CallToolResult(content=[TextContent(written.decode())], structured_content=Raw(written))
+    return _result(content=[_text(written.decode())], structured_content=Raw(written))
 
 
 def writer_for(wrap: Wrap) -> Callable[[Any], CallToolResult | PlainResult]:
@@ -252,11 +262,11 @@ def _contents(part: Any, uri: str, mime_type: str | None) -> ResourceContents:
     if isinstance(part, ResourceContents):
         return part
     if isinstance(part, str):
-        return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=str(part))
+        return _resource(uri=uri, mime_type=mime_type or "text/plain", text=str(part))
     if isinstance(part, bytes | bytearray | memoryview):
         blob = base64.b64encode(part).decode("ascii")
-        return ResourceContents(uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob)
-    return ResourceContents(uri=uri, mime_type=mime_type or "application/json", text=json_of(part).decode())
+        return _resource(uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob)
+    return _resource(uri=uri, mime_type=mime_type or "application/json", text=json_of(part).decode())
 
 
 def prompt_of(value: Any, description: str | None) -> GetPromptResult:

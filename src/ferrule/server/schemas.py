@@ -14,6 +14,7 @@ from msgspec import inspect as mi
 
 from ferrule.errors import SetupError
 from ferrule.schema.mirrored import ANNOTATION
+from ferrule.schema.wrapping import wrapping
 from ferrule.server.signatures import Parameter, Signature
 from ferrule.server.types.constraints import description_of
 from ferrule.server.types.form import Form, Mode, Schema, choices, shown
@@ -97,8 +98,7 @@ def wrapped_schema(type_: Any) -> tuple[Schema, bool]:
     rooted = _rooted(inner, writer.definitions)
     if rooted.get("type") == "object":
         return rooted, False
-    wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
-    return _with_definitions(wrapped, writer.definitions), True
+    return _with_definitions(wrapping(inner), writer.definitions), True
 
 
 def unsupported(function: str, parameter: Parameter, error: Exception) -> SetupError:

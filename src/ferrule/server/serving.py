@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import SetupError
+from ferrule.errors import FerruleError, SetupError
 from ferrule.server.changes import ChangeNotices
 from ferrule.server.elsewhere import refuse_foreign
 from ferrule.server.entrances import Entrance
@@ -21,8 +21,10 @@ from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
+from ferrule.supervision.event_loop import require_asyncio
 from ferrule.supervision.logs import unwritable_logs_told
 from ferrule.supervision.shutdown import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running
+from ferrule.supervision.tracebacks import in_one_sentence
 from ferrule.transports.contract import Listener as TransportListener
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ class Serving:
     def __init__(self, lifespan: Lifespan | Sequence[Lifespan] | None) -> None:
         self.lifespan_value: Any = None
         self._begun = False
+        self._not_begun: BaseException | None = None
+        """Why the lifespan could not begin."""
         self._lifespans = listed(lifespan)
         self._lifespan_exit: contextlib.AsyncExitStack | None = None
         self._users = 0
@@ -83,9 +87,10 @@ class Serving:
             self.changes.begin(loop)
             try:
                 await self._enter_lifespan()
-            except BaseException:
+            except BaseException as error:
                 self._users -= 1
                 self.changes.loop = None
+                self._not_begun = error
                 raise
 
     async def _enter_lifespan(self) -> None:
@@ -231,6 +236,7 @@ class Serving:
 
     async def run_async(self, transport: str = "stdio", **options: Any) -> None:
         """Serve one transport by name, with signals that stop it in order."""
+        require_asyncio("app.run_async()", "use app.run(), or `await app.run_async()` within asyncio.run(main())")
         listener = _listener(transport, options)
         if transport == "stdio" and sys.stdin is not None and sys.stdin.isatty():
             _say(f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.")
@@ -260,6 +266,13 @@ class Serving:
         runner.get_loop().set_default_executor(UnwaitedExecutor(thread_name_prefix="asyncio"))
         try:
             runner.run(self.run_async(transport, **options))
+        except FerruleError as error:
+            raise in_one_sentence(error, str(error)) from None
+        except Exception as error:
+            if error is not self._not_begun:
+                raise
+            sentence = f"the lifespan of the server {self.name!r} failed: {type(error).__name__}: {error}"
+            raise in_one_sentence(error, sentence) from None
         finally:
             _close(runner)
             if left := left_running(known):

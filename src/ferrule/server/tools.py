@@ -309,7 +309,8 @@ class Tools:
             finally:
                 # Its traceback holds this frame: both, and the arguments of the call, would wait for the collector.
                 del error
-        masked = internal(f"the tool {entry.name}", error).message
+        hint = LET_THROUGH.format(kind=type(error).__name__)
+        masked = internal(f"the tool {entry.name}", error, hint).message
         return self._failed(call, f"The tool {entry.name} failed: {masked}")
 
     def _mended(self, call: Call, entry: RegisteredTool, error: BaseException) -> BaseException:
@@ -334,6 +335,12 @@ def _asked_to_visit(call: Call, refusal: UrlElicitationRequired) -> Exception:
     except (Declined, SetupError) as reason:
         return reason
     return refusal
+
+
+LET_THROUGH = (
+    "; the client does not see its text: raise ToolError, or use ErrorMapping({{{kind}: ToolError}}), if it may"
+)
+"""How the text of an exception reaches the client after all, as the end of a log line."""
 
 
 async def _contained(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:

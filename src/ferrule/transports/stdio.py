@@ -16,7 +16,7 @@ import select
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -28,6 +28,7 @@ from ferrule.transports.stream import StreamChannel
 from ferrule.wire.channel import Origin
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import LineFramer
+from ferrule.wire.messages import Message, Notification
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -288,6 +289,27 @@ class StandardStreams(PipeTransport):
         super()._lose(error)
 
 
+class StandardChannel(StreamChannel):
+    """The channel over stdin and stdout; once the input has ended, it sends answers and no notifications.
+
+    A client that closes our stdin is leaving. It takes the answers it still waits for; a client of the official SDK 1.x
+    that gets anything else then fails with an exception group in place of its own error.
+    """
+
+    _left = False
+
+    def _end_handed_over(self) -> None:
+        self.send = self._send_answer  # type: ignore[method-assign]
+
+    def _send_answer(self, message: Message | Sequence[Message]) -> None:
+        if type(message) is not Notification and not self._left:
+            super().send(message)
+
+    def leave(self) -> None:
+        """Called when we are told to stop: a client that has closed our stdin before is gone, and gets nothing more."""
+        self._left = True
+
+
 class Stdio:
     """Serves the one peer at the other end of our own stdin and stdout, or of two given descriptors."""
 
@@ -309,7 +331,7 @@ class Stdio:
         self._grace = grace
         self._json_only = json_only
         self._acceptor: Acceptor | None = None
-        self._channel: StreamChannel | None = None
+        self._channel: StandardChannel | None = None
         self._served = asyncio.Event()
 
     def claim(self) -> None:
@@ -331,7 +353,7 @@ class Stdio:
     async def _serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
         receiver = acceptor.link(Origin(carrier="stdio"))
         framer = LineFramer(self._max_message_size)
-        channel = StreamChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)
+        channel = StandardChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)
         StandardStreams(*self._open(), channel)
         self._acceptor, self._channel = acceptor, channel
         self._served.clear()
@@ -353,6 +375,7 @@ class Stdio:
         if self._channel is None:
             self._release()
             return
+        self._channel.leave()
         await self._finish(grace)
         await self._served.wait()
 

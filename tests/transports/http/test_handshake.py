@@ -397,3 +397,27 @@ async def test_without_sessions_the_client_cannot_be_asked(endpoint: Any, app: A
     async with endpoint(app, stateless=True) as doors:
         answer = await doors.post(call(1, "ask_name"), mcp_protocol_version="2025-11-25").whole()
         assert "elicitation" in str(answer.body)
+
+
+# -- DELETE
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["json", "stream"])
+async def test_what_is_open_when_its_session_is_deleted_ends_without_an_error(
+    endpoint: Any, app: Any, streams: bool
+) -> None:
+    """A client that gave a call up and leaves is told nothing it could take for an answer of no request."""
+    async with endpoint(app) as doors:
+        client = doors.client()
+        answer = client.call("hold", {"name": "open", "tell": 1 if streams else 0}, token=1)
+        if streams:
+            await answer.said("notifications/progress")
+        else:
+            await doors.settle()
+        assert client.delete().status in (200, 204)
+        await answer.whole()
+        assert answer.status == (200 if streams else 202)
+        if streams:
+            assert [message for message in answer.messages if "error" in message] == []
+        else:
+            assert answer.content == b""

@@ -222,6 +222,28 @@ def test_a_missing_header_is_named(header: str) -> None:
         check(headers, body("tools/call", params))
 
 
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_a_task_may_be_asked_for_without_its_header_and_not_with_a_wrong_one(method: str) -> None:
+    """Clients of fastmcp-tasks leave it out; the official suite wants the wrong one refused."""
+    params = {"taskId": "t", "_meta": META}
+    headers = sent(method, params)
+    assert headers.pop(b"mcp-name") == b"t"
+    check(headers, body(method, params))
+    with pytest.raises(HeaderMismatch, match="Mcp-Name is 'other', the body says 't'"):
+        check({**headers, b"mcp-name": b"other"}, body(method, params))
+    del headers[b"mcp-method"]
+    with pytest.raises(HeaderMismatch, match="Mcp-Method is missing"):
+        check(headers, body(method, params))
+
+
+def test_a_missing_name_says_whose_mistake_it_is() -> None:
+    params = {"name": "t", "_meta": META}
+    headers = sent("tools/call", params)
+    del headers[b"mcp-name"]
+    with pytest.raises(HeaderMismatch, match="the client has to send it: tools/call of 't' names it there too"):
+        check(headers, body("tools/call", params))
+
+
 @pytest.mark.parametrize("header", ["Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name"])
 def test_a_header_that_contradicts_the_body_is_named_with_both_values(header: str) -> None:
     """HDR-4."""

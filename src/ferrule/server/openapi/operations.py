@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.schema.wrapping import wrapping
 from ferrule.server.openapi.document import Document
 from ferrule.server.openapi.schemas import Schemas
 
@@ -224,7 +225,7 @@ def _output(document: Document, schemas: Schemas, responses: Mapping[str, Any]) 
         return ({"type": "object", **whole} if "$ref" in schema else whole), False
     needed: set[str] = set()
     inner = schemas.part(schema, "answer", needed)
-    wrapped = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    wrapped = wrapping(inner)
     definitions = schemas.definitions(needed, "answer")
     return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
 

@@ -33,6 +33,9 @@ NAMED_BY = {
 }
 """The member of params that `Mcp-Name` mirrors, by method."""
 
+MAY_LACK_NAME = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
+"""Methods whose `Mcp-Name` is compared where it is given: clients of fastmcp-tasks leave it out (SEP-2663 wants it)."""
+
 NOTHING = Raw(b"")
 
 PLAIN = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?|")
@@ -171,8 +174,8 @@ def check(headers: Mapping[bytes, bytes], body: Peek, annotated: Annotated = NOT
         raise _missing(VERSION_HEADER)
     if given_method is None:
         raise _missing(METHOD_HEADER)
-    if given_name is None and name is not None:
-        raise _missing(NAME_HEADER)
+    if given_name is None and name is not None and method not in MAY_LACK_NAME:
+        raise _missing(NAME_HEADER, f"{method} of {_short(str(name))} names it there too")
     if params.meta is None or params.meta.version is None:
         return  # The era refuses a request without metadata, by its own number.
     if given_version != params.meta.version.encode():
@@ -223,8 +226,9 @@ def _decoded(given: bytes, header: str) -> str:
         raise HeaderMismatch(f"Header mismatch: the value of {header} cannot be read: {reason}") from None
 
 
-def _missing(header: str) -> HeaderMismatch:
-    return HeaderMismatch(f"Header mismatch: the header {header} is missing")
+def _missing(header: str, why: str = "") -> HeaderMismatch:
+    told = f"; the client has to send it: {why}" if why else ""
+    return HeaderMismatch(f"Header mismatch: the header {header} is missing{told}")
 
 
 def _different(header: str, given: bytes, expected: str) -> HeaderMismatch:
