@@ -99,6 +99,8 @@ class Call(Struct, eq=False):
     """Whether its time is up: it was answered so, and nobody waits for its handler any more."""
     held: int = 0
     """What its params are debited with while it stays beyond the turn in which it came (`ferrule.budgets`)."""
+    observed: Any = None
+    """What observers know of it until they were told how it ended; None without observers."""
 
     @property
     def method(self) -> str:
@@ -121,6 +123,8 @@ class Awaited(Struct, eq=False):
     progressed: float | None = None
     cancellable: bool = True
     on_notice: Callable[[str, Raw], None] | None = None
+    observed: Any = None
+    """What observers know of it until they were told how it ended; None without observers."""
 
     def allow(self, now: float, timeout: float | None, limit: float | None) -> float:
         """Set how long to wait without news, and at most in all; gives when the time is up."""
