@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ferrule.server.server import Server
     from ferrule.server.streaming import Progress
     from ferrule.server.transforming import Arg, transformed
+    from ferrule.telemetry.observer import Observer
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.web import WebRequest, WebResponse
     from ferrule.transports.stdio import Stdio
@@ -73,6 +74,7 @@ HOMES = {
     "Timing": "ferrule.server.middleware.timing",
     "Arg": "ferrule.server.transforming",
     "transformed": "ferrule.server.transforming",
+    "Observer": "ferrule.telemetry.observer",
     "Audio": "ferrule.server.files",
     "File": "ferrule.server.files",
     "Image": "ferrule.server.files",
@@ -131,6 +133,7 @@ __all__ = [
     "Logging",
     "Message",
     "Middleware",
+    "Observer",
     "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",

@@ -1,4 +1,4 @@
-"""The parts of MCP that handlers and clients write by name, in one place, under the names the specification has."""
+"""What handlers, clients and observers write by name, in one place; parts of MCP have the specification's names."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTempl
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageResult, ModelHint, ModelPreferences, SamplingMessage
 from ferrule.schema.tools import CallToolResult, Tool, ToolAnnotations
+from ferrule.telemetry.observer import (
+    ObservedChild,
+    ObservedConnection,
+    ObservedExchange,
+    ObservedLink,
+    ObservedNotification,
+    ObservedRequest,
+    Outcome,
+)
 
 ResourceTemplateReference = ResourceReference
 TextResourceContents = ResourceContents
@@ -49,6 +58,13 @@ __all__ = [
     "ListRootsResult",
     "ModelHint",
     "ModelPreferences",
+    "ObservedChild",
+    "ObservedConnection",
+    "ObservedExchange",
+    "ObservedLink",
+    "ObservedNotification",
+    "ObservedRequest",
+    "Outcome",
     "Prompt",
     "PromptArgument",
     "PromptMessage",

@@ -126,7 +126,7 @@ def test_the_dotted_names_the_prose_shows_exist(page: Path):
     assert missing == []
 
 
-LOGGERS = {"ferrule.calls", "ferrule.dispatch", "ferrule.link", "ferrule.toml"}
+LOGGERS = {"ferrule.calls", "ferrule.dispatch", "ferrule.link", "ferrule.observer", "ferrule.toml"}
 """Names that look like modules and are not."""
 
 

@@ -85,6 +85,8 @@ class Batch:
                 awaited.timeout, awaited.deadline = self._timeout, now + self._timeout
                 link.arm(awaited.deadline)
             entries.append(awaited)
+            if link.watch is not None:
+                link.watch.sent(awaited, params)
             messages.append(Request(awaited.id, method, opened.introduction.stamp(params)))
         try:
             link.channel.send([*messages, *self._notices])

@@ -80,6 +80,7 @@ class Client(Calling, Connecting, Skilled):
             rate=settings.question_rate,
             tasks=settings.kept_questions,
         )
+        self._observers = settings.observers
         self.cache = Cache()
         self.notices = Notices()
         self._conversation: Conversation | None = None

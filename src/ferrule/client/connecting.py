@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ferrule.client.conversation import Conversation
 from ferrule.client.fetching import given
@@ -26,6 +26,9 @@ from ferrule.transports.child import ChildProcess
 from ferrule.transports.contract import Transport
 from ferrule.transports.memory import Memory
 
+if TYPE_CHECKING:
+    from ferrule.telemetry.observer import Observers
+
 DRAIN = 5.0
 """How long a closing client waits for answers."""
 
@@ -37,6 +40,7 @@ class Connecting(Restoring):
     """The half of a client that begins and ends conversations."""
 
     target: Any
+    _observers: Observers | None
     _watchers: dict[str, list[Deliver]]
 
     async def __aenter__(self) -> Self:
@@ -80,6 +84,7 @@ class Connecting(Restoring):
             ),
             max_rounds=settings.max_rounds,
             strict=settings.strict,
+            observers=self._observers,
         )
         conversation.on_change(self._changed)
         conversation.lasting, conversation.resume = self._reconnecting.scope, self._resume
@@ -115,7 +120,10 @@ class Connecting(Restoring):
         )
 
     def _transport(self) -> Transport:
-        return transport_for(self.target, **self.settings.transport_options)
+        transport = transport_for(self.target, **self.settings.transport_options)
+        if self._observers is not None and isinstance(transport, ChildProcess):
+            transport.observer = self._observers
+        return transport
 
     def _opening(self, transport: Transport, timeout: float | None) -> Opening:
         settings = self.settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct, structs
 
@@ -33,6 +33,9 @@ from ferrule.schema.tools import ToolCall
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Transport
 from ferrule.wire.messages import Id
+
+if TYPE_CHECKING:
+    from ferrule.telemetry.observer import Observers
 
 Resume = Callable[[CallFailed, str, dict[str, Any], "RequestOptions"], Awaitable[tuple[Raw, bool]]]
 
@@ -75,8 +78,9 @@ class Conversation(Lifecycle):
         options: LinkOptions,
         max_rounds: int = 10,
         strict: bool = True,
+        observers: Observers | None = None,
     ) -> None:
-        super().__init__(transport, opening, answering, heard, options=options)
+        super().__init__(transport, opening, answering, heard, options=options, observers=observers)
         self.max_rounds = max_rounds
         self.strict = strict
         self._allowed: dict[str, Allowed] = {}

@@ -25,6 +25,7 @@ from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
     from ferrule.client.question_tasks import QuestionTasks
+    from ferrule.telemetry.observer import Observers
 
 ANSWERED = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
 
@@ -36,7 +37,14 @@ class Lifecycle:
     """Reaches a server, settles the era, notices a loss, and lets go of everything at the end."""
 
     def __init__(
-        self, transport: Transport, opening: Opening, answering: Answering, heard: NoteHandler, *, options: LinkOptions
+        self,
+        transport: Transport,
+        opening: Opening,
+        answering: Answering,
+        heard: NoteHandler,
+        *,
+        options: LinkOptions,
+        observers: Observers | None = None,
     ) -> None:
         self.transport = transport
         self.opening = opening
@@ -45,6 +53,7 @@ class Lifecycle:
         self.opened: Opened | None = None
         self.closing = False
         self._options = options
+        self._observers = observers
         self._heard = heard
         self._era = Handshake()
         self._on_change: Callable[[], None] = lambda: None
@@ -124,6 +133,11 @@ class Lifecycle:
             options=self._options,
             on_closed=self._lost,
         )
+        if self._observers is not None:
+            from ferrule.runtime.watch import LinkWatch
+
+            carrier = getattr(self.transport, "carrier", type(self.transport).__name__)
+            link.watch = LinkWatch(self._observers, link.session, carrier, "client")
         self.link = patience.link = link
         await self.transport.connect(link)
         self._require_wanted()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from msgspec import Struct
@@ -34,6 +34,7 @@ ANSWERS = ("sampling", "elicitation", "url_elicitation", "roots")
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.settings import TaskSettings
+    from ferrule.telemetry.observer import Observer, Observers
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
@@ -87,6 +88,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     """Options of TCP, TLS and Unix sockets: see TcpOptions."""
     websocket: Mapping[str, Any] | None = None
     """Options of WebSocket: see WebSocketOptions."""
+    observer: Any = None
+    """Who is told of requests, links and the like: an Observer, or a list of them."""
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -117,6 +120,15 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
             return _task_settings()() if self.question_tasks else None
         given: TaskSettings = self.question_tasks
         return given
+
+    @property
+    def observers(self) -> Observers | None:
+        """The observers as one; raises SetupError for what is none."""
+        if self.observer is None:
+            return None
+        from ferrule.telemetry.observer import observers_of
+
+        return observers_of(self.observer, "Client")
 
     @property
     def transport_options(self) -> dict[str, Any]:
@@ -215,3 +227,4 @@ class ClientOptions(TypedDict, total=False):
     http: Mapping[str, Any] | None
     tcp: Mapping[str, Any] | None
     websocket: Mapping[str, Any] | None
+    observer: Observer | Sequence[Observer] | None

@@ -99,6 +99,8 @@ class Call(Struct, eq=False):
     """Whether its time is up: it was answered so, and nobody waits for its handler any more."""
     held: int = 0
     """What its params are debited with while it stays beyond the turn in which it came (`ferrule.budgets`)."""
+    observed: Any = None
+    """What observers know of it until they were told how it ended; None without observers."""
 
     @property
     def method(self) -> str:
@@ -123,6 +125,8 @@ class Awaited(Struct, eq=False):
     on_notice: Callable[[str, Raw], None] | None = None
     subject: str | None = None
     """The tool, prompt or resource that was asked for."""
+    observed: Any = None
+    """What observers know of it until they were told how it ended; None without observers."""
 
     @property
     def named(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -26,6 +26,9 @@ from ferrule.schema.notices import ProgressParams
 from ferrule.supervision.scope import Scope
 from ferrule.wire.channel import Channel
 from ferrule.wire.messages import Failure, Id, Request, Success
+
+if TYPE_CHECKING:
+    from ferrule.runtime.watch import LinkWatch
 
 logger = logging.getLogger("ferrule.link")
 
@@ -84,6 +87,7 @@ class Asking:
         "loop",
         "options",
         "session",
+        "watch",
     )
 
     def __init__(self, options: LinkOptions) -> None:
@@ -100,6 +104,8 @@ class Asking:
         self._keepalive: asyncio.TimerHandle | None = None
         self._missed = 0
         self._ready: tuple[asyncio.Future[None], ...] = ()
+        self.watch: LinkWatch | None = None
+        """What reports to observers; None where there are none."""
 
     @property
     def scope(self) -> Scope:
@@ -186,9 +192,15 @@ class Asking:
         if deadline is not None and (self._timer is None or deadline < self._timer_at):
             self.arm(deadline)
         try:
-            out.send(Request(awaited.id, method, params(awaited.id) if callable(params) else params))
+            if callable(params):
+                params = params(awaited.id)
+            if self.watch is not None:
+                self.watch.sent(awaited, params)
+            out.send(Request(awaited.id, method, params))
         except FerruleError as error:
             self.session.awaited.pop(awaited.id, None)
+            if self.watch is not None:
+                self.watch.not_sent(awaited, error)
             if isinstance(error, EncodeError):
                 raise EncodeError(f"{method} cannot be sent: {error}") from None
             raise
@@ -323,10 +335,14 @@ class Asking:
         awaited.cancellable = False
         awaited.deadline = now + self.options.pong_timeout
         self.arm(awaited.deadline)
+        if self.watch is not None:
+            self.watch.pinged(awaited)
         self.channel.send(Request(awaited.id, "ping"))
 
     def ponged(self, *, alive: bool) -> None:
-        """Learn whether the peer answered a keep-alive ping."""
+        """Called when the peer answered a keep-alive ping, or did not."""
+        if self.watch is not None:
+            self.watch.ponged(alive=alive, closed=self.closed)
         if self.closed:
             return
         if alive:

@@ -40,7 +40,7 @@ from ferrule.supervision.logs import keep_short
 from ferrule.supervision.starting import starting
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.codec import Batch, Decoded, Rejected, check_array, read, read_batch, too_large
-from ferrule.wire.messages import Failure, Message, Request, Success
+from ferrule.wire.messages import Failure, Message, Notification, Request, Success
 
 logger = logging.getLogger("ferrule.link")
 keep_short()  # every conversation comes by here, on either side
@@ -117,6 +117,8 @@ class Link(Asking):
         if self.channel is None:
             self.channel = channel
             self._context = getattr(channel, "context", None)
+            if self.watch is not None:
+                self.watch.opened()
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame. Return whether it will be answered."""
@@ -127,7 +129,7 @@ class Link(Asking):
             self.request_received(message, channel, origin)  # type: ignore[arg-type]
             return True
         if kind is Rejected:
-            return self._rejected(message, channel)  # type: ignore[arg-type]
+            return self._rejected(message, channel, origin)  # type: ignore[arg-type]
         if kind is Batch:
             return self._batch(message, channel, origin)  # type: ignore[arg-type]
         self._unreadable = 0
@@ -146,7 +148,7 @@ class Link(Asking):
         elif not awaited.waiter.done():
             awaited.waiter.set_result(message.result)  # type: ignore[union-attr]
 
-    def _rejected(self, rejected: Rejected, channel: Channel) -> bool:
+    def _rejected(self, rejected: Rejected, channel: Channel, origin: Origin | None = None) -> bool:
         """Answer what cannot be read; a response is no question, its id is one of ours: whoever waits for it fails."""
         response, why = rejected.response, rejected.refusal.message
         awaited = self.session.awaited.pop(rejected.id, None) if response else None  # type: ignore[arg-type]
@@ -155,6 +157,9 @@ class Link(Asking):
                 awaited.waiter.set_exception(InvalidAnswer(f"the answer to {awaited.method} cannot be read: {why}"))
             return False
         identity = UNSET if response else rejected.id
+        if self.watch is not None and not response:
+            failure = self.session.refuse(identity, rejected.refusal)
+            self.watch.refused(identity, None, rejected.refusal, failure, origin)
         silent = self.session.one_way or (identity is UNSET and not self.options.tell_unreadable)
         if channel is self.channel:
             self._unreadable += 1
@@ -208,9 +213,14 @@ class Link(Asking):
         try:
             call = session.admit(request, channel, origin)
         except Refusal as refusal:
-            self._refuse(request, refusal, channel)
+            self._refuse(request, refusal, channel, origin)
             return
+        watch = self.watch
+        if watch is not None:
+            watch.admitted(call)
         if request.method in dispatcher.instant:
+            if watch is not None:
+                watch.started(call)
             self._finish(call, dispatcher.run_now(call, dispatcher.instant[request.method]))
         elif len(session.running) > self._roomy_up_to and self._full(call):
             self._wait_in_line(call)
@@ -218,6 +228,8 @@ class Link(Asking):
             if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= 0:
                 self._start_held(call)
                 return
+            if watch is not None:
+                watch.started(call)
             start = self._start
             task = start(dispatcher.run(call, self._finish), request.method, self._context)
             if task is not None:  # most calls end where they began
@@ -228,6 +240,8 @@ class Link(Asking):
         """Begin a call that is debited from the start: a long one, one that stands, or any while there is no room."""
         if not self._take_room(call):
             return
+        if self.watch is not None:
+            self.watch.started(call)
         work = self.dispatcher.run(call, self._finish)
         if len(call.raw) > LONG:
             with CollectorPaused():
@@ -235,11 +249,14 @@ class Link(Asking):
         else:
             call.task = self._start(work, call.method, self._context)
 
-    def _refuse(self, request: Request, refusal: Refusal, channel: Channel) -> None:
+    def _refuse(self, request: Request, refusal: Refusal, channel: Channel, origin: Origin | None = None) -> None:
+        failure = self.session.refuse(request.id, refusal)
+        if self.watch is not None:
+            self.watch.refused(request.id, request, refusal, failure, origin)
         if self.session.one_way:
             logger.warning("ignored: the request %s, which this server may not send", request.method)
         else:
-            self._send_failure(self.session.refuse(request.id, refusal), channel)
+            self._send_failure(failure, channel)
 
     def _send_failure(self, failure: Failure, channel: Channel) -> None:
         try:
@@ -274,10 +291,13 @@ class Link(Asking):
     def _finish(self, call: Call, outcome: Any) -> None:
         reply = self.session.finish(call, outcome)
         if reply is not None:
-            try:
-                call.channel.send(reply)
-            except EncodeError as error:
-                self._send_failure(refused(call.id, unencodable(call, error), call.era), call.channel)
+            if call.observed is not None:
+                self._finish_observed(call, reply, outcome)
+            else:
+                try:
+                    call.channel.send(reply)
+                except EncodeError as error:
+                    self._send_failure(refused(call.id, unencodable(call, error), call.era), call.channel)
         if call.task is not None:
             call.task = None
         if call.held:
@@ -288,6 +308,18 @@ class Link(Asking):
             self._start_waiting()
         if self._idle and not self.session.running:
             self._wake()
+
+    def _finish_observed(self, call: Call, reply: Success | Failure, outcome: Any) -> None:
+        """Answer as `_finish` does, and report what was answered."""
+        assert self.watch is not None
+        reply = self.watch.measured(reply)
+        try:
+            call.channel.send(reply)
+        except EncodeError as error:
+            outcome = unencodable(call, error)
+            reply = refused(call.id, outcome, call.era)
+            self._send_failure(reply, call.channel)
+        self.watch.finished(call, reply, outcome)
 
     def _end_work(self, call: Call, task: asyncio.Task[Any]) -> None:
         """Cancel the work of a call; its params are held until the work has really ended."""
@@ -303,11 +335,15 @@ class Link(Asking):
         try:
             while self._line and self._slots_taken < self.options.max_running:
                 call = self._line.popleft()
+                if self.watch is not None:
+                    self.watch.started(call)
                 call.task = self._start(self.dispatcher.run(call, self._finish), call.method, self._context)
         finally:
             self._starting = False
 
     def _event(self, message: Message, channel: Channel) -> None:
+        if self.watch is not None and type(message) is Notification:
+            self.watch.notified(message)
         event = self.session.receive(message, channel)
         match event:
             case Reply():
@@ -324,6 +360,8 @@ class Link(Asking):
 
     def _cancel(self, call: Call) -> None:
         # Where each request has a way back of its own, that way must learn that nothing will come.
+        if call.observed is not None and self.watch is not None:
+            self.watch.cancelled(call, "caller", call.reason)
         withdrawn = getattr(call.channel, "withdrawn", None)
         if withdrawn is not None:
             withdrawn()
@@ -352,10 +390,10 @@ class Link(Asking):
     def _batch(self, batch: Batch, channel: Channel, origin: Origin | None) -> bool:
         peer = self.session.peer
         if not self.options.allow_batch and (peer is None or not peer.revision.batches):
-            return self._rejected(check_array(batch) or NO_BATCHES, channel)
+            return self._rejected(check_array(batch) or NO_BATCHES, channel, origin)
         items = read_batch(batch)
         if isinstance(items, Rejected):
-            return self._rejected(items, channel)
+            return self._rejected(items, channel, origin)
         if all(isinstance(item, Rejected) for item in items):
             return self._rejected_batch(items, channel)
         self._unreadable = 0
@@ -377,7 +415,7 @@ class Link(Asking):
             if isinstance(item, Rejected):
                 part = BatchPart(replies)
                 has_name = item.id is not UNSET and (not item.response or item.id in self.session.awaited)
-                if (nameless and not has_name) or not self._rejected(item, part):
+                if (nameless and not has_name) or not self._rejected(item, part, origin):
                     part.withdrawn()
                 elif not has_name:
                     nameless = True
@@ -390,7 +428,10 @@ class Link(Asking):
     def _batched(self, request: Request, part: BatchPart, origin: Origin | None) -> None:
         if request.method == "initialize":
             refusal = InvalidRequest("Invalid request: initialize cannot be part of a batch")
-            self._send_failure(self.session.refuse(request.id, refusal), part)
+            failure = self.session.refuse(request.id, refusal)
+            if self.watch is not None:
+                self.watch.refused(request.id, request, refusal, failure, origin)
+            self._send_failure(failure, part)
         else:
             self.request_received(request, part, origin)
 
@@ -436,6 +477,8 @@ class Link(Asking):
         self.stop_timers()
         for call in list(self.session.running.values()):
             call.cancelled = True
+            if call.observed is not None and self.watch is not None:
+                self.watch.cancelled(call, "link_closed")
             if call.on_cancel is not None:
                 call.on_cancel()
             if call.row.standing and call.held:
@@ -451,5 +494,7 @@ class Link(Asking):
                 awaited.waiter.set_exception(lost(error))
         self.wake_askers()
         self._wake()
+        if self.watch is not None:
+            self.watch.closed(error)
         if self._on_closed is not None:
             self._on_closed(self, error)

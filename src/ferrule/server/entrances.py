@@ -13,6 +13,7 @@ from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
+    from ferrule.telemetry.observer import Observers
     from ferrule.transports.http.custom import CustomRoute
 
 
@@ -55,6 +56,11 @@ class Entrance:
     def custom_routes(self) -> Sequence[CustomRoute]:
         """What is offered over HTTP beside MCP."""
         return self._server.custom_routes
+
+    @property
+    def observer(self) -> Observers | None:
+        """Who is told of connections and exchanges."""
+        return self._server.observer
 
     def link(self, origin: Origin) -> Link:
         """Give a receiver for one new peer."""

@@ -123,9 +123,9 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         self.eras = Eras(self.handshake, self.stateless)
         self.links = Links(self.subscriptions, self.handshake, settings)
         self.links.on_forget = self.kept_results.forget
-        # Bound once: every session holds them.
-        self._forget, self._offered = self.links.forget, self._offers
+        self._forget, self._offered = self.links.forget, self._offers  # bound once: every session holds them
         self._link_options, self._crowd_options = _link_options(settings)
+        self.observer = settings.observers
         for layer in middleware:
             self.middleware(layer)
 
@@ -318,6 +318,11 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
     def _linked(self, kind: type[L], origin: Origin, options: LinkOptions, entrance: Entrance | None) -> L:
         link = kind(self.eras, self.methods, self.dispatcher, origin, options=options, on_closed=self._forget)
         link.session.offers = self._offered
+        if self.observer is not None:
+            from ferrule.runtime.watch import LinkWatch
+
+            shared = issubclass(kind, Crowd)
+            link.watch = LinkWatch(self.observer, link.session, origin.carrier, "server", shared=shared)
         self.links.remember(link, entrance)
         return link
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from ferrule.schema.model import Icon
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.settings import TaskSettings
+    from ferrule.telemetry.observer import Observer, Observers
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -72,6 +73,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How many resources and tasks one client may listen to."""
     tasks: TaskSettings | None = None
     """How tasks are kept; None for the defaults."""
+    observer: Any = None
+    """Who is told of requests, links and the like: an Observer, or a list of them."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -92,6 +95,15 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         unknown = [version for version in self.versions if version not in REVISIONS]
         if unknown:
             raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {', '.join(unknown)}")
+
+    @property
+    def observers(self) -> Observers | None:
+        """The observers as one; raises SetupError for what is none."""
+        if self.observer is None:
+            return None
+        from ferrule.telemetry.observer import observers_of
+
+        return observers_of(self.observer, "Server")
 
 
 LEAST = {
@@ -169,3 +181,4 @@ class ServerOptions(TypedDict, total=False):
     bad_arguments: str
     max_subscriptions: int
     tasks: TaskSettings
+    observer: Observer | Sequence[Observer] | None

@@ -17,10 +17,11 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from ferrule.errors import CarrierError, ChildFailed, SetupError
 from ferrule.transports.options import require_message_size, require_number
@@ -30,6 +31,9 @@ from ferrule.transports.stream import StreamChannel
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import LineFramer
+
+if TYPE_CHECKING:
+    from ferrule.telemetry.observer import Observers
 
 SAFE_ENV = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "TMPDIR", "TZ"),
@@ -171,6 +175,20 @@ class RunningChild:
         self._bytes_seen = 0
         self._stopping = self._lost = self._group_gone = False
         self.pid = process.pid
+        self._on_exit: Callable[[int], None] | None = None
+
+    def observe(self, observer: Observers) -> None:
+        """Report the start of the child now, and its end when it comes."""
+        from ferrule.telemetry.observer import ObservedChild
+
+        child = ObservedChild(command=self._name, pid=self.pid, started=time.monotonic())
+
+        def ended(code: int) -> None:
+            child.exited, child.exit_code = time.monotonic(), code
+            observer.child_exited(child)
+
+        self._on_exit = ended
+        observer.child_started(child)
 
     def start(self, write_stderr: Callable[[bytes], object]) -> None:
         """Connect the pipes and wait for the exit."""
@@ -250,8 +268,10 @@ class RunningChild:
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        self._process.wait()
+        code = self._process.wait()
         self._exit.set_result(None)
+        if self._on_exit is not None:
+            self._on_exit(code)
         # Whoever the child left behind in its group belongs to nobody now.
         self._end_group()
         if self._lost:
@@ -313,6 +333,8 @@ def take_descriptor(file: IO[bytes] | None) -> int:
 class ChildProcess:
     """Starts a command and talks to it over its stdin and stdout; connecting again starts a new process."""
 
+    carrier = "stdio"
+
     def __init__(
         self,
         command: Sequence[str],
@@ -333,6 +355,8 @@ class ChildProcess:
         self._cwd, self._stderr = cwd, stderr
         self._max_message_size, self._grace = max_message_size, grace
         self._child: RunningChild | None = None
+        self.observer: Observers | None = None
+        """Who is told that a child was started, and that it has ended."""
 
     @property
     def pid(self) -> int | None:
@@ -358,6 +382,8 @@ class ChildProcess:
         process = self._start()
         channel = StreamChannel(receiver, LineFramer(self._max_message_size), on_oversize="skip", serving=False)
         self._child = RunningChild(process, channel, self._command[0], self._grace)
+        if self.observer is not None:
+            self._child.observe(self.observer)
         self._child.start(write_stderr)
         return channel
 

@@ -9,11 +9,15 @@ from ferrule.protocol.era import Eras
 from ferrule.wire.channel import Channel, Origin, Receiver
 
 if TYPE_CHECKING:
+    from ferrule.telemetry.observer import Observers
     from ferrule.transports.http.custom import CustomRoute
 
 
 class Transport(Protocol):
-    """Reaches one peer."""
+    """Reaches one peer.
+
+    One with `carrier`, a word such as `tcp`, is called that where observers are told of it, else by its class.
+    """
 
     async def connect(self, receiver: Receiver) -> Channel:
         """Open the way to the peer; raises CarrierError with one clear sentence."""
@@ -63,6 +67,10 @@ class Acceptor(Protocol):
     @property
     def custom_routes(self) -> Sequence[CustomRoute]:
         """What is offered over HTTP beside MCP."""
+
+    @property
+    def observer(self) -> Observers | None:
+        """Who is told of connections and exchanges; None for nobody."""
 
     async def drain(self, grace: float) -> None:
         """Refuse new calls and wait until running ones are answered, at most `grace` seconds."""

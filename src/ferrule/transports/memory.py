@@ -211,6 +211,8 @@ def memory_pair(
 class Memory:
     """Reaches an acceptor in the same process and the same loop."""
 
+    carrier = "memory"
+
     def __init__(self, acceptor: Acceptor, *, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
         require_message_size(max_message_size)
         self._acceptor = acceptor

@@ -94,6 +94,8 @@ class HandshakeDoor:
                 message = decode(request.body)
             except Unreadable as reason:
                 refusal, identity = reason.refusal, None if reason.id is UNSET else reason.id
+                if self._acceptor.observer is not None:
+                    self._acceptor.observer.refused(identity, "", refusal, Origin("http", request.address))
                 failure = Failure(identity, ErrorObject(refusal.own_code, refusal.message, refusal.data))
                 responder.reply(400, JSON_HEAD + head, encode(failure))
                 return

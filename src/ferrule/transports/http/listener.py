@@ -43,7 +43,12 @@ class Http:
             raise SetupError("this Http serves already")
         settings = self._engine_settings
         doors = Doors(acceptor, self._door_settings, bound_to=settings.host)
-        engine = Engine(doors.handle, settings, max_body_size=self._door_settings.max_body_size)
+        engine = Engine(
+            doors.handle,
+            settings,
+            max_body_size=self._door_settings.max_body_size,
+            observer=acceptor.observer,
+        )
         self._engine, self._doors = engine, doors
         self._closed.clear()
         self._open_websocket(acceptor, doors)

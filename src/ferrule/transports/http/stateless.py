@@ -49,7 +49,7 @@ class StatelessDoor:
             except HeaderMismatch as mismatch:
                 if body.method == "initialize" and not self._acceptor.eras.handshake.versions:
                     mismatch = self._without_handshake(mismatch)
-                _mismatched(request, mismatch, responder, head)
+                self._mismatched(request, mismatch, responder, head)
                 return False
         version = request.header(mirror.VERSION_FIELD)
         origin = Origin("http", request.address, Headers(request.headers), version=version)
@@ -87,24 +87,28 @@ class StatelessDoor:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return  # The link refuses a body that cannot be read.
 
+    def _mismatched(self, request: HttpRequest, mismatch: HeaderMismatch, responder: Responder, head: bytes) -> None:
+        """Refuse a message whose headers say something else than its body, or a body that is no message.
 
-def _mismatched(request: HttpRequest, mismatch: HeaderMismatch, responder: Responder, head: bytes) -> None:
-    """Refuse a message whose headers say something else than its body, or a body that is no message.
-
-    `Mcp-Method` is demanded of requests only: a notification without it is taken, and acts on nothing.
-    """
-    identity: Id | UnsetType = UNSET
-    refusal: Refusal = mismatch
-    try:
-        message = decode(request.body)
-    except Unreadable as unreadable:
-        refusal = unreadable.refusal
-        identity = unreadable.id
-    else:
-        if isinstance(message, Request):
-            identity = message.id
-        elif mirror.VERSION_FIELD in request.headers and mirror.METHOD_FIELD not in request.headers:
-            responder.reply(202, EMPTY_HEAD + head)
-            return
-    failure = Failure(identity, ErrorObject(refusal.own_code, refusal.message, refusal.data))
-    responder.reply(400, JSON_HEAD + head, encode(failure))
+        `Mcp-Method` is demanded of requests only: a notification without it is taken, and acts on nothing.
+        """
+        identity: Id | UnsetType = UNSET
+        method = ""
+        refusal: Refusal = mismatch
+        try:
+            message = decode(request.body)
+        except Unreadable as unreadable:
+            refusal = unreadable.refusal
+            identity = unreadable.id
+        else:
+            if isinstance(message, Request):
+                identity = message.id
+                method = message.method
+            elif mirror.VERSION_FIELD in request.headers and mirror.METHOD_FIELD not in request.headers:
+                responder.reply(202, EMPTY_HEAD + head)
+                return
+        if self._acceptor.observer is not None:
+            origin = Origin("http", request.address, version=request.header(mirror.VERSION_FIELD))
+            self._acceptor.observer.refused(identity, method, refusal, origin)
+        failure = Failure(identity, ErrorObject(refusal.own_code, refusal.message, refusal.data))
+        responder.reply(400, JSON_HEAD + head, encode(failure))

@@ -94,7 +94,7 @@ class SocketListener(ABC):
         warn_of_few_descriptors(self._settings.max_connections)
         self._reception = reception = self._receive(acceptor)
         for each in sockets:
-            accepting = Accepting(each, reception.take, reception.refusal)
+            accepting = Accepting(each, reception.take, reception.short)
             accepting.start()
             self._accepting.append(accepting)
         logger.info("serving on %s", self._admission.name)

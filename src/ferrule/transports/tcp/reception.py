@@ -18,6 +18,7 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.accepting import Farewells
 from ferrule.transports.admission import Admission
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.observed import connections_of
 from ferrule.transports.stream import StreamChannel, frame_as_lines, frame_with_headers
 from ferrule.transports.tcp.settings import ServedSettings
 from ferrule.transports.tcp.sockets import hung_up, prepare
@@ -127,6 +128,7 @@ class Reception:
         self._acceptor = acceptor
         self._carrier = carrier
         self._admission = admission
+        self._connections = connections_of(acceptor.observer, carrier)
         self._context = context
         self._tls_times: dict[str, float] = {}
         if context is not None:
@@ -142,9 +144,17 @@ class Reception:
         """Take a new connection in, or turn it away with the reason."""
         full = self._admission.enter()
         if full:
+            if self._connections is not None:
+                self._connections.refused("too_many_connections")
             self._farewells.turn_away(accepted, self.refusal(full))
         else:
             self._scope.spawn(self._attach(accepted))
+
+    def short(self) -> bytes:
+        """Return what is said to a peer that is turned away for want of descriptors."""
+        if self._connections is not None:
+            self._connections.refused("no_descriptors")
+        return self.refusal()
 
     def refusal(self, why: str = "this machine has no room for another connection") -> bytes:
         """Write what is said to a peer that is turned away; one that begins with TLS could not read it."""
@@ -179,12 +189,16 @@ class Reception:
         served = Served(self._acceptor.link(origin), framer, self)
         self.served.add(served)
         self._empty.clear()
+        if self._connections is not None:
+            self._connections.opened(served, origin.address)
         return served
 
     def forget(self, served: Served) -> None:
         """Free the place of a peer that is gone."""
         self.served.discard(served)
         self._admission.leave()
+        if self._connections is not None:
+            self._connections.closed(served)
         if not self.served:
             self._empty.set()
 

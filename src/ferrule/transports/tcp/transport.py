@@ -83,6 +83,11 @@ class TcpTransport:
         self._channel: Dialed | None = None
 
     @property
+    def carrier(self) -> str:
+        """What observers call this transport: `tcp`, with TLS or without, or `unix`."""
+        return "unix" if self.address.carrier == "unix" else "tcp"
+
+    @property
     def connected(self) -> bool:
         """Whether there is a way to the server now."""
         return self._channel is not None and not self._channel.lost

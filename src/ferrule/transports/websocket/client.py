@@ -42,6 +42,8 @@ class WebSocketTransport:
     After a close or a loss it can be connected again. It never does so by itself.
     """
 
+    carrier = "websocket"
+
     def __init__(self, url: str, **options: Any) -> None:
         self._place = read_url(url)
         self._options = read_options(WebSocketOptions, options)

@@ -71,7 +71,7 @@ class WebSocket:
             raise SetupError("this WebSocket serves already")
         options = self._options
         door = WebSocketDoor(acceptor, options.websocket, Guard(options.doors, options.engine.host))
-        engine = Engine(self._handle, options.engine)
+        engine = Engine(self._handle, options.engine, observer=acceptor.observer)
         self._engine, self._door, self._acceptor = engine, door, acceptor
         self._closed.clear()
         await acceptor.enter()

@@ -184,6 +184,8 @@ class SseChannel:
 class SseTransport:
     """Reaches a server at the URL of its stream."""
 
+    carrier = "http"
+
     def __init__(self, url: str, **options: Any) -> None:
         self.destination = Destination(url, options)
         self._channel: SseChannel | None = None

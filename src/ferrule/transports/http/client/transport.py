@@ -351,6 +351,8 @@ class HttpChannel:
 class HttpTransport:
     """Reaches a server at a URL over Streamable HTTP; connecting again begins a new conversation."""
 
+    carrier = "http"
+
     def __init__(self, url: str, **options: Any) -> None:
         self.destination = Destination(url, options)
         self._channel: HttpChannel | None = None

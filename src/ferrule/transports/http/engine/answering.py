@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ferrule.telemetry.observer import ObservedExchange, Observers
 from ferrule.transports.http.engine.acknowledged import unacknowledged
 from ferrule.transports.http.engine.parsing import Head
+from ferrule.transports.http.message import Handle, HttpRequest, Responder
 
 if TYPE_CHECKING:
     from ferrule.transports.http.engine.connection import Connection
@@ -143,6 +145,10 @@ class Answer(Struct, eq=False):
         if lost is not None:
             lost()
 
+    def hand_over(self, connection: Connection) -> None:
+        """Called when the connection is left to another protocol, with status 101."""
+        self.connection = None
+
     async def wait_writable(self) -> None:
         """Return at once unless the peer reads slower than we write."""
         if self.connection is not None:
@@ -156,22 +162,27 @@ def persistence(connection: Connection, request: Head) -> bytes:
     return b"connection: keep-alive\r\n" if request.old else b""
 
 
-class LoggedAnswer(Answer):
-    """An answer that leaves a line in the access log: neither the query nor any header is in it."""
+Report = Callable[[ObservedExchange], None]
 
-    started: float = 0.0
+
+class ReportedAnswer(Answer):
+    """An answer that is reported when it is sent or lost, to the access log or to observers."""
+
+    began: float = 0.0
     status: int = 0
     before: int = 0
+    received: int = 0
+    """Bytes of the body of the request."""
 
     def __post_init__(self) -> None:
-        self.started = time.perf_counter()
+        self.began = time.monotonic()
         self.before = self.connection.written if self.connection else 0
 
     def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
         """Send a whole answer."""
         connection, self.status = self.connection, status
         Answer.reply(self, status, head, body)
-        self._log(connection)
+        self._report(connection)
 
     def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
         """Start an answer of unknown length."""
@@ -182,26 +193,76 @@ class LoggedAnswer(Answer):
         """End the answer."""
         connection = self.connection
         Answer.finish(self)
-        self._log(connection)
+        self._report(connection)
 
     def abort(self) -> None:
         """Cut the way: what was written and not taken is lost."""
         connection = self.connection
         Answer.abort(self)
-        self._log(connection)
+        self._report(connection)
 
     def lose(self) -> None:
         """Let go of a connection that is no more, and tell who watches."""
         connection = self.connection
         Answer.lose(self)
-        self._log(connection)
+        self._report(connection)
 
-    def _log(self, connection: Connection | None) -> None:
+    def hand_over(self, connection: Connection) -> None:
+        """Called when the connection is left to another protocol, with status 101."""
+        Answer.hand_over(self, connection)
+        self.status = 101
+        self._report(connection)
+
+    def _report(self, connection: Connection | None) -> None:
         if connection is None:
             return
-        spent = (time.perf_counter() - self.started) * 1000
-        sent = connection.written - self.before
-        request = self.head
-        access_logger.info(
-            "%s %s %d %d %.1f %s", request.method, request.path, self.status, sent, spent, connection.address
+        exchange = ObservedExchange(
+            method=self.head.method,
+            path=self.head.path,
+            status=self.status,
+            received=self.received,
+            sent=connection.written - self.before,
+            began=self.began,
+            ended=time.monotonic(),
+            address=connection.address,
         )
+        for report in connection.ledger.reports:
+            report(exchange)
+
+
+def noting_size(handle: Handle) -> Handle:
+    """Return what handles requests, and notes for the report how long their bodies are."""
+
+    def noting(request: HttpRequest, responder: Responder) -> None:
+        if isinstance(responder, ReportedAnswer):
+            responder.received = len(request.body)
+        handle(request, responder)
+
+    return noting
+
+
+def log_access(exchange: ObservedExchange) -> None:
+    """Write a line into the access log: neither the query nor any header is in it."""
+    if not exchange.method:
+        access_logger.info("- - %d 0 0 %s", exchange.status, exchange.address)
+        return
+    spent = (exchange.ended - exchange.began) * 1000
+    access_logger.info(
+        "%s %s %d %d %.1f %s",
+        exchange.method,
+        exchange.path,
+        exchange.status,
+        exchange.sent,
+        spent,
+        exchange.address,
+    )
+
+
+def reports_to(observer: Observers | None, *, access_log: bool) -> tuple[Report, ...]:
+    """Return who is told of responses."""
+    reports: list[Report] = []
+    if access_log:
+        reports.append(log_access)
+    if observer is not None and observer.wants("exchange_finished"):
+        reports.append(observer.exchange_finished)
+    return tuple(reports)

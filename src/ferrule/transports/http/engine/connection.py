@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from contextlib import suppress
 from typing import Any, cast
 
+from ferrule.telemetry.observer import ObservedExchange
 from ferrule.transports.backlog import backlog as unread
 from ferrule.transports.http.answers import EMPTY_HEAD
-from ferrule.transports.http.engine.answering import CONTINUE, Answer, access_logger
+from ferrule.transports.http.engine.answering import CONTINUE, Answer
 from ferrule.transports.http.engine.bodies import Body
 from ferrule.transports.http.engine.doubts import Doubts
 from ferrule.transports.http.engine.incoming import NO_HEAD, Incoming
@@ -100,6 +102,8 @@ class Connection(Incoming, asyncio.Protocol):
         self.address = str(peer[0]) if peer else ""
         self._deadline = self.ledger.clock + self.ledger.settings.head_timeout
         self.ledger.admit(self)
+        if self.ledger.observed is not None:
+            self.ledger.observed.opened(self, self.address)
         self.last = self.ledger.leaving
         if self.ledger.draining:
             self._close()
@@ -366,9 +370,18 @@ class Connection(Incoming, asyncio.Protocol):
         """Answer with an error, and end the connection: nobody knows where the next request would begin."""
         ledger = self.ledger
         self.write(ledger.refusal(reason.status, str(reason), reason.head))
-        if ledger.settings.access_log:
-            access_logger.info("- - %d 0 0 %s", reason.status, self.address)
+        if ledger.reports:
+            self._report(reason)
         self._linger()
+
+    def _report(self, reason: Unacceptable) -> None:
+        """Report a request that was refused before it was read whole."""
+        now = time.monotonic()
+        exchange = ObservedExchange(
+            method="", path="", status=reason.status, received=0, sent=0, began=now, ended=now, address=self.address
+        )
+        for report in self.ledger.reports:
+            report(exchange)
 
     def _linger(self) -> None:
         """Throw away a bounded rest of what the peer sends, then close."""
@@ -392,10 +405,14 @@ class Connection(Incoming, asyncio.Protocol):
     def hand_over(self, head: bytes, successor: Any) -> None:
         """Answer with 101, and leave the connection to a protocol that is swept, drained and aborted as we are."""
         self.write(self.ledger.starts[101] + head + b"\r\n")
+        if self.answer is not None:
+            self.answer.hand_over(self)
         self._read_on(on=True)
         rest, self._buffer, self._at, self.answer, self._phase = self._buffer[self._at :], b"", 0, None, CLOSED
         self.ledger.admit(successor)
         self.ledger.forget(self)
+        if self.ledger.observed is not None:
+            self.ledger.observed.opened(successor, self.address, "websocket")
         unread.drained(self)
         self._transport.set_protocol(successor)
         successor.connection_made(self._transport)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from typing import TYPE_CHECKING
 
 from ferrule.supervision.scope import Scope
 from ferrule.transports.accepting import Accepting, Farewells
@@ -15,6 +16,9 @@ from ferrule.transports.http.message import Handle
 from ferrule.transports.http.settings import EngineSettings
 from ferrule.transports.tls import server_context
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
+
+if TYPE_CHECKING:
+    from ferrule.telemetry.observer import Observers
 
 logger = logging.getLogger("ferrule.http")
 
@@ -28,13 +32,18 @@ class Engine:
     """Serves HTTP/1.1 requests by one function."""
 
     def __init__(
-        self, handle: Handle, settings: EngineSettings | None = None, *, max_body_size: int = MAX_MESSAGE_SIZE
+        self,
+        handle: Handle,
+        settings: EngineSettings | None = None,
+        *,
+        max_body_size: int = MAX_MESSAGE_SIZE,
+        observer: Observers | None = None,
     ) -> None:
         self._settings = settings or EngineSettings()
         self._context = server_context(self._settings, "http")
         if self._context:
             self._context.set_alpn_protocols(["http/1.1"])
-        self._ledger = Ledger(handle, self._settings, max_body_size)
+        self._ledger = Ledger(handle, self._settings, max_body_size, observer)
         self._accepting: list[Accepting] = []
         self._unattached: set[socket.socket] = set()
         """Accepted, and not yet in the hands of a transport."""
@@ -52,7 +61,7 @@ class Engine:
         self.address = sockets[0].getsockname()[:2]
         self._sweep()
         for each in sockets:
-            accepting = Accepting(each, self._take, self._no_room)
+            accepting = Accepting(each, self._take, self._short)
             accepting.start()
             self._accepting.append(accepting)
 
@@ -98,12 +107,20 @@ class Engine:
     def _take(self, accepted: socket.socket) -> None:
         ledger = self._ledger
         if len(ledger.connections) + len(ledger.arriving) >= self._settings.max_connections:
+            if ledger.observed is not None:
+                ledger.observed.refused("too_many_connections")
             self._farewells.turn_away(accepted, self._no_room())
             return
         connection = Connection(ledger, self._loop)
         ledger.arriving.add(connection)
         self._unattached.add(accepted)
         self._scope.spawn(self._attach(connection, accepted))
+
+    def _short(self) -> bytes:
+        """Return what is said to a peer that is turned away for want of descriptors."""
+        if self._ledger.observed is not None:
+            self._ledger.observed.refused("no_descriptors")
+        return self._no_room()
 
     def _no_room(self) -> bytes:
         # A peer that begins with the TLS handshake could not read it.

@@ -12,11 +12,13 @@ from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.budgets.shares import Shares
 from ferrule.transports.http.answers import TEXT_HEAD
-from ferrule.transports.http.engine.answering import Answer, LoggedAnswer
+from ferrule.transports.http.engine.answering import Answer, ReportedAnswer, noting_size, reports_to
 from ferrule.transports.http.message import Handle, header_lines
 from ferrule.transports.http.settings import EngineSettings
+from ferrule.transports.observed import connections_of
 
 if TYPE_CHECKING:
+    from ferrule.telemetry.observer import Observers
     from ferrule.transports.http.engine.connection import Connection
 
 RETRY_AFTER = b"retry-after: 1\r\n"
@@ -51,19 +53,30 @@ class Ledger:
         "leaving",
         "max_body_size",
         "new_answer",
+        "observed",
+        "reports",
         "requests",
         "secure",
         "settings",
         "starts",
     )
 
-    def __init__(self, handle: Handle, settings: EngineSettings, max_body_size: int) -> None:
+    def __init__(
+        self, handle: Handle, settings: EngineSettings, max_body_size: int, observer: Observers | None = None
+    ) -> None:
         self.handle = handle
         self.settings = settings
         self.max_body_size = max_body_size
         self.secure = settings.certificate is not None
         self.starts = Starts(settings.server_header)
-        self.new_answer: type[Answer] = LoggedAnswer if settings.access_log else Answer
+        self.reports = reports_to(observer, access_log=settings.access_log)
+        """Who is told of each response: the access log, observers."""
+        self.new_answer: type[Answer] = Answer
+        if self.reports:
+            self.new_answer = ReportedAnswer
+            self.handle = noting_size(handle)
+        self.observed = connections_of(observer, "http")
+        """What reports connections to observers; None where nobody wants to know."""
         self.arriving: set[Connection] = set()
         """Accepted, and not usable yet: in the middle of the TLS handshake, say."""
         self.connections: set[Connection] = set()
@@ -86,6 +99,8 @@ class Ledger:
     def forget(self, connection: Connection) -> None:
         """Count a connection no more."""
         self.connections.discard(connection)
+        if self.observed is not None:
+            self.observed.closed(connection)
         if not self.connections:
             self._empty.set()
 

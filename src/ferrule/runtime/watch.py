@@ -1,0 +1,307 @@
+"""What a link tells its observers: calls, requests of ours and the link itself, as plain values."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ferrule.errors import Cancelled, FerruleError, InvalidAnswer, PeerError, Refusal, TimedOut
+from ferrule.protocol.call import Awaited, Call
+from ferrule.protocol.session import READING_FAILURES, Session
+from ferrule.schema.model import MetaOnly, read_meta
+from ferrule.telemetry.observer import (
+    ObservedLink,
+    ObservedNotification,
+    ObservedRequest,
+    Observers,
+    Outcome,
+    OutcomeKind,
+    reason_of,
+)
+from ferrule.wire.channel import Origin
+from ferrule.wire.codec import UNWRITABLE, write
+from ferrule.wire.messages import Failure, Id, Notification, Request, Success
+
+NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "resources/subscribe": "uri",
+    "resources/unsubscribe": "uri",
+}
+"""The member of a method's params that says what the request is about."""
+
+_read_meta_only = msgspec.json.Decoder(MetaOnly).decode
+
+
+class Verdict(Struct, rename="camel", gc=False):
+    """The members of a result that tell how the request ended."""
+
+    is_error: bool | None = None
+    result_type: str = ""
+
+
+_read_verdict = msgspec.json.Decoder(Verdict).decode
+
+
+class LinkWatch:
+    """Reports what happens on one link to its observers."""
+
+    __slots__ = ("_link", "_observer", "_pinging", "_session", "_shared", "_transport")
+
+    def __init__(
+        self,
+        observer: Observers,
+        session: Session,
+        transport: str,
+        side: Literal["server", "client"],
+        *,
+        shared: bool = False,
+    ) -> None:
+        self._observer = observer
+        self._session = session
+        self._transport = transport
+        self._shared = shared
+        """Whether it is the one link of all who have no session, which is no peer."""
+        self._link: ObservedLink | None = None
+        if not shared:
+            self._link = ObservedLink(side=side, transport=transport, address=session.origin.address)
+        self._pinging: ObservedRequest | None = None
+
+    # -- the link
+
+    def opened(self) -> None:
+        """Called when the peer can be reached."""
+        if self._link is not None:
+            self._link.opened = time.monotonic()
+            self._observer.link_opened(self._link)
+
+    def closed(self, error: Exception | None) -> None:
+        """Called when the link is over."""
+        link, peer = self._link, self._session.peer
+        if link is None or not link.opened:
+            return
+        link.closed = time.monotonic()
+        if peer is not None:
+            link.revision = peer.version
+            if peer.implementation is not None:
+                link.peer = peer.implementation.name
+        self._observer.link_closed(link, error)
+
+    # -- the peer asks
+
+    def admitted(self, call: Call) -> None:
+        """Called when a request may run."""
+        meta = call.params.meta
+        call.observed = request = ObservedRequest(
+            id=call.id,
+            method=call.method,
+            name=_name(call.method, call.params),
+            transport=self._transport,
+            revision=call.peer.version,
+            size=len(call.raw),
+            meta=b"" if meta is UNSET else bytes(meta),
+            retry=call.retry,
+            origin=call.origin,
+            link=self._link,
+            began=time.monotonic(),
+        )
+        self._observer.request_admitted(request)
+
+    def started(self, call: Call) -> None:
+        """Called when the handler of a call is about to run."""
+        request = call.observed
+        if request is not None:
+            request.started = time.monotonic()
+            self._observer.request_started(request)
+
+    @staticmethod
+    def measured(reply: Success | Failure) -> Success | Failure:
+        """Return the reply with its result written already: so its size is known, and it is still written once."""
+        if type(reply) is not Success or type(reply.result) is Raw:
+            return reply
+        try:
+            return Success(reply.id, Raw(write(reply.result)))
+        except UNWRITABLE:
+            return reply  # the channel says why, as it always does
+
+    def finished(self, call: Call, reply: Success | Failure, outcome: Any) -> None:
+        """Called when a call was answered; the reply is what was sent, the outcome what it was made of."""
+        request, call.observed = call.observed, None
+        kind: OutcomeKind
+        if isinstance(reply, Success):
+            result = reply.result if isinstance(reply.result, Raw) else Raw(b"")
+            kind = "timed_out" if call.expired else kind_of(result)
+            self._finish(request, Outcome(kind=kind, size=len(result)))
+            return
+        kind = "error"
+        if request.started is None:
+            kind = "refused"
+        elif call.expired:
+            kind = "timed_out"
+        self._finish(request, _failed(kind, reply, outcome))
+
+    def cancelled(self, call: Call, reason: str, message: str = "") -> None:
+        """Called when a call will not be answered, for nobody waits for it any more."""
+        request, call.observed = call.observed, None
+        if request is not None:
+            self._finish(request, Outcome(kind="cancelled", reason=reason, message=message))
+
+    def refused(
+        self,
+        identity: Id | UnsetType,
+        request: Request | None,
+        refusal: Refusal,
+        failure: Failure,
+        origin: Origin | None,
+    ) -> None:
+        """Called when a message was not admitted; without a request, because it could not be read."""
+        origin = origin or self._session.origin
+        params = UNSET if request is None else request.params
+        observed = ObservedRequest(
+            id=None if identity is UNSET else identity,
+            method="" if request is None else request.method,
+            transport=self._transport,
+            revision=self._revision(params, origin),
+            size=len(params) if isinstance(params, Raw) else 0,
+            origin=origin,
+            link=self._link,
+            began=time.monotonic(),
+        )
+        self._finish(observed, _failed("refused", failure, refusal, readable=request is not None))
+
+    def _finish(self, request: ObservedRequest, outcome: Outcome) -> None:
+        request.ended = time.monotonic()
+        self._observer.request_finished(request, outcome)
+
+    def _revision(self, params: Any, origin: Origin) -> str:
+        """Return the revision of a request that was refused: what it says itself, else what was agreed."""
+        if isinstance(params, Raw):
+            try:
+                given = _read_meta_only(params).meta
+                meta = None if given is UNSET else read_meta(given)
+            except READING_FAILURES:
+                meta = None
+            if meta is not None and meta.version is not UNSET:
+                return meta.version
+        if origin.version:
+            return origin.version
+        return "" if self._session.peer is None else self._session.peer.version
+
+    def notified(self, notification: Notification) -> None:
+        """Called when a notification came."""
+        params = notification.params
+        observed = ObservedNotification(
+            method=notification.method,
+            transport=self._transport,
+            size=len(params) if isinstance(params, Raw) else 0,
+            link=self._link,
+        )
+        self._observer.notification_received(observed)
+
+    # -- we ask
+
+    def sent(self, awaited: Awaited, params: Any) -> None:
+        """Called when a request of ours is about to be sent."""
+        request = self._ours(awaited, params)
+        awaited.observed = request
+        awaited.waiter.add_done_callback(lambda waiter: self._settled(awaited, waiter))
+        self._observer.request_sent(request)
+
+    def not_sent(self, awaited: Awaited, error: FerruleError) -> None:
+        """Called when a request of ours could not be sent."""
+        self._answered(awaited, _given_up(error))
+
+    def pinged(self, awaited: Awaited) -> None:
+        """Called when a keep-alive ping is about to be sent."""
+        self._pinging = self._ours(awaited, None)
+        self._observer.request_sent(self._pinging)
+
+    def ponged(self, *, alive: bool, closed: bool) -> None:
+        """Called when a keep-alive ping was answered, or was not in time, or the link is closed."""
+        request, self._pinging = self._pinging, None
+        if request is None:
+            return
+        kind: OutcomeKind = "timed_out"
+        if alive:
+            kind = "ok"
+        elif closed:
+            kind = "lost"
+        request.ended = time.monotonic()
+        self._observer.request_answered(request, Outcome(kind=kind))
+
+    def _ours(self, awaited: Awaited, params: Any) -> ObservedRequest:
+        peer = self._session.peer
+        return ObservedRequest(
+            id=awaited.id,
+            method=awaited.method,
+            name=_name(awaited.method, params),
+            transport=self._transport,
+            revision="" if peer is None else peer.version,
+            origin=self._session.origin,
+            link=self._link,
+            began=time.monotonic(),
+        )
+
+    def _settled(self, awaited: Awaited, waiter: asyncio.Future[Raw]) -> None:
+        if waiter.cancelled():
+            self._answered(awaited, Outcome(kind="cancelled"))
+            return
+        error = waiter.exception()
+        if error is not None:
+            self._answered(awaited, _given_up(error))
+        else:
+            result = waiter.result()
+            self._answered(awaited, Outcome(kind=kind_of(result), size=len(result)))
+
+    def _answered(self, awaited: Awaited, outcome: Outcome) -> None:
+        request, awaited.observed = awaited.observed, None
+        if request is not None:
+            request.ended = time.monotonic()
+            self._observer.request_answered(request, outcome)
+
+
+def kind_of(result: Raw) -> OutcomeKind:
+    """Return how a request ended that was answered with this result."""
+    text = bytes(result)
+    if b'"isError"' not in text and b'"input_required"' not in text:
+        return "ok"
+    try:
+        verdict = _read_verdict(text)
+    except READING_FAILURES:
+        return "ok"
+    if verdict.is_error:
+        return "tool_error"
+    return "input_required" if verdict.result_type == "input_required" else "ok"
+
+
+def _failed(kind: OutcomeKind, failure: Failure, refusal: Refusal, *, readable: bool = True) -> Outcome:
+    reason = reason_of(refusal, readable=readable)
+    return Outcome(kind=kind, code=failure.error.code, reason=reason, message=failure.error.message)
+
+
+def _given_up(error: BaseException) -> Outcome:
+    """Return the outcome of a request of ours that failed with an exception."""
+    reason, message = type(error).__name__, str(error)
+    if isinstance(error, PeerError):
+        return Outcome(kind="error", code=error.code, message=error.message)
+    if isinstance(error, TimedOut):
+        return Outcome(kind="timed_out", reason=reason, message=message)
+    if isinstance(error, Cancelled):
+        return Outcome(kind="cancelled", message=message)
+    if isinstance(error, InvalidAnswer):
+        return Outcome(kind="error", reason=reason, message=message)
+    return Outcome(kind="lost", reason=reason, message=message)
+
+
+def _name(method: str, params: Any) -> str:
+    """Return which tool, prompt or resource a request is about."""
+    member = NAMED_BY.get(method)
+    if member is None:
+        return ""
+    found = params.get(member) if isinstance(params, dict) else getattr(params, member, "")
+    return found if isinstance(found, str) else ""

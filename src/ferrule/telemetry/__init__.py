@@ -1,0 +1,1 @@
+"""What can be observed of servers and clients while they run."""

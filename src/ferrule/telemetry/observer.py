@@ -1,0 +1,353 @@
+"""Observer: told of every request, link, connection, HTTP exchange and child process, in plain values.
+
+Rule 1: an observer changes nothing. What it raises is logged, once a minute at most, and goes no further.
+Rule 2: a request that was received ends with exactly one `request_finished`, also one that was refused or could not be
+read; a request that was sent ends with exactly one `request_answered`.
+Rule 3: where no observer was given nothing here is called, and a server on stdio does not even load it.
+
+The module is a leaf: the runtime and the transports both report to it, and neither may import the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from ferrule.errors import (
+    Busy,
+    CapabilityOff,
+    Forbidden,
+    HeaderMismatch,
+    Internal,
+    InvalidParams,
+    InvalidRequest,
+    InvalidUri,
+    MessageTooLarge,
+    MethodNotFound,
+    MissingCapability,
+    NotInitialized,
+    ParseError,
+    PromptNotFound,
+    RateLimited,
+    Refusal,
+    ResourceNotFound,
+    ResultTooLarge,
+    SetupError,
+    ToolBusy,
+    ToolFailed,
+    ToolNotFound,
+    ToolTimedOut,
+    UnsupportedVersion,
+    UrlElicitationRequired,
+)
+from ferrule.wire.channel import Origin
+from ferrule.wire.messages import Id
+
+logger = logging.getLogger("ferrule.observer")
+
+COMPLAIN_EVERY = 60.0
+"""Seconds between two log records about observers that raise."""
+
+OutcomeKind = Literal["ok", "tool_error", "error", "input_required", "refused", "cancelled", "timed_out", "lost"]
+
+REASONS: dict[type[Refusal], str] = {
+    ParseError: "unreadable",
+    InvalidRequest: "invalid_request",
+    NotInitialized: "not_initialized",
+    MethodNotFound: "unknown_method",
+    CapabilityOff: "capability_off",
+    MissingCapability: "missing_capability",
+    UnsupportedVersion: "unsupported_version",
+    InvalidParams: "invalid_params",
+    InvalidUri: "invalid_uri",
+    ToolNotFound: "unknown_tool",
+    PromptNotFound: "unknown_prompt",
+    ResourceNotFound: "unknown_resource",
+    MessageTooLarge: "message_too_large",
+    ResultTooLarge: "result_too_large",
+    HeaderMismatch: "header_mismatch",
+    Forbidden: "forbidden",
+    Busy: "busy",
+    ToolBusy: "tool_busy",
+    RateLimited: "rate_limited",
+    ToolFailed: "tool_failed",
+    ToolTimedOut: "tool_timed_out",
+    UrlElicitationRequired: "url_elicitation_required",
+    Internal: "internal",
+}
+"""Why a request was refused or failed, in a word that can be the label of a metric."""
+
+
+def reason_of(refusal: Refusal, *, readable: bool = True) -> str:
+    """Return why a request was refused, in one word; of one that could not be read, that or that it was too large."""
+    if not readable and not isinstance(refusal, MessageTooLarge):
+        return "unreadable"
+    for kind in type(refusal).__mro__:
+        if kind in REASONS:
+            return REASONS[kind]
+    return "refusal"
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a request ended.
+
+    | kind | meaning |
+    |---|---|
+    | `ok` | answered with a result |
+    | `tool_error` | answered with a result whose `isError` is true |
+    | `error` | answered with a JSON-RPC error after the handler had started |
+    | `input_required` | answered with questions; the peer asks again with the answers |
+    | `refused` | answered with a JSON-RPC error before any handler had started |
+    | `cancelled` | the caller cancelled it or is gone |
+    | `timed_out` | no answer in time: of a tool with a time limit, or of the peer |
+    | `lost` | sent, and no answer can come any more; or not sent at all |
+    """
+
+    kind: OutcomeKind
+    code: int | None = None
+    """The code of the JSON-RPC error; None without one."""
+    reason: str = ""
+    """Why, in one word: one of `REASONS`, the name of an exception, or empty."""
+    message: str = ""
+    """The message of the JSON-RPC error, or the words of whoever cancelled."""
+    size: int = 0
+    """Bytes of the result; 0 without one."""
+
+
+class ObservedLink(Struct, eq=False, kw_only=True):
+    """One peer while it is connected: a session of the handshake era, or one connection."""
+
+    side: Literal["server", "client"]
+    """Which side we are."""
+    transport: str
+    """`stdio`, `memory`, `http`, `tcp`, `unix`, `websocket`, or the name of a transport of your own."""
+    address: str = ""
+    opened: float = 0.0
+    """When, on the clock of `time.monotonic`; so are all times here."""
+    closed: float | None = None
+    revision: str = ""
+    """The agreed protocol revision; known when the link closes, empty where none was agreed."""
+    peer: str = ""
+    """The name the peer gives itself; known when the link closes."""
+
+
+class ObservedRequest(Struct, eq=False, kw_only=True):
+    """One request, received or sent: the same object from its first event to its last, so it may be a key."""
+
+    id: Id | None
+    """None where none could be read."""
+    method: str
+    """Empty where the message could not be read."""
+    name: str = ""
+    """The tool, the prompt or the URI of the resource that is asked for; empty for other methods."""
+    transport: str
+    revision: str = ""
+    """The protocol revision of the request; empty where it is not known."""
+    size: int = 0
+    """Bytes of the params of a request that was received; 0 for one that was sent."""
+    meta: bytes = b""
+    """The `_meta` of a request that was received, as JSON; empty without one."""
+    retry: bool = False
+    """Whether it brings the answers to questions of an earlier round."""
+    origin: Origin
+    """What the transport knows about the sender."""
+    link: ObservedLink | None = None
+    """The link it belongs to; None for a request without a session."""
+    began: float
+    """When it was read, or sent."""
+    started: float | None = None
+    """When its handler started; None before, and for a request that was sent."""
+    ended: float | None = None
+    """When it was answered or given up."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or has taken so far."""
+        ended = time.monotonic() if self.ended is None else self.ended
+        return ended - self.began
+
+
+class ObservedNotification(Struct, frozen=True, kw_only=True):
+    """One notification that was received."""
+
+    method: str
+    transport: str
+    size: int = 0
+    """Bytes of its params."""
+    link: ObservedLink | None = None
+
+
+class ObservedConnection(Struct, eq=False, kw_only=True):
+    """One connection to a listener of ours; one that becomes a WebSocket closes as `http` and opens as `websocket`."""
+
+    transport: str
+    address: str = ""
+    opened: float = 0.0
+    closed: float | None = None
+
+
+class ObservedExchange(Struct, frozen=True, kw_only=True):
+    """One HTTP request to our own engine and its response."""
+
+    method: str
+    """Empty where the head could not be read."""
+    path: str
+    """Without the query."""
+    status: int
+    """0 where the client was gone before there was one."""
+    received: int
+    """Bytes of the body of the request."""
+    sent: int
+    """Bytes of the response, its head included."""
+    began: float
+    ended: float
+    address: str = ""
+
+
+class ObservedChild(Struct, eq=False, kw_only=True):
+    """One child process."""
+
+    command: str
+    """The program, without its arguments."""
+    pid: int
+    started: float
+    exited: float | None = None
+    exit_code: int | None = None
+    """Minus the number of the signal that killed it; None while it runs."""
+
+
+class Observer:
+    """Told of what happens in a server or a client; every method is a no-op, override those you want.
+
+    All are called in the thread of the event loop, in the middle of the work: they must be quick and must not wait.
+    """
+
+    def request_admitted(self, request: ObservedRequest) -> None:
+        """Called when a request was read and may run; it starts now or waits for its turn."""
+
+    def request_started(self, request: ObservedRequest) -> None:
+        """Called when the handler of a request is about to run."""
+
+    def request_finished(self, request: ObservedRequest, outcome: Outcome) -> None:
+        """Called once for every request that came, admitted or not, when it was answered or given up."""
+
+    def notification_received(self, notification: ObservedNotification) -> None:
+        """Called when a notification came."""
+
+    def request_sent(self, request: ObservedRequest) -> None:
+        """Called when a request of ours is about to be sent."""
+
+    def request_answered(self, request: ObservedRequest, outcome: Outcome) -> None:
+        """Called once for every request of ours, when it was answered or given up."""
+
+    def link_opened(self, link: ObservedLink) -> None:
+        """Called when a peer is connected."""
+
+    def link_closed(self, link: ObservedLink, error: Exception | None) -> None:
+        """Called when a peer is gone; without an error it went in order."""
+
+    def connection_opened(self, connection: ObservedConnection) -> None:
+        """Called when a listener of ours accepted a connection."""
+
+    def connection_closed(self, connection: ObservedConnection) -> None:
+        """Called when a connection to a listener of ours is gone."""
+
+    def connection_refused(self, transport: str, reason: str) -> None:
+        """Called when a listener of ours turned a connection away."""
+
+    def exchange_finished(self, exchange: ObservedExchange) -> None:
+        """Called when our HTTP engine has sent a response, or has lost the client."""
+
+    def child_started(self, child: ObservedChild) -> None:
+        """Called when a child process was started."""
+
+    def child_exited(self, child: ObservedChild) -> None:
+        """Called when a child process has ended."""
+
+
+EVENTS = tuple(name for name in vars(Observer) if not name.startswith("_"))
+
+
+class Observers(Observer):
+    """Any number of observers as one, which never raises."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._wanted: set[str] = set()
+        self._complained = -COMPLAIN_EVERY
+        self._unreported = 0
+        for event in EVENTS:
+            callbacks = _callbacks(observers, event)
+            if callbacks:
+                self._wanted.add(event)
+                # In place of the no-op of the class.
+                setattr(self, event, partial(self._tell, event, callbacks))
+
+    def wants(self, event: str) -> bool:
+        """Whether any of the observers overrides this method."""
+        return event in self._wanted
+
+    def _tell(self, event: str, callbacks: Sequence[Callable[..., None]], *values: Any) -> None:
+        for callback in callbacks:
+            try:
+                callback(*values)
+            except Exception as error:
+                self._complain(event, error)
+
+    def _complain(self, event: str, error: Exception) -> None:
+        now = time.monotonic()
+        if now - self._complained < COMPLAIN_EVERY:
+            self._unreported += 1
+            return
+        self._complained = now
+        more, self._unreported = self._unreported, 0
+        logger.error(
+            "an observer failed in %s, which was ignored (%d more failures since the last record)",
+            event,
+            more,
+            exc_info=error,
+        )
+
+    def refused(self, identity: Id | UnsetType | None, method: str, refusal: Refusal, origin: Origin) -> None:
+        """Report a request that a transport itself refused, with a JSON-RPC error, before any link saw it."""
+        now = time.monotonic()
+        request = ObservedRequest(
+            id=None if identity is UNSET else identity,
+            method=method,
+            transport=origin.carrier,
+            revision=origin.version,
+            origin=origin,
+            began=now,
+            ended=now,
+        )
+        outcome = Outcome(
+            kind="refused",
+            code=refusal.own_code,
+            reason=reason_of(refusal, readable=bool(method)),
+            message=refusal.message,
+        )
+        self.request_finished(request, outcome)
+
+
+def _callbacks(observers: Sequence[Observer], event: str) -> tuple[Callable[..., None], ...]:
+    """Return the methods for one event, without those that nobody overrode."""
+    found = []
+    for observer in observers:
+        method = getattr(observer, event)
+        if getattr(method, "__func__", method) is not getattr(Observer, event):
+            found.append(method)
+    return tuple(found)
+
+
+def observers_of(given: Any, whose: str) -> Observers | None:
+    """Return what the option `observer` of a server or client names, as one; raises SetupError for what is none."""
+    if given is None:
+        return None
+    observers = [given] if isinstance(given, Observer) else given
+    if not isinstance(observers, list | tuple) or not all(isinstance(each, Observer) for each in observers):
+        raise SetupError(f"{whose}: observer must be an Observer or a list of them, not {given!r}")
+    return Observers(observers) if observers else None

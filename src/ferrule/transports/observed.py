@@ -1,0 +1,42 @@
+"""The connections of a listener, as its observers are told of them."""
+
+from __future__ import annotations
+
+import time
+
+from ferrule.telemetry.observer import ObservedConnection, Observers
+
+CONNECTION_EVENTS = ("connection_opened", "connection_closed", "connection_refused")
+
+
+class Connections:
+    """Reports the connections of one listener."""
+
+    def __init__(self, observer: Observers, transport: str) -> None:
+        self._observer = observer
+        self._transport = transport
+        self._open: dict[object, ObservedConnection] = {}
+
+    def opened(self, connection: object, address: str, transport: str = "") -> None:
+        """Report a connection that was accepted; of another transport where it became one."""
+        observed = ObservedConnection(transport=transport or self._transport, address=address, opened=time.monotonic())
+        self._open[connection] = observed
+        self._observer.connection_opened(observed)
+
+    def closed(self, connection: object) -> None:
+        """Report that a connection is gone; a no-op for one that was not reported as open."""
+        observed = self._open.pop(connection, None)
+        if observed is not None:
+            observed.closed = time.monotonic()
+            self._observer.connection_closed(observed)
+
+    def refused(self, reason: str) -> None:
+        """Report a connection that was turned away."""
+        self._observer.connection_refused(self._transport, reason)
+
+
+def connections_of(observer: Observers | None, transport: str) -> Connections | None:
+    """Return what reports connections; None where nobody wants to know."""
+    if observer is None or not any(observer.wants(event) for event in CONNECTION_EVENTS):
+        return None
+    return Connections(observer, transport)
