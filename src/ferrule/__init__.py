@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         CarrierError,
         Declined,
         FerruleError,
+        Forbidden,
         HttpFailed,
         OutcomeUnknown,
         PeerError,
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
         SetupError,
         TimedOut,
         ToolError,
+        Unauthorized,
     )
+    from ferrule.identity.principal import Principal
+    from ferrule.identity.verifier import ANONYMOUS, RequestFacts, Verifier
     from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.server.context import Context
     from ferrule.server.depends import Depends
@@ -98,6 +102,7 @@ HOMES = {
     "CarrierError": "ferrule.errors",
     "Declined": "ferrule.errors",
     "FerruleError": "ferrule.errors",
+    "Forbidden": "ferrule.errors",
     "HttpFailed": "ferrule.errors",
     "OutcomeUnknown": "ferrule.errors",
     "PeerError": "ferrule.errors",
@@ -105,9 +110,15 @@ HOMES = {
     "SetupError": "ferrule.errors",
     "TimedOut": "ferrule.errors",
     "ToolError": "ferrule.errors",
+    "Unauthorized": "ferrule.errors",
+    "ANONYMOUS": "ferrule.identity.verifier",
+    "Principal": "ferrule.identity.principal",
+    "RequestFacts": "ferrule.identity.verifier",
+    "Verifier": "ferrule.identity.verifier",
 }
 
 __all__ = [
+    "ANONYMOUS",
     "Arg",
     "Ask",
     "AssistantMessage",
@@ -125,6 +136,7 @@ __all__ = [
     "Extension",
     "FerruleError",
     "File",
+    "Forbidden",
     "Http",
     "HttpFailed",
     "Image",
@@ -134,11 +146,13 @@ __all__ = [
     "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",
+    "Principal",
     "Progress",
     "RateLimit",
     "Reconnect",
     "Refusal",
     "Refused",
+    "RequestFacts",
     "Server",
     "SetupError",
     "Stdio",
@@ -150,8 +164,10 @@ __all__ = [
     "Timing",
     "ToolError",
     "ToolResult",
+    "Unauthorized",
     "Unix",
     "UserMessage",
+    "Verifier",
     "WebRequest",
     "WebResponse",
     "WebSocket",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 from ferrule.transports.http.pulse import Pulse
@@ -26,6 +27,7 @@ class Living:
 
     def __init__(self, pulse: Pulse) -> None:
         self.bucket: set[Any] | None = None
+        self.expires = math.inf
         self.beats: list[float] = []
         pulse.streams(self)
 

@@ -393,6 +393,10 @@ class Connection(Incoming, asyncio.Protocol):
         """Answer with 101, and leave the connection to a protocol that is swept, drained and aborted as we are."""
         self.write(self.ledger.starts[101] + head + b"\r\n")
         self._read_on(on=True)
+        # Where the handover took a while, the peer may have said more, or even ended its side.
+        self._count(0)
+        if self._doubts is not None:
+            self._doubts.end()
         rest, self._buffer, self._at, self.answer, self._phase = self._buffer[self._at :], b"", 0, None, CLOSED
         self.ledger.admit(successor)
         self.ledger.forget(self)
@@ -400,6 +404,9 @@ class Connection(Incoming, asyncio.Protocol):
         self._transport.set_protocol(successor)
         successor.connection_made(self._transport)
         successor.data_received(rest)
+        if self._ended:
+            successor.eof_received()
+            self._transport.close()
 
     def drain(self) -> None:
         """End the connection, after the answer to the request that has begun to come."""
