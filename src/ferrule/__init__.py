@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         CarrierError,
         Declined,
         FerruleError,
+        Forbidden,
         HttpFailed,
         OutcomeUnknown,
         PeerError,
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
         SetupError,
         TimedOut,
         ToolError,
+        Unauthorized,
     )
+    from ferrule.identity.principal import Principal
+    from ferrule.identity.verifier import ANONYMOUS, RequestFacts, Verifier
     from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.server.context import Context
     from ferrule.server.depends import Depends
@@ -100,6 +104,7 @@ HOMES = {
     "CarrierError": "ferrule.errors",
     "Declined": "ferrule.errors",
     "FerruleError": "ferrule.errors",
+    "Forbidden": "ferrule.errors",
     "HttpFailed": "ferrule.errors",
     "OutcomeUnknown": "ferrule.errors",
     "PeerError": "ferrule.errors",
@@ -107,9 +112,15 @@ HOMES = {
     "SetupError": "ferrule.errors",
     "TimedOut": "ferrule.errors",
     "ToolError": "ferrule.errors",
+    "Unauthorized": "ferrule.errors",
+    "ANONYMOUS": "ferrule.identity.verifier",
+    "Principal": "ferrule.identity.principal",
+    "RequestFacts": "ferrule.identity.verifier",
+    "Verifier": "ferrule.identity.verifier",
 }
 
 __all__ = [
+    "ANONYMOUS",
     "Arg",
     "Ask",
     "AssistantMessage",
@@ -127,6 +138,7 @@ __all__ = [
     "Extension",
     "FerruleError",
     "File",
+    "Forbidden",
     "Http",
     "HttpFailed",
     "Image",
@@ -137,11 +149,13 @@ __all__ = [
     "OpenApiRule",
     "OutcomeUnknown",
     "PeerError",
+    "Principal",
     "Progress",
     "RateLimit",
     "Reconnect",
     "Refusal",
     "Refused",
+    "RequestFacts",
     "Server",
     "SetupError",
     "Stdio",
@@ -153,8 +167,10 @@ __all__ = [
     "Timing",
     "ToolError",
     "ToolResult",
+    "Unauthorized",
     "Unix",
     "UserMessage",
+    "Verifier",
     "WebRequest",
     "WebResponse",
     "WebSocket",

@@ -3,7 +3,7 @@
 FerruleError
 ├─ Refusal                      WE refuse THEIR request; the only errors that reach the wire, each with a code
 │  ├─ ParseError  InvalidRequest  MethodNotFound  InvalidParams  Internal
-│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy (ToolBusy  RateLimited)  Forbidden
+│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy (ToolBusy  RateLimited)  Forbidden (Unauthorized)
 │  ├─ ToolFailed  ToolTimedOut  ResultTooLarge      where a tool's failure is an error with a number, not a result
 │  ├─ HeaderMismatch  MissingCapability  UnsupportedVersion
 │  └─ ResourceNotFound  ToolNotFound  PromptNotFound  InvalidUri  UrlElicitationRequired
@@ -22,11 +22,14 @@ ToolError                       raised by a tool for the model to read, and by a
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+
+NO_HEADERS: Mapping[str, str] = types.MappingProxyType({})
 
 MAX_QUOTE = 500
 """How much of a peer's own words an error repeats."""
@@ -47,11 +50,28 @@ class Refusal(FerruleError):
     code: ClassVar[int] = -32603
     text: ClassVar[str] = "Internal error"
 
-    def __init__(self, message: str = "", data: Any = None, *, code: int | None = None) -> None:
+    status: int | None = None
+    """The HTTP status of the answer; None for the one that goes with the code."""
+    headers: Mapping[str, str] = NO_HEADERS
+    """Headers of the HTTP answer, such as `WWW-Authenticate`."""
+
+    def __init__(
+        self,
+        message: str = "",
+        data: Any = None,
+        *,
+        code: int | None = None,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message or self.text)
         self.message = message or self.text
         self.data = data
         self.own_code = self.code if code is None else code
+        if status is not None:
+            self.status = status
+        if headers is not None:
+            self.headers = headers
 
     @classmethod
     def relay(cls, error: PeerError) -> Refusal:
@@ -164,6 +184,14 @@ class Forbidden(Refusal):
 
     code = -32600
     text = "Forbidden"
+
+
+class Unauthorized(Forbidden):
+    """The caller has not proved who it is; the headers say how it can."""
+
+    text = "Unauthorized"
+    status = 401
+    headers: Mapping[str, str] = types.MappingProxyType({"WWW-Authenticate": "Bearer"})
 
 
 class HeaderMismatch(Refusal):

@@ -34,6 +34,7 @@ app.run()
 ROOMS = {
     "": "errors",
     "budgets": "account bounds collector process shares weight",
+    "identity": "principal verifier",
     "protocol": "call capabilities crowd era erlmcp handshake needs sealing session stateless tasks trims",
     "runtime": "asking batch crowd dispatch holdings limits link",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"

@@ -21,6 +21,7 @@ PUBLIC = {
     "OpenApiRule",
     *("Message", "UserMessage", "AssistantMessage"),
     *("WebRequest", "WebResponse", "WebSocket"),
+    *("ANONYMOUS", "Principal", "RequestFacts", "Verifier", "Forbidden", "Unauthorized"),
     "__version__",
 }
 

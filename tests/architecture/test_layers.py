@@ -13,6 +13,7 @@ LAYERS = {
     "codes": 0,
     "porting_hints": 0,
     "budgets": 1,
+    "identity": 1,
     "wire": 2,
     "schema": 2,
     "protocol": 3,
@@ -140,6 +141,8 @@ def test_every_module_imports_lower_layers_only() -> None:
         ("server", "testing"),
         ("gateway", "cli"),
         ("errors", "wire"),
+        ("identity", "wire"),
+        ("identity", "budgets"),
     ],
 )
 def test_the_table_forbids(importer: str, imported: str) -> None:
@@ -150,6 +153,8 @@ def test_the_table_forbids(importer: str, imported: str) -> None:
     ("importer", "imported"),
     [
         ("protocol", "wire"),
+        ("wire", "identity"),
+        ("transports", "identity"),
         ("runtime", "supervision"),
         ("client", "validation"),
         ("auth", "schema"),

@@ -9,11 +9,22 @@ from collections.abc import Iterator
 import pytest
 from source_tree import PACKAGE, Module, modules
 
-PURE = ("protocol", "wire", "schema")
+PURE = ("protocol", "wire", "schema", "identity")
 
 KNOWN = {"msgspec", "cryptography", PACKAGE}
 HARMLESS = {
-    *("__future__", "base64", "binascii", "collections", "contextlib", "copy", "dataclasses", "enum", "functools"),
+    *(
+        "__future__",
+        "abc",
+        "base64",
+        "binascii",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "enum",
+        "functools",
+    ),
     *(
         "hashlib",
         "hmac",

@@ -325,6 +325,7 @@ PROFILES: list[tuple[Refusal, int, int, int]] = [
     (errors.ToolTimedOut(), -32603, -32603, -32032),
     (errors.ResultTooLarge(), -32603, -32603, -32036),
     (errors.Forbidden(), -32600, -32600, -32600),
+    (errors.Unauthorized(), -32600, -32600, -32600),
     (errors.UrlElicitationRequired(), -32042, -32600, -32042),
     (errors.HeaderMismatch(), -32020, -32020, -32020),
     (errors.MissingCapability({"roots": {}}), -32021, -32021, -32021),

@@ -30,7 +30,7 @@ from ferrule.schema.methods import Method
 from ferrule.schema.model import ClientCapabilities, EmptyResult, Meta, MetaOnly, is_remembered, read_meta
 from ferrule.schema.notices import CANCELLED, OLD_NAMES, CancelledParams
 from ferrule.wire.channel import Channel, Origin
-from ferrule.wire.messages import ErrorObject, Failure, Id, Message, Notification, Request, Success
+from ferrule.wire.messages import ErrorObject, Failure, HttpError, Id, Message, Notification, Request, Success
 
 MAX_ID = 2**53 - 1
 """Beyond this a JavaScript peer would round."""
@@ -403,4 +403,7 @@ def reply(call: Call, outcome: Any) -> Success | Failure:
 
 def refused(identity: Id | UnsetType | None, refusal: Refusal, era: Era) -> Failure:
     """Make the reply that refuses a request."""
-    return Failure(identity, ErrorObject(era.code(refusal), refusal.message, era.data(refusal)))
+    error = ErrorObject(era.code(refusal), refusal.message, era.data(refusal))
+    if refusal.status is not None:
+        error = HttpError.of(error, refusal.status, refusal.headers)
+    return Failure(identity, error)

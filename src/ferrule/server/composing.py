@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,8 @@ from ferrule.server.visibility import Rule, Visibility
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.tasks import Tasks
     from ferrule.server.server import Server
+
+logger = logging.getLogger("ferrule.server")
 
 AddedLayer = TypeVar("AddedLayer", bound=AnyLayer)
 AddedRule = TypeVar("AddedRule", bound=Rule)
@@ -123,6 +126,8 @@ class Composing:
             raise SetupError(f"mount takes the server first: app.mount(server, prefix={other!r})")
         mount = Mount(self._server(), other, prefix)
         self._server().check_startable(other)
+        if other.settings.auth is not None and other.settings.auth is not self._server().settings.auth:
+            logger.warning("the auth of %r is not asked in %r: callers are verified by the host", other.name, self.name)
         mount.begin(live=live)
         self.mounts.append(mount)
         if APPS in other.extensions:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import msgspec
 
 from ferrule.errors import Cancelled
+from ferrule.identity.principal import Principal
 from ferrule.protocol.call import Call, Peer
 from ferrule.schema.model import Implementation, LogLevel
 from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, ProgressParams
@@ -72,13 +73,18 @@ class Context(Consulting, Generic[State]):
 
     @property
     def principal(self) -> str | None:
-        """Who is authenticated, if anyone."""
+        """Who is authenticated, if anyone: the key of `identity`, `issuer#subject` or a certificate's name."""
         return self._call.origin.principal
 
     @property
     def transport(self) -> str:
         """How the request came: `stdio`, `http`, `websocket`, `tcp`, `unix` or `memory`."""
         return self._call.origin.carrier
+
+    @property
+    def identity(self) -> Principal | None:
+        """Who is authenticated, with issuer, client, scopes and expiry, if anyone."""
+        return self._call.origin.identity
 
     @property
     def headers(self) -> Mapping[str, str]:

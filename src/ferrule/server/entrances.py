@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ferrule.identity.verifier import Verifier
 from ferrule.protocol.era import Eras
 from ferrule.runtime.crowd import Crowd
 from ferrule.runtime.link import Link
@@ -51,6 +52,11 @@ class Entrance:
     def eras(self) -> Eras:
         """The protocol generations the server speaks."""
         return self._server.eras
+
+    @property
+    def verifier(self) -> Verifier:
+        """Who decides who a caller is."""
+        return self._server.verifier
 
     @property
     def custom_routes(self) -> Sequence[CustomRoute]:

@@ -25,18 +25,25 @@ class CustomRoutes:
         self.custom_routes: list[CustomRoute] = []
 
     def custom_route(
-        self, path: str, methods: Sequence[str] = ("GET",), *, name: str | None = None, include_in_schema: bool = True
+        self,
+        path: str,
+        methods: Sequence[str] = ("GET",),
+        *,
+        auth: bool = True,
+        name: str | None = None,
+        include_in_schema: bool = True,
     ) -> Callable[[F], F]:
         """Answer plain web requests at a path: `{id}` takes one segment, `{rest:path}` any number.
 
-        The handler gets a `WebRequest` and gives text, bytes, anything JSON can say, or a `WebResponse`. `name` and
+        The handler gets a `WebRequest` and gives text, bytes, anything JSON can say, or a `WebResponse`. With
+        `auth=False` the server's verifier is not asked who calls. `name` and
         `include_in_schema` are taken from programs that were written for Starlette, and change nothing.
         """
 
         def add(fn: F) -> F:
             # A server on stdio should not pay for HTTP, so its half is imported when there is something to route.
             custom = importlib.import_module("ferrule.transports.http.custom")
-            self.custom_routes.append(custom.CustomRoute(path, methods, self._answering(fn)))
+            self.custom_routes.append(custom.CustomRoute(path, methods, self._answering(fn), auth=auth))
             return fn
 
         return add

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from msgspec import structs
 
 from ferrule.errors import SetupError
+from ferrule.identity.verifier import ALLOW_ALL, Verifier
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.era import Eras
@@ -295,6 +296,11 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         return any(binding.context_parameter is not None for binding in bindings)
 
     # -- links
+
+    @property
+    def verifier(self) -> Verifier:
+        """Who decides who a caller is."""
+        return self.settings.auth or ALLOW_ALL
 
     def link(self, origin: Origin, entrance: Entrance | None = None) -> Link:
         """Give a receiver for one new peer."""

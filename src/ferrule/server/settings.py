@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.identity.verifier import Verifier
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import Icon
@@ -75,6 +76,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How tasks are kept; None for the defaults."""
     observer: Any = None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    auth: Verifier | None = None
+    """Who decides who a caller is; None lets everybody in."""
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -89,6 +92,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
             if not isinstance(self.tasks, TaskSettings):
                 raise SetupError(f"tasks must be a TaskSettings, not {self.tasks!r}")
+        if self.auth is not None and not isinstance(self.auth, Verifier):
+            raise SetupError(f"auth must be a Verifier, not {self.auth!r}")
         for name in ("include_tags", "exclude_tags"):
             if isinstance(getattr(self, name), str):
                 raise SetupError(f"{name} must be a set of texts, not the text {getattr(self, name)!r}")
@@ -182,3 +187,4 @@ class ServerOptions(TypedDict, total=False):
     max_subscriptions: int
     tasks: TaskSettings
     observer: Observer | Sequence[Observer] | None
+    auth: Verifier | None

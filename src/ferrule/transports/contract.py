@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ferrule.identity.verifier import Verifier
 from ferrule.protocol.era import Eras
 from ferrule.wire.channel import Channel, Origin, Receiver
 
@@ -48,6 +49,10 @@ class Acceptor(Protocol):
     @property
     def eras(self) -> Eras:
         """The protocol generations this acceptor speaks."""
+
+    @property
+    def verifier(self) -> Verifier:
+        """Who decides who a caller is; a listener that others can reach asks it before it makes a link."""
 
     def link(self, origin: Origin) -> Receiver:
         """Give a receiver for one new peer."""

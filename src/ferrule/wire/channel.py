@@ -7,6 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from ferrule.identity.principal import Principal
 from ferrule.wire.messages import Id, Message
 
 
@@ -67,6 +68,14 @@ class Origin(Struct, frozen=True):
     address: str = ""
     headers: Mapping[str, str] = {}
     principal: str | None = None
+    """The key of whoever is authenticated: what is kept for a sender belongs to it."""
     version: str = ""
     lasting: bool = True
     """Whether what is agreed with the sender is still known at its next message."""
+    identity: Principal | None = None
+    """The principal whose key that is, where a verifier has made one."""
+
+    @property
+    def binding(self) -> str | None:
+        """What a session of this sender is bound to."""
+        return self.principal if self.identity is None else self.identity.binding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -38,6 +39,32 @@ class ErrorObject(Struct, frozen=True, gc=False, omit_defaults=True):
     code: int
     message: str
     data: Any = None
+
+
+class HttpError(ErrorObject, frozen=True, gc=True, dict=True, omit_defaults=True):
+    """Why a request was refused, where the HTTP answer has a status and headers of its own.
+
+    They are no fields: the message says nothing of them, and no other transport sends them.
+    """
+
+    @classmethod
+    def of(cls, error: ErrorObject, status: int, headers: Mapping[str, str]) -> HttpError:
+        """Return an error with the status and the headers of its HTTP answer."""
+        made = cls(error.code, error.message, error.data)
+        made.__dict__.update(_status=status, _headers=headers)
+        return made
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of the answer."""
+        status: int = self.__dict__["_status"]
+        return status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers of the HTTP answer."""
+        headers: Mapping[str, str] = self.__dict__["_headers"]
+        return headers
 
 
 class Failure(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import math
 from typing import Any
 
 from ferrule.transports.http.pulse import Pulse
@@ -27,6 +28,7 @@ class Living:
 
     def __init__(self, pulse: Pulse) -> None:
         self.bucket: set[Any] | None = None
+        self.expires = math.inf
         self.beats: list[float] = []
         pulse.streams(self)
 

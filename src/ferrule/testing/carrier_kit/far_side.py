@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ferrule.errors import EncodeError
+from ferrule.identity.verifier import Verifier
 from ferrule.protocol.era import Eras
 from ferrule.server.context import Context
 from ferrule.server.server import Server
@@ -149,6 +150,11 @@ class FarSide:
     def observer(self) -> None:
         """Nobody: the kit judges by what it sees itself."""
         return
+
+    @property
+    def verifier(self) -> Verifier:
+        """Who decides who a caller is."""
+        return self.server.verifier
 
     async def enter(self) -> None:
         """Start the server."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
 from msgspec import UNSET
 
+from ferrule.errors import SetupError
 from ferrule.transports.http.message import Responder, header_lines
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure
+
+logger = logging.getLogger("ferrule.http")
 
 ALWAYS = {
     "X-Content-Type-Options": "nosniff",
@@ -42,6 +48,19 @@ STATELESS_STATUSES = {
 INVALID_REQUEST = -32600
 
 TOO_MANY_STREAMS = "Unavailable: too many streams are open"
+
+
+def own_head(status: int, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    """Return the status of an answer and the lines of its own headers; 500 and none where they cannot be sent."""
+    try:
+        lines = header_lines(headers)
+    except SetupError:
+        # Nothing that could end a header early reaches the wire (response splitting).
+        logger.exception("an error has a header that cannot be sent")
+        return 500, b""
+    if status == 503 and b"retry-after:" not in lines:
+        lines += RETRY_AFTER
+    return status, lines
 
 
 def stateless_status(failure: Failure) -> int:

@@ -261,6 +261,7 @@ def _request(scope: Event, doors: Doors) -> HttpRequest:
         address=str(client[0]) if client else "",
         secure=scope.get("scheme") in ("https", "wss"),
         root=scope.get("root_path", "").rstrip("/"),
+        scope=scope,
     )
 
 

@@ -6,12 +6,14 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from ferrule.errors import SetupError
 from ferrule.supervision.scope import Scope
 from ferrule.transports.http.answers import ALWAYS, EMPTY_HEAD, TEXT_HEAD
+from ferrule.transports.http.caller import Callers
 from ferrule.transports.http.guard import Guard
 from ferrule.transports.http.message import HttpRequest, Responder, header_lines
 from ferrule.transports.http.path_pattern import PathPattern
@@ -27,7 +29,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 class CustomRoute:
     """One path beside MCP, the methods it takes, and who answers."""
 
-    def __init__(self, path: str, methods: Sequence[str], answer: Endpoint) -> None:
+    def __init__(self, path: str, methods: Sequence[str], answer: Endpoint, *, auth: bool = True) -> None:
         if not path.startswith("/"):
             raise SetupError(f"custom_route: the path {path!r} must begin with a slash")
         self.methods = frozenset(method.upper() for method in methods)
@@ -38,6 +40,8 @@ class CustomRoute:
             self.methods |= {"HEAD"}
         self.path = path
         self.answer = answer
+        self.auth = auth
+        """Whether the server's verifier decides who may call it."""
         self._pattern = PathPattern(path)
 
     def match(self, path: str) -> dict[str, str] | None:
@@ -58,9 +62,10 @@ def _strays(given: str, value: str) -> bool:
 class CustomDoor:
     """Finds the route of a request, runs its handler, and writes what it gives."""
 
-    def __init__(self, routes: Sequence[CustomRoute], guard: Guard) -> None:
+    def __init__(self, routes: Sequence[CustomRoute], guard: Guard, callers: Callers) -> None:
         self._routes = routes
         self._guard = guard
+        self._callers = callers
         self._scope = Scope(asyncio.get_running_loop())
 
     def handle(self, request: HttpRequest, responder: Responder) -> bool:
@@ -74,12 +79,20 @@ class CustomDoor:
             return True
         fitting = [(route, values) for route, values in found if request.method in route.methods]
         if fitting:
-            route, values = fitting[0]
-            task = self._scope.spawn(self._answer(route, WebRequest(request, values), responder, verdict.head))
-            responder.watch(lambda: self._scope.cancel(task))
+            run = partial(self._run, *fitting[0], verdict.head)
+            if fitting[0][0].auth and not self._callers.open_to_all:
+                self._callers.admit(request, responder, run)
+            else:
+                run(request, responder)
         else:
             self._refuse(request, responder, verdict.head, found)
         return True
+
+    def _run(
+        self, route: CustomRoute, values: dict[str, str], head: bytes, request: HttpRequest, responder: Responder
+    ) -> None:
+        task = self._scope.spawn(self._answer(route, WebRequest(request, values), responder, head))
+        responder.watch(lambda: self._scope.cancel(task))
 
     def _refuse(
         self, request: HttpRequest, responder: Responder, head: bytes, found: list[tuple[CustomRoute, dict[str, str]]]

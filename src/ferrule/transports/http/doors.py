@@ -1,11 +1,13 @@
 """Which door a request takes: the only place that looks.
 
-Rule: nothing is read twice that was understood once, and nothing is run before all that can refuse it has looked.
+Rule: nothing is read twice that was understood once, and nothing is run before all that can refuse it has looked: the
+guard, then whoever verifies callers, then the door.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 
 from ferrule.errors import SetupError
@@ -14,6 +16,7 @@ from ferrule.stores.store import EventLog
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
 from ferrule.transports.http.answers import EMPTY_HEAD, RETRY_AFTER, TEXT_HEAD, refuse
+from ferrule.transports.http.caller import STOPPING, Callers
 from ferrule.transports.http.custom import CustomDoor
 from ferrule.transports.http.familiar import UNREADABLE, SessionPosts, ToolCalls, remember, unmistakable
 from ferrule.transports.http.guard import Guard
@@ -30,21 +33,32 @@ from ferrule.transports.http.streams import Streaming
 Route = Callable[[HttpRequest, Responder], None]
 
 UNSUPPORTED = "Bad request: unsupported MCP-Protocol-Version"
-STOPPING = "Unavailable: the server is stopping"
 
 
 class Doors:
     """One endpoint for every client: judges a request, finds its era, and hands it to that era's door."""
 
     def __init__(
-        self, acceptor: Acceptor, settings: DoorSettings, *, bound_to: str, log: EventLog | None = None
+        self,
+        acceptor: Acceptor,
+        settings: DoorSettings,
+        *,
+        bound_to: str,
+        log: EventLog | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._acceptor = acceptor
         self.settings = settings
         bounds = LogBounds(settings.max_events, settings.max_event_bytes, settings.event_age)
         self._log = MemoryEventLog(bounds) if log is None else log
         self.guard = Guard(settings, bound_to)
+        self.clock = clock
+        """Seconds since 1970, as credentials count."""
+        self.callers = Callers(acceptor.verifier, self.guard, clock=clock)
+        self.self_verifying: set[str] = set()
+        """Paths that settle by themselves who calls, or do not care."""
         self._pulse = Pulse(settings.quiet, settings.stream_keepalive, self._sweep)
+        self._pulse.clock = clock
         self._streaming = Streaming(self._log, self._pulse, settings)
         self.draining = False
         self._entered = False
@@ -59,13 +73,14 @@ class Doors:
         self.routes: dict[str, Route] = {settings.path: self._mcp}
         if settings.health:
             self.routes |= dict(zip(HEALTH_PATHS, (self._live, self._ready), strict=True))
+            self.self_verifying |= set(HEALTH_PATHS)
 
     # -- life
 
     async def start(self) -> None:
         """Get ready for requests."""
         loop = asyncio.get_running_loop()
-        self._custom = CustomDoor(self._acceptor.custom_routes, self.guard)
+        self._custom = CustomDoor(self._acceptor.custom_routes, self.guard, self.callers)
         await self._acceptor.enter()
         self._entered = True
         self._streaming.now = loop.time()
@@ -107,6 +122,7 @@ class Doors:
                 await self._pair.close()
             self.sessions.end_all()
             self.stateless.close()
+            await self.callers.close()
             await self._custom.close()
             await self.handshake.close()
             await self._acceptor.leave()
@@ -133,7 +149,10 @@ class Doors:
         """Answer a request about whose head nothing is known."""
         route = self.routes.get(request.path)
         if route is not None:
-            route(request, responder)
+            if self.callers.open_to_all or request.path in self.self_verifying:
+                route(request, responder)
+            else:
+                self.callers.admit(request, responder, route)
         elif not self._custom.handle(request, responder):
             place = request.root + self.settings.path
             responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {place}\n".encode())
@@ -174,7 +193,7 @@ class Doors:
         elif self.handshake.speaks(request):
             session = self.handshake.post(request, responder, head)
             if session is not None:
-                remember(request.known, SessionPosts(self, session, head))
+                remember(self, request, SessionPosts(self, session, head, request.identity))
         else:
             self._closer_look(request, responder, head)
 
@@ -183,7 +202,7 @@ class Doors:
     ) -> None:
         fits = self.stateless.post(request, body, responder, head)
         if fits and body is not None and body.method == "tools/call":
-            remember(request.known, ToolCalls(self, body, head))
+            remember(self, request, ToolCalls(self, body, head, request.identity))
 
     def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
         """Tell which arguments of a tool its headers mirror."""

@@ -7,15 +7,23 @@ Rule 2: the last thing an exchange sends is its answer; after it, and after the 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 
-from ferrule.transports.http.answers import JSON_HEAD, RETRY_AFTER, STREAM_HEAD, handshake_status, stateless_status
+from ferrule.transports.http.answers import (
+    JSON_HEAD,
+    RETRY_AFTER,
+    STREAM_HEAD,
+    handshake_status,
+    own_head,
+    stateless_status,
+)
 from ferrule.transports.http.message import Responder
 from ferrule.transports.http.pulse import Living, Pulse
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import encode_within
-from ferrule.wire.messages import Failure, Message, Notification, Success
+from ferrule.wire.messages import Failure, HttpError, Message, Notification, Success
 
 COMMENT = b":\n\n"
 
@@ -38,7 +46,18 @@ class Everyone:
 class Exchange:
     """The way back of one request of the stateless era; a client that goes away has cancelled it."""
 
-    __slots__ = ("_head", "_pulse", "_receiver", "_responder", "_settings", "_streaming", "_waits", "bucket", "open")
+    __slots__ = (
+        "_head",
+        "_pulse",
+        "_receiver",
+        "_responder",
+        "_settings",
+        "_streaming",
+        "_waits",
+        "bucket",
+        "expires",
+        "open",
+    )
 
     status_of = staticmethod(stateless_status)
 
@@ -53,6 +72,8 @@ class Exchange:
         self._streaming = self._waits = False
         self.open = True
         self.bucket: set[Living] | None = None
+        self.expires = math.inf
+        """When the credentials of the reader end; for what stands open for long."""
 
     def wait(self) -> None:
         """Owe the answer for a while: it begins to stream when it takes long, and nobody may be there to read it."""
@@ -70,10 +91,22 @@ class Exchange:
         if kind is Success or kind is list:
             self._answer(200, body)
         elif kind is Failure:
-            self._answer(self.status_of(message), body)  # type: ignore[arg-type]
+            self._answer(self._failed(message), body)  # type: ignore[arg-type]
         elif kind is Notification and self._settings.response != "json":
             self.begin_stream()
             self._event(body)
+
+    def _failed(self, failure: Failure) -> int:
+        """Return the status of an error; one with headers of its own has them written beside ours."""
+        error = failure.error
+        if not isinstance(error, HttpError):
+            status = self.status_of(failure)
+            if status == 503:
+                self._head += RETRY_AFTER
+            return status
+        status, lines = own_head(error.status, error.headers)
+        self._head += lines
+        return status
 
     def _answer(self, status: int, body: bytes) -> None:
         self.open = False
@@ -88,8 +121,7 @@ class Exchange:
         if self._settings.response == "sse" and status == 200:
             responder.reply(status, STREAM_HEAD + self._head, b"data: %b\n\n" % body)
             return
-        head = self._head + RETRY_AFTER if status == 503 else self._head
-        responder.reply(status, JSON_HEAD + head if head else JSON_HEAD, body)
+        responder.reply(status, JSON_HEAD + self._head if self._head else JSON_HEAD, body)
 
     def begin_stream(self) -> None:
         """Answer with a stream from here on."""
@@ -125,6 +157,10 @@ class Exchange:
             await self._responder.wait_writable()
         else:
             await asyncio.sleep(0)
+
+    def expire(self) -> None:
+        """End what stands open: who reads it is not proved any more."""
+        self.close()
 
     def close(self, reason: str = "") -> None:
         """End the exchange without an answer."""

@@ -11,9 +11,10 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
 from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
+from ferrule.transports.http.caller import EVERYONE, binding_of, expiry_of, origin_of
 from ferrule.transports.http.exchange import Everyone, SessionlessExchange
 from ferrule.transports.http.guard import Guard
-from ferrule.transports.http.message import Headers, HttpRequest, Responder
+from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.session import NO_SESSION, SessionExchange, SessionOpening
 from ferrule.transports.http.sessions import Open, Sessions
 from ferrule.transports.http.streams import Streaming
@@ -57,11 +58,11 @@ class HandshakeDoor:
         if identity is None:
             self._without_session(request, responder, head)
             return None
-        session = self.sessions.find(identity, None)
+        session = self.sessions.find(identity, binding_of(request))
         if session is None:
             refuse(responder, 404, NO_SESSION, head)
         else:
-            self.take(session, request, Origin("http", request.address, Headers(request.headers)), responder, head)
+            self.take(session, request, origin_of(request, request.identity), responder, head)
         return session
 
     def take(self, session: Open, request: HttpRequest, origin: Origin, responder: Responder, head: bytes) -> None:
@@ -83,7 +84,7 @@ class HandshakeDoor:
             return
         crowd = self._crowds.get(version)
         if crowd is None:
-            crowd = self._crowds[version] = self._acceptor.crowd(Origin("http"), version)
+            crowd = self._crowds[version] = self._acceptor.crowd(EVERYONE, version)
             crowd.channel_opened(self._everyone)
         self._pass_on(crowd, request, responder, head)
 
@@ -107,7 +108,7 @@ class HandshakeDoor:
 
     def _pass_on(self, crowd: Receiver, request: HttpRequest, responder: Responder, head: bytes) -> None:
         exchange = SessionlessExchange(crowd, responder, head, self._shared.settings, self._shared.pulse)
-        origin = Origin("http", request.address, Headers(request.headers))
+        origin = origin_of(request, request.identity)
         if crowd.frame_received(request.body, exchange, origin):
             if exchange.open:
                 exchange.wait()
@@ -117,7 +118,7 @@ class HandshakeDoor:
 
     def initialize(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         """Open a session; an id the client brings along is ignored."""
-        origin = Origin("http", request.address, Headers(request.headers))
+        origin = origin_of(request, request.identity)
         lasting = not self._shared.settings.stateless
         session = self.sessions.prepare(origin, lasting=lasting)
         opening = SessionOpening(session, responder, head)
@@ -142,21 +143,23 @@ class HandshakeDoor:
         if self._shared.full:
             refuse(responder, 503, TOO_MANY_STREAMS, head + RETRY_AFTER)
         elif last is None:
-            session.standing.attach(responder, head)
+            session.standing.attach(responder, head, expires=expiry_of(request))
         else:
-            self._scope.spawn(self._resume(session, last.decode("latin-1"), responder, head))
+            self._scope.spawn(self._resume(session, last.decode("latin-1"), request, responder, head))
 
     def _named(self, request: HttpRequest, responder: Responder, head: bytes) -> Open | None:
         identity = request.headers.get(SESSION_FIELD)
         if identity is None:
             refuse(responder, 400, "Bad request: the header Mcp-Session-Id is missing", head)
             return None
-        session = self.sessions.find(identity, None)
+        session = self.sessions.find(identity, binding_of(request))
         if session is None:
             refuse(responder, 404, NO_SESSION, head)
         return session
 
-    async def _resume(self, session: Open, event_id: str, responder: Responder, head: bytes) -> None:
+    async def _resume(
+        self, session: Open, event_id: str, request: HttpRequest, responder: Responder, head: bytes
+    ) -> None:
         found = session.stream_of(event_id)
         missed = None if found is None else await found[0].missed(found[1])
         if found is None or missed is None:
@@ -166,7 +169,7 @@ class HandshakeDoor:
         if stream.attached:
             refuse(responder, 409, "Conflict: that stream has a reader already", head)
             return
-        stream.attach(responder, head, missed)
+        stream.attach(responder, head, missed, expires=expiry_of(request))
         if stream.ended:
             stream.finish()
 

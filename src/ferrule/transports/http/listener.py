@@ -67,6 +67,7 @@ class Http:
         if self._websocket_settings is not None:
             self._websocket = WebSocketDoor(acceptor, self._websocket_settings, doors.guard)
             doors.routes[self._websocket_settings.path] = self._websocket.handle
+            doors.self_verifying.add(self._websocket_settings.path)
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, answer what has begun to come within `grace` seconds, then end."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.identity.principal import Principal
 from ferrule.schema.mirrored import NAME_CHARACTERS
 
 
@@ -32,6 +34,12 @@ class HttpRequest(Struct, eq=False):
     root: str = ""
     """Where we are mounted: what stands before `path` in the client's URL."""
     known: Known | None = None
+    identity: Principal | None = None
+    """Who sent it, once that is settled (`Callers`); None for nobody in particular."""
+    until: float = math.inf
+    """Until when what was found out of its sender holds for the next request with the same head."""
+    scope: Mapping[str, Any] | None = None
+    """The ASGI scope it was made of."""
 
     def header(self, name: bytes) -> str:
         """Give a header's value, empty when it is absent."""

@@ -15,12 +15,12 @@ from urllib.parse import parse_qsl
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.answers import EMPTY_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
+from ferrule.transports.http.caller import binding_of, expiry_of, origin_of
 from ferrule.transports.http.guard import Guard
-from ferrule.transports.http.message import Headers, HttpRequest, Responder, header_lines
+from ferrule.transports.http.message import HttpRequest, Responder, header_lines
 from ferrule.transports.http.paired import PairSession, Posted, key
 from ferrule.transports.http.sessions import Sessions
 from ferrule.transports.http.streams import Streaming
-from ferrule.wire.channel import Origin
 
 Route = Callable[[HttpRequest, Responder], None]
 
@@ -90,9 +90,11 @@ class PairDoor:
             return verdict.head
         return None
 
-    def find(self, identity: str, responder: Responder, head: bytes) -> PairSession | None:
-        """Give the session of a request, or refuse the request."""
-        session = self._sessions.find(key(identity).encode("latin-1", "replace"), None) if identity else None
+    def find(self, identity: str, request: HttpRequest, responder: Responder, head: bytes) -> PairSession | None:
+        """Return the session of a request, or refuse the request."""
+        session = None
+        if identity:
+            session = self._sessions.find(key(identity).encode("latin-1", "replace"), binding_of(request))
         if isinstance(session, PairSession):
             return session
         if identity:
@@ -108,12 +110,15 @@ class PairDoor:
         if self.draining:
             refuse(responder, 503, "Unavailable: the server is stopping", head + RETRY_AFTER)
             return None
-        link = self._acceptor.link(Origin("http", request.address))
-        session = PairSession(str(uuid.uuid4()), link, self.shared, self._sessions.end, created=created)
+        origin = origin_of(request, request.identity, brief=True)
+        link = self._acceptor.link(origin)
+        session = PairSession(
+            str(uuid.uuid4()), link, self.shared, self._sessions.end, created=created, binding=origin.binding
+        )
         if not created:
             session.stream.lost = partial(self._miss, session)
             self._miss(session)
-        session.owner = request.address
+        session.owner = origin.principal or origin.address
         link.channel_opened(session.standing)
         self._sessions.add(session)
         return session
@@ -145,16 +150,22 @@ class PairDoor:
         named = query_of(request).get("session_id", "")
         if last or named:
             # A browser comes back to the same address, so it names the session by the event alone.
-            session = self.find(named or last.rpartition("-")[0] or last, responder, head)
+            session = self.find(named or last.rpartition("-")[0] or last, request, responder, head)
             if session is not None:
-                self.scope.spawn(self._resume(session, last, responder, head, messages_path))
+                self.scope.spawn(self._resume(session, last, request, responder, head, messages_path))
             return
         session = self.open(request, responder, head)
         if session is not None:
-            session.stream.welcome(responder, head, messages_path, 0, b"")
+            session.stream.welcome(responder, head, messages_path, 0, b"", expires=expiry_of(request))
 
     async def _resume(
-        self, session: PairSession, last: str, responder: Responder, head: bytes, messages_path: str
+        self,
+        session: PairSession,
+        last: str,
+        request: HttpRequest,
+        responder: Responder,
+        head: bytes,
+        messages_path: str,
     ) -> None:
         stream = session.stream
         after = stream.position(last)
@@ -163,7 +174,7 @@ class PairDoor:
             refuse(responder, 404, NOTHING_TO_RESUME, head)
         elif not responder.gone:
             self._lost.pop(session, None)
-            stream.welcome(responder, head, messages_path, after, missed)
+            stream.welcome(responder, head, messages_path, after, missed, expires=expiry_of(request))
 
     # -- the messages
 
@@ -177,12 +188,11 @@ class PairDoor:
             refuse(responder, 415, "Unsupported media type: send application/json, not encoded otherwise", head)
         elif len(request.body) > limit:
             refuse(responder, 413, f"Too large: the limit is {limit} bytes", head)
-        elif session := self.find(query_of(request).get("session_id", ""), responder, head):
+        elif session := self.find(query_of(request).get("session_id", ""), request, responder, head):
             if session.stream.attached:
                 self._lost.pop(session, None)
             posted = Posted(session.standing, responder, head, limit)
-            origin = Origin("http", request.address, Headers(headers))
-            session.link.frame_received(request.body, posted, origin)
+            session.link.frame_received(request.body, posted, origin_of(request, request.identity))
             posted.accept()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 
 from msgspec import UNSET
@@ -47,10 +48,20 @@ class PairStream(Stream):
 
     # -- to its reader
 
-    def welcome(self, responder: Responder, head: bytes, messages_path: str, after: int, missed: bytes) -> None:
-        """Tell a reader where to post, then what it missed, and let it read on."""
+    def welcome(
+        self,
+        responder: Responder,
+        head: bytes,
+        messages_path: str,
+        after: int,
+        missed: bytes,
+        *,
+        expires: float = math.inf,
+    ) -> None:
+        """Tell a reader where to post, then what it missed, and let it read on until its credentials expire."""
         address = f"{messages_path}?session_id={self.name}".encode()
-        self.attach(responder, head, event(address, self._id(after), "endpoint", self._retry) + missed)
+        first = event(address, self._id(after), "endpoint", self._retry) + missed
+        self.attach(responder, head, first, expires=expires)
         self.wake()
 
     def say(self, body: bytes, kind: str) -> None:
@@ -168,9 +179,16 @@ class PairSession(Open):
     """Its stream is all there is of it, and stays open for as long as it is read."""
 
     def __init__(
-        self, identity: str, link: Receiver, shared: Streaming, leave: Callable[[Open], None], *, created: bool
+        self,
+        identity: str,
+        link: Receiver,
+        shared: Streaming,
+        leave: Callable[[Open], None],
+        *,
+        created: bool,
+        binding: str | None = None,
     ) -> None:
-        super().__init__(key(identity), link, None, shared)
+        super().__init__(key(identity), link, binding, shared)
         self.leave = leave
         self.created = created
         self.why = ENDED

@@ -42,7 +42,7 @@ class Polling:
         if head is None:
             return
         query = query_of(request)
-        session = self._pair.find(query.get("session_id", ""), responder, head)
+        session = self._pair.find(query.get("session_id", ""), request, responder, head)
         if session is None:
             return
         if session.stream.attached:

@@ -6,6 +6,7 @@ A timer for each of thousands would cost more than what it watches over.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,9 +22,14 @@ class Living(Protocol):
     """A stream somebody reads."""
 
     bucket: set[Living] | None
+    expires: float
+    """When the credentials of its reader end, in seconds since 1970."""
 
     def beat(self) -> None:
         """Send something that means nothing."""
+
+    def expire(self) -> None:
+        """Send the reader away: who it is is not proved any more."""
 
 
 class Pulse:
@@ -38,6 +44,8 @@ class Pulse:
         self._old: set[Waiting] = set()
         self._buckets: list[set[Living]] = [set() for _ in range(max(1, int(keepalive // quiet)))]
         self._turn = 0
+        self.clock: Callable[[], float] = time.time
+        """Seconds since 1970, as credentials count."""
 
     @property
     def open(self) -> int:
@@ -79,6 +87,10 @@ class Pulse:
         for exchange in late:
             exchange.begin_stream()
         self._turn = (self._turn + 1) % len(self._buckets)
+        now = self.clock()
         for stream in list(self._buckets[self._turn]):
-            stream.beat()
+            if stream.expires <= now:
+                stream.expire()
+            else:
+                stream.beat()
         self._also(self._loop.time())

@@ -7,6 +7,7 @@ Rule 2: a lost connection cancels nothing; what was to be said is kept until its
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -16,12 +17,12 @@ from msgspec import Struct
 
 from ferrule.errors import LinkLost
 from ferrule.protocol.handshake import REVISIONS
-from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, refuse
+from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, own_head, refuse
 from ferrule.transports.http.message import Responder, header_lines
 from ferrule.transports.http.streams import Stream, Streaming
 from ferrule.wire.channel import Receiver
 from ferrule.wire.codec import encode_within
-from ferrule.wire.messages import Failure, Message, Request, Success
+from ferrule.wire.messages import Failure, HttpError, Message, Request, Success
 
 SESSION_HEADER = "Mcp-Session-Id"
 
@@ -66,6 +67,7 @@ class HttpSession:
         self.id = identity
         self.link = link
         self.principal = principal
+        """What it is bound to (`Origin.binding`): whoever opened it, and nobody else, finds it again."""
         self.shared = shared
         self.started = self.used = shared.now
         self.polls = self.over = False
@@ -198,11 +200,11 @@ class Standing:
         assert self._unheard is not None
         self._session.shared.unheard.give(self, len(self._unheard.popleft()))
 
-    def attach(self, responder: Responder, head: bytes) -> None:
+    def attach(self, responder: Responder, head: bytes, *, expires: float = math.inf) -> None:
         """The client opens its stream; a second one takes the place of the first."""
         if self.stream is None:
             self.stream = self._session.new_stream()
-        self.stream.attach(responder, head)
+        self.stream.attach(responder, head, expires=expires)
         for body in self._take_unheard():
             self.stream.send(body)
 
@@ -259,7 +261,12 @@ class SessionExchange:
         if kind is Success or kind is Failure or kind is list:
             # An error whose request could not be read has no id to go by, so the status has to tell.
             unreadable = kind is Failure and not isinstance(message.id, int | str)  # type: ignore[union-attr]
-            self._answer(400 if unreadable else 200, encode_within(message, settings.max_body_size))
+            status = 400 if unreadable else 200
+            if kind is Failure and isinstance(message.error, HttpError):  # type: ignore[union-attr]
+                error: HttpError = message.error  # type: ignore[union-attr]
+                status, lines = own_head(error.status, error.headers)
+                self._head += lines
+            self._answer(status, encode_within(message, settings.max_body_size))
         elif settings.response == "json":
             self._standing.send(message)
         else:

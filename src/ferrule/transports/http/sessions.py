@@ -7,19 +7,19 @@ then the idlest of whoever holds most.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
+
+from msgspec import structs
 
 from ferrule.budgets.shares import Shares
 from ferrule.budgets.weight import weight
+from ferrule.transports.http.caller import NO_HEADERS
 from ferrule.transports.http.session import HttpSession, Standing
 from ferrule.transports.http.streams import Streaming
 from ferrule.wire.channel import Origin, Receiver
 
 ID_BYTES = 24
-NO_HEADERS: Mapping[str, str] = {}
-"""A session outlives the request that opened it; every call has the headers of its own."""
-
 LEAST_SHARE = 64
 """How many of the idlest sessions are looked at, at least, in search of one that is not in use."""
 
@@ -75,8 +75,8 @@ class Sessions:
     def prepare(self, origin: Origin, *, lasting: bool = True) -> Open:
         """Make a session that is not in the table yet: its handshake may still fail."""
         identity = secrets.token_urlsafe(ID_BYTES) if lasting else ""
-        link = self._link(Origin(origin.carrier, origin.address, NO_HEADERS, origin.principal, lasting=lasting))
-        session = Open(identity, link, origin.principal, self._shared)
+        link = self._link(structs.replace(origin, headers=NO_HEADERS, lasting=lasting))
+        session = Open(identity, link, origin.binding, self._shared)
         session.owner = origin.principal or origin.address
         link.channel_opened(session.standing)
         return session
@@ -91,10 +91,10 @@ class Sessions:
         while self._shares.total > self._shared.settings.max_sessions and len(self._open) > 1:
             self._evict(session)
 
-    def find(self, identity: bytes, principal: str | None) -> Open | None:
-        """Give a session to the principal that opened it, and to nobody else."""
+    def find(self, identity: bytes, binding: str | None) -> Open | None:
+        """Return a session to the principal it is bound to; to anybody else it does not exist."""
         session = self._open.get(identity.decode("latin-1"))
-        if session is None or session.principal != principal:
+        if session is None or session.principal != binding:
             return None
         session.used = self._shared.now
         if session.unused:

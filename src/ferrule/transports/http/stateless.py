@@ -10,8 +10,9 @@ from ferrule.schema.methods import METHODS
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
 from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
+from ferrule.transports.http.caller import EVERYONE, expiry_of, origin_of
 from ferrule.transports.http.exchange import Everyone, Exchange
-from ferrule.transports.http.message import Headers, HttpRequest, Responder
+from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.pulse import Pulse
 from ferrule.transports.http.settings import DoorSettings
 from ferrule.wire.channel import Origin, Receiver
@@ -31,7 +32,7 @@ class StatelessDoor:
         streams = settings.response != "json"
         self._standing_settings = settings if streams else structs.replace(settings, response="auto")
         self._pulse = pulse
-        self.crowd: Receiver = acceptor.crowd(Origin("http"))
+        self.crowd: Receiver = acceptor.crowd(EVERYONE)
         self._everyone = Everyone()
         self.crowd.channel_opened(self._everyone)
 
@@ -52,19 +53,22 @@ class StatelessDoor:
                 self._mismatched(request, mismatch, responder, head)
                 return False
         version = request.header(mirror.VERSION_FIELD)
-        origin = Origin("http", request.address, Headers(request.headers), version=version)
+        origin = origin_of(request, request.identity, version)
         self.take(request, origin, responder, head, "" if body is None else body.method)
         return body is not None
 
     def take(self, request: HttpRequest, origin: Origin, responder: Responder, head: bytes, method: str) -> None:
         """Answer one request whose headers fit it, or one that cannot be read, which the link explains best."""
         settings = self._settings
-        if method in STANDING:
+        standing = method in STANDING
+        if standing:
             if self._pulse.open >= settings.max_streams:
                 refuse(responder, 503, TOO_MANY_STREAMS, head + RETRY_AFTER)
                 return
             settings = self._standing_settings
         exchange = Exchange(self.crowd, responder, head, settings, self._pulse)
+        if standing:
+            exchange.expires = expiry_of(request)
         if self.crowd.frame_received(request.body, exchange, origin):
             if exchange.open:
                 exchange.wait()

@@ -7,6 +7,7 @@ Rule 2: an event is numbered and kept before it is written; a reader that comes 
 from __future__ import annotations
 
 import asyncio
+import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ class Streaming:
 class Stream:
     """Server-sent events with ids, to whoever reads the stream now."""
 
-    __slots__ = ("_key", "_number", "_primed", "_responder", "_shared", "bucket", "ended", "left", "name")
+    __slots__ = ("_key", "_number", "_primed", "_responder", "_shared", "bucket", "ended", "expires", "left", "name")
 
     def __init__(self, shared: Streaming, key: str, name: str, *, primed: bool) -> None:
         self._shared = shared
@@ -62,6 +63,8 @@ class Stream:
         self.left = shared.now
         """When the last reader went away."""
         self.bucket: set[Living] | None = None
+        self.expires = math.inf
+        """When the credentials of the reader end."""
 
     @property
     def attached(self) -> bool:
@@ -78,8 +81,9 @@ class Stream:
         """Give the reader an id to come back with before there is anything to say."""
         return b"id: %b-%d\n%bdata:\n\n" % (self.name.encode(), self._number, self._shared.retry)
 
-    def attach(self, responder: Responder, head: bytes, missed: bytes = b"") -> None:
-        """Let somebody read the stream from here on, after what it has missed."""
+    def attach(self, responder: Responder, head: bytes, missed: bytes = b"", *, expires: float = math.inf) -> None:
+        """Let somebody read the stream from here on, after what it has missed, until its credentials expire."""
+        self.expires = expires
         if self._responder is not None:
             self._responder.finish()
         self._responder = responder
@@ -150,6 +154,13 @@ class Stream:
         """Show a silent stream's reader, and whatever stands between, that we live."""
         if self._responder is not None and self._responder.backlog == 0:
             self._responder.write(COMMENT)
+
+    def expire(self) -> None:
+        """Send the reader away: who it is is not proved any more. It comes back with a new proof."""
+        responder = self._responder
+        if responder is not None:
+            self.detach()
+            responder.finish()
 
     def forget(self) -> None:
         """End the stream and forget what was said on it."""

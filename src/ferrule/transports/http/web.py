@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.identity.principal import Principal
 from ferrule.transports.http.message import Headers, HttpRequest, header_lines
 
 TEXT, JSON, BYTES = "text/plain; charset=utf-8", "application/json", "application/octet-stream"
@@ -50,6 +51,16 @@ class WebRequest:
     def address(self) -> str:
         """Where the request came from."""
         return self._request.address
+
+    @property
+    def identity(self) -> Principal | None:
+        """Who is authenticated, if anyone."""
+        return self._request.identity
+
+    @property
+    def principal(self) -> str | None:
+        """The key of `identity`: `issuer#subject`."""
+        return None if self._request.identity is None else self._request.identity.key
 
     async def body(self) -> bytes:
         """Give the body."""

@@ -10,18 +10,22 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, cast
 
-from ferrule.errors import Busy
+from ferrule.errors import Busy, Refusal
+from ferrule.identity.principal import Principal
+from ferrule.identity.verifier import Anonymous, Certificate, RequestFacts, Verdict
 from ferrule.supervision.scope import Scope
-from ferrule.transports.accepting import Farewells
+from ferrule.transports.accepting import FAREWELL_TIME, Farewells
 from ferrule.transports.admission import Admission
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.observed import connections_of
 from ferrule.transports.stream import StreamChannel, frame_as_lines, frame_with_headers
 from ferrule.transports.tcp.settings import ServedSettings
 from ferrule.transports.tcp.sockets import hung_up, prepare
+from ferrule.transports.verification import Verification, call_at_expiry
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import encode
 from ferrule.wire.framing import Framer
@@ -54,6 +58,8 @@ class Served(StreamChannel):
         self._reception = reception
         self._heard, self._left = 0, -1
         self._quiet_since = self._loop.time()
+        self.expiry: asyncio.TimerHandle | None = None
+        """Closes the channel when the principal at its other end expires."""
 
     def _end_handed_over(self) -> None:
         """Answer what was asked before the end, then end too."""
@@ -62,6 +68,8 @@ class Served(StreamChannel):
 
     def _lose(self) -> None:
         """Tell the link, and free the place."""
+        if self.expiry is not None:
+            self.expiry.cancel()
         try:
             super()._lose()
         finally:
@@ -92,22 +100,61 @@ class Served(StreamChannel):
 
 
 class Arrival(asyncio.Protocol):
-    """Stands at the door until a peer can be spoken to, which takes a handshake where there is TLS."""
+    """Stands at the door until a peer can be spoken to: after the TLS handshake, and once it is known who it is."""
 
     def __init__(self, reception: Reception) -> None:
         self._reception = reception
+        self._facts: RequestFacts | None = None
+        self.stream: asyncio.Transport | None = None
+        self.pending: Awaitable[Verdict] | None = None
+        """The verdict on the peer, where it takes a while."""
         self.served: Served | None = None
+        self.refused = False
+        """Whether the peer was told why it may not come in; it holds its place until it is gone."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Make a link for the peer, and hand the stream over to its channel."""
-        stream = cast("asyncio.Transport", transport)
-        try:
-            self.served = self._reception.welcome(stream)
-            stream.set_protocol(self.served)
-            self.served.connection_made(stream)
-        except Exception:
-            logger.exception("no link could be made for a new peer")
-            stream.abort()
+        """Find out who the peer is; nothing it says is read before that."""
+        self.stream = cast("asyncio.Transport", transport)
+        self._facts = self._reception.facts(self.stream)
+        verdict = self._reception.verification.ask(self._facts)
+        if isinstance(verdict, Verdict):
+            self.settle(verdict)
+        else:
+            self.stream.pause_reading()
+            self.pending = verdict
+
+    def settle(self, verdict: Verdict) -> None:
+        """Make a link for the peer, and hand the stream over to its channel; or say why not."""
+        assert self.stream is not None
+        assert self._facts is not None
+        if self.stream.is_closing():
+            return
+        if isinstance(verdict, Refusal):
+            self._refuse(self.stream, verdict)
+        else:
+            try:
+                self.served = self._reception.welcome(self._facts, verdict)
+                self.stream.set_protocol(self.served)
+                self.served.connection_made(self.stream)
+            except Exception:
+                logger.exception("no link could be made for a new peer")
+                self.stream.abort()
+        if self.pending is not None:
+            self.stream.resume_reading()
+
+    def _refuse(self, stream: asyncio.Transport, refusal: Refusal) -> None:
+        self.refused = True
+        stream.write(self._reception.framed(refusal))
+        # Closed with something unread, the system would take back what we said.
+        self._reception.turn_away(stream)
+
+    def data_received(self, data: bytes) -> None:
+        """Throw away what a peer says that was refused."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free the place of a peer that was refused."""
+        if self.refused:
+            self._reception.leave()
 
 
 class Reception:
@@ -126,6 +173,7 @@ class Reception:
         self.settings = settings
         self.served: set[Served] = set()
         self._acceptor = acceptor
+        self.verification = Verification(acceptor.verifier)
         self._carrier = carrier
         self._admission = admission
         self._connections = connections_of(acceptor.observer, carrier)
@@ -136,6 +184,7 @@ class Reception:
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
         self._farewells = Farewells(self._loop)
+        self._turned_away: set[asyncio.Transport] = set()
         self._empty = asyncio.Event()
         self._period = look_period(settings.idle_timeout)
         self._looking = self._loop.call_later(self._period, self._look)
@@ -160,10 +209,26 @@ class Reception:
         """Write what is said to a peer that is turned away; one that begins with TLS could not read it."""
         if self._context is not None:
             return b""
-        busy = Busy(f"Too many connections: {why}")
-        payload = encode(Failure(None, ErrorObject(busy.code, busy.message, busy.data)))
+        return self.framed(Busy(f"Too many connections: {why}"))
+
+    def framed(self, refusal: Refusal) -> bytes:
+        """Return a refusal of a whole connection as it goes over the wire."""
+        payload = encode(Failure(None, ErrorObject(refusal.own_code, refusal.message, refusal.data)))
         frame = frame_with_headers if self.settings.framing == "content-length" else frame_as_lines
         return b"".join(frame([payload], len(payload)))
+
+    def turn_away(self, stream: asyncio.Transport) -> None:
+        """Close the stream of a peer that was refused, after it had a moment to read why."""
+        self._turned_away.add(stream)
+        self._loop.call_later(FAREWELL_TIME, self._hang_up, stream)
+
+    def _hang_up(self, stream: asyncio.Transport) -> None:
+        self._turned_away.discard(stream)
+        stream.close()
+
+    def leave(self) -> None:
+        """Give back the place of a peer that did not get in."""
+        self._admission.leave()
 
     async def _attach(self, accepted: socket.socket) -> None:
         arrival = Arrival(self)
@@ -171,22 +236,33 @@ class Reception:
             accepted.setblocking(False)
             prepare(accepted, self.settings)
             await self._loop.connect_accepted_socket(lambda: arrival, accepted, ssl=self._context, **self._tls_times)
+            if arrival.pending is not None:
+                arrival.settle(await self.verification.wait(arrival.pending))
         except OSError as error:
             # The peer went away, has no good certificate or does not speak TLS: its own affair.
             logger.debug("a peer did not come in: %s", error)
         except Exception:
             logger.exception("a new peer could not be taken in")
         finally:
-            if arrival.served is None:
+            if arrival.served is None and not arrival.refused:
+                if arrival.stream is not None:
+                    arrival.stream.abort()
                 accepted.close()
                 self._admission.leave()
 
-    def welcome(self, stream: asyncio.Transport) -> Served:
-        """Make a link for a peer that can be spoken to, and its channel."""
-        origin = Origin(self._carrier, address=_address(stream), principal=_principal(stream))
+    def facts(self, stream: asyncio.Transport) -> RequestFacts:
+        """Return what is known of a peer."""
+        return RequestFacts(transport=self._carrier, address=_address(stream), certificate=_certificate(stream))
+
+    def welcome(self, facts: RequestFacts, verdict: Principal | Anonymous) -> Served:
+        """Make a link for a peer that may come in, and its channel."""
+        identity = verdict if isinstance(verdict, Principal) else None
+        key = None if identity is None else identity.key
+        origin = Origin(self._carrier, facts.address, principal=key, identity=identity)
         # Whatever can fail comes before the link: once made, a link is remembered until its channel is lost.
         framer = self.settings.framer()
         served = Served(self._acceptor.link(origin), framer, self)
+        served.expiry = call_at_expiry(identity, lambda: served.close("the credentials have expired"))
         self.served.add(served)
         self._empty.clear()
         if self._connections is not None:
@@ -239,6 +315,8 @@ class Reception:
         await self._scope.close()
         for served in list(self.served):
             served.abort()
+        for stream in list(self._turned_away):
+            self._hang_up(stream)
         # A stream reports its end in a later turn of the loop.
         await self._wait_empty(LAST_GRACE)
 
@@ -259,8 +337,11 @@ def _address(stream: asyncio.Transport) -> str:
     return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
 
 
-def _principal(stream: asyncio.Transport) -> str | None:
-    """Give the common name of a certificate that was asked for and proved; None without one."""
-    certificate = stream.get_extra_info("peercert")
-    subject = certificate.get("subject", ()) if certificate else ()
-    return next((value for part in subject for name, value in part if name == "commonName"), None)
+def _certificate(stream: asyncio.Transport) -> Certificate | None:
+    """Return the certificate that was asked for and proved; None without one."""
+    details = stream.get_extra_info("peercert")
+    if not details:
+        return None
+    secured = stream.get_extra_info("ssl_object")
+    der = secured.getpeercert(binary_form=True) if secured is not None else None
+    return Certificate(details, der or b"")

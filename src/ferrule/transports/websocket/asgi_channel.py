@@ -18,6 +18,7 @@ from ferrule.transports.websocket.frames import (
     NORMAL,
     PROTOCOL_ERROR,
     TOO_BIG,
+    UNAUTHORIZED,
     UNSUPPORTED,
     Closing,
 )
@@ -80,6 +81,10 @@ class AsgiWebSocket:
     def close(self, reason: str = "") -> None:
         """Write what was sent, then close with 1000."""
         self._end(Closing(NORMAL, reason))
+
+    def expire(self, reason: str) -> None:
+        """Write what was sent, then close with 4401: who is at the other end is not proved any more."""
+        self._end(Closing(UNAUTHORIZED, reason))
 
     def go_away(self) -> None:
         """Write what was sent, then close with 1001: we are stopping."""

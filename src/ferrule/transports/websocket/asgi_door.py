@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from ferrule.transports.http.asgi_answer import Event, Receive, Send
+from ferrule.transports.http.asgi_answer import Event, Receive, Send, header_pairs
+from ferrule.transports.http.caller import denial
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.websocket.asgi_channel import AsgiWebSocket
 from ferrule.transports.websocket.entrance import Entrance
@@ -22,7 +23,7 @@ class AsgiDoor(Entrance[AsgiWebSocket]):
     async def serve(self, scope: Event, request: HttpRequest, receive: Receive, send: Send) -> None:
         """Accept a WebSocket and stay with it until its end, or say why not."""
         await receive()
-        refused = self.judge_sender(request) or self._judge(request) or self.enter()
+        refused = self.judge_sender(request) or self._judge(request) or await self._verify(request) or self.enter()
         if refused is not None:
             await refuse(scope, send, refused)
             return
@@ -36,9 +37,12 @@ class AsgiDoor(Entrance[AsgiWebSocket]):
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
         channel = AsgiWebSocket(self.link(request), self.settings, receive, send)
         self.channels.add(channel)
+        timer = self.watch_expiry(request, channel)
         try:
             await channel.run()
         finally:
+            if timer is not None:
+                timer.cancel()
             self.channels.discard(channel)
 
     def _judge(self, request: HttpRequest) -> UpgradeRefused | None:
@@ -48,6 +52,14 @@ class AsgiDoor(Entrance[AsgiWebSocket]):
         if b"mcp-session-id" in request.headers:
             return JOINS_NO_OTHER
         return None
+
+    async def _verify(self, request: HttpRequest) -> UpgradeRefused | None:
+        """Find out who opens the WebSocket."""
+        refusal = await self.callers.identify(request)
+        if refusal is None:
+            return None
+        status, lines = denial(refusal)
+        return UpgradeRefused(status, refusal.message, lines)
 
     async def close(self, grace: float) -> None:
         """Tell every peer that we go away, and wait a while until they are gone."""
@@ -66,8 +78,6 @@ async def refuse(scope: Event, send: Send, refused: UpgradeRefused) -> None:
     if HTTP_ANSWER not in scope.get("extensions", ()):
         await send({"type": "websocket.close", "code": NORMAL, "reason": refused.why})
         return
-    headers = [(b"content-type", b"text/plain; charset=utf-8")]
-    if refused.status == 503:
-        headers.append((b"retry-after", b"1"))
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), *header_pairs(refused.head)]
     await send({"type": f"{HTTP_ANSWER}.start", "status": refused.status, "headers": headers})
     await send({"type": f"{HTTP_ANSWER}.body", "body": f"{refused.why}\n".encode()})

@@ -38,6 +38,7 @@ from ferrule.transports.websocket.frames import (
     PROTOCOL_ERROR,
     TEXT,
     TRY_LATER,
+    UNAUTHORIZED,
     Closing,
     MaskedWriter,
     PlainWriter,
@@ -156,6 +157,10 @@ class WebSocketChannel(asyncio.Protocol):
         self._begin_close(Closing(NORMAL, reason))
 
     # -- what the owner uses
+
+    def expire(self, reason: str) -> None:
+        """Close with 4401: who is at the other end is not proved any more."""
+        self._begin_close(Closing(UNAUTHORIZED, reason))
 
     def go_away(self) -> None:
         """Write what was sent, then close with 1001: we are stopping."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from ferrule.transports.http.answers import refuse
 from ferrule.transports.http.engine.answering import Answer
@@ -25,10 +25,10 @@ class WebSocketDoor(Entrance[WebSocketChannel]):
         elif not isinstance(responder, Answer) or responder.head.old:
             refuse(responder, 400, "Bad request: a WebSocket begins with HTTP/1.1")
         else:
-            self._open(request, responder)
+            self.callers.admit(request, responder, self._open)
 
-    def _open(self, request: HttpRequest, responder: Answer) -> None:
-        connection = responder.connection
+    def _open(self, request: HttpRequest, responder: Responder) -> None:
+        connection = cast("Answer", responder).connection
         if connection is None:
             # The peer is gone already.
             return
@@ -43,22 +43,26 @@ class WebSocketDoor(Entrance[WebSocketChannel]):
         except BaseException:
             self.leave()
             raise
-        responder.connection = None
+        cast("Answer", responder).connection = None
         connection.hand_over(verdict.head, channel)
 
     def _channel(self, request: HttpRequest, agreed: Agreed, ledger: Any) -> WebSocketChannel:
         def left() -> None:
+            if timer is not None:
+                timer.cancel()
             self.channels.discard(channel)
             self.leave()
             ledger.forget(channel)
 
         channel = WebSocketChannel(self.link(request), self.settings, server=True, deflate=agreed.deflate, left=left)
         self.channels.add(channel)
+        timer = self.watch_expiry(request, channel)
         return channel
 
     async def close(self, grace: float) -> None:
         """Tell every peer that we go away, and wait a while for their goodbyes."""
         self.draining = True
+        await self.callers.close()
         channels = list(self.channels)
         for channel in channels:
             channel.go_away()

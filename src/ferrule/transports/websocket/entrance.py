@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+import asyncio
+from typing import Generic, Protocol, TypeVar
 
 from ferrule.transports.admission import Admission, process_admission
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.answers import RETRY_AFTER
+from ferrule.transports.http.caller import Callers, origin_of
 from ferrule.transports.http.guard import Guard
-from ferrule.transports.http.message import Headers, HttpRequest
+from ferrule.transports.http.message import HttpRequest
+from ferrule.transports.verification import call_at_expiry
 from ferrule.transports.websocket.handshake import UpgradeRefused
 from ferrule.transports.websocket.settings import WebSocketSettings
-from ferrule.wire.channel import Origin, Receiver
+from ferrule.wire.channel import Receiver
 
 CARRIER = "websocket"
+EXPIRED = "the credentials have expired"
 
-ChannelT = TypeVar("ChannelT")
+
+class Expirable(Protocol):
+    """A channel that is closed when its principal expires."""
+
+    def expire(self, reason: str) -> None:
+        """Close it: who is at the other end is not proved any more."""
+
+
+ChannelT = TypeVar("ChannelT", bound=Expirable)
 
 
 class Entrance(Generic[ChannelT]):
@@ -23,6 +35,7 @@ class Entrance(Generic[ChannelT]):
 
     def __init__(self, acceptor: Acceptor, settings: WebSocketSettings, guard: Guard) -> None:
         self._acceptor, self.settings, self._guard = acceptor, settings, guard
+        self.callers = Callers(acceptor.verifier, guard, CARRIER)
         name = f"the WebSocket at {settings.path}"
         self._admission = Admission(name, settings.max_connections, within=process_admission)
         self.channels: set[ChannelT] = set()
@@ -49,5 +62,9 @@ class Entrance(Generic[ChannelT]):
         self._admission.leave()
 
     def link(self, request: HttpRequest) -> Receiver:
-        """Give a link to whoever sent the request."""
-        return self._acceptor.link(Origin(CARRIER, request.address, Headers(request.headers)))
+        """Return a link for whoever sent the request."""
+        return self._acceptor.link(origin_of(request, request.identity, carrier=CARRIER))
+
+    def watch_expiry(self, request: HttpRequest, channel: ChannelT) -> asyncio.TimerHandle | None:
+        """Close a channel when the principal at its other end expires; the handle is for whoever ends it before."""
+        return call_at_expiry(request.identity, lambda: channel.expire(EXPIRED))

@@ -15,6 +15,8 @@ FIN, COMPRESSED, MASKED = 0x80, 0x40, 0x80
 LONGEST_CONTROL = 125
 
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, UNSUPPORTED, NO_CODE = 1000, 1001, 1002, 1003, 1005
+UNAUTHORIZED = 4401
+"""A code of our own, after the HTTP status: the credentials of the peer have expired."""
 ABNORMAL, BAD_DATA, TOO_BIG, INTERNAL, TRY_LATER = 1006, 1007, 1009, 1011, 1013
 SENDABLE = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
 """The codes a close frame may have, beside 3000 to 4999, which libraries and applications give their own meaning."""

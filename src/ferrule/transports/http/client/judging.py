@@ -110,7 +110,7 @@ def _redirected(post: Post) -> None:
                 f"{here} redirects to {there or 'nowhere'}, which is not followed; "
                 "use that address if you trust it with your messages",
                 post.status,
-                _text(post),
+                header_texts(post.headers),
             )
         )
 
@@ -126,7 +126,7 @@ def _failed(post: Post, error: ErrorObject | None) -> HttpFailed:
         advice = "redirects of this kind are not followed: use the address it names"
     hint = f"; {advice}" if advice else ""
     sentence = f"{post.channel.heading.place} answered {post.what} with HTTP {status}{often}{said}{hint}"
-    return HttpFailed(sentence, status, _text(post))
+    return HttpFailed(sentence, status, header_texts(post.headers))
 
 
 def _plain_words(post: Post) -> str:
@@ -146,8 +146,9 @@ def _no_answer(post: Post) -> HttpFailed:
     else:
         came, hint = "nothing", "a request needs an answer: is this an MCP server?"
     sentence = f"{post.channel.heading.place} answered {post.what} with HTTP {post.status} and {came}; {hint}"
-    return HttpFailed(sentence, post.status, _text(post))
+    return HttpFailed(sentence, post.status, header_texts(post.headers))
 
 
-def _text(post: Post) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in post.headers.items()}
+def header_texts(headers: dict[bytes, bytes]) -> dict[str, str]:
+    """Return the headers of an answer as str."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}

@@ -15,7 +15,7 @@ from ferrule.transports.ending import tell_lost
 from ferrule.transports.http.client.asked import Asked, Once
 from ferrule.transports.http.client.destination import Destination
 from ferrule.transports.http.client.heading import Heading
-from ferrule.transports.http.client.judging import ADVICE
+from ferrule.transports.http.client.judging import ADVICE, header_texts
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.pool import Overflow, Pool
 from ferrule.wire.channel import Channel, Receiver
@@ -48,7 +48,8 @@ class SseStream(Asked):
         """Learn that the stream ended, or that there was none."""
         if not self.streams:
             kind = self.kind.decode("latin-1") or "no content type"
-            self.failed(HttpFailed(f"it answered with HTTP {self.status} and {kind}, not an event stream", self.status))
+            words = f"it answered with HTTP {self.status} and {kind}, not an event stream"
+            self.failed(HttpFailed(words, self.status, header_texts(self.headers)))
         else:
             self.failed(LinkLost("the server ended the stream"))
 
@@ -71,7 +72,8 @@ class SsePost(Once):
         """Anything but success means that no answer will come."""
         if not 200 <= self.status < 300:
             place = self._channel.endpoint
-            self.failed(HttpFailed(f"{place} answered a message with HTTP {self.status}", self.status))
+            words = f"{place} answered a message with HTTP {self.status}"
+            self.failed(HttpFailed(words, self.status, header_texts(self.headers)))
 
     def failed(self, error: Exception) -> None:
         """Tell whoever waits, in words that also say whether the server may have got it."""
@@ -112,7 +114,7 @@ class SseChannel:
             raise ConnectFailed(f"{here} did not say within {timeout:g} s where to post messages") from None
         except HttpFailed as error:
             hint = f"; {ADVICE[error.status]}" if error.status in ADVICE else ""
-            raise HttpFailed(f"{here} is no HTTP+SSE server: {error}{hint}", error.status) from None
+            raise HttpFailed(f"{here} is no HTTP+SSE server: {error}{hint}", error.status, error.headers) from None
         except ConnectFailed:
             raise
         except Exception as error:

@@ -408,6 +408,10 @@ class Connection(Incoming, asyncio.Protocol):
         if self.answer is not None:
             self.answer.hand_over(self)
         self._read_on(on=True)
+        # Where the handover took a while, the peer may have said more, or even ended its side.
+        self._count(0)
+        if self._doubts is not None:
+            self._doubts.end()
         rest, self._buffer, self._at, self.answer, self._phase = self._buffer[self._at :], b"", 0, None, CLOSED
         self.ledger.admit(successor)
         self.ledger.forget(self)
@@ -417,6 +421,9 @@ class Connection(Incoming, asyncio.Protocol):
         self._transport.set_protocol(successor)
         successor.connection_made(self._transport)
         successor.data_received(rest)
+        if self._ended:
+            successor.eof_received()
+            self._transport.close()
 
     def drain(self) -> None:
         """End the connection, after the answer to the request that has begun to come."""

@@ -1,0 +1,1 @@
+"""Who calls: principals, and the contract of those who find them out."""

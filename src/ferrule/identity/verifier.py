@@ -1,0 +1,101 @@
+"""The contract of whoever decides who sent a request, and the default, which lets everybody in.
+
+Rule 1: a verifier is asked before anything of a request is read or run, on every transport that others can reach.
+Rule 2: it fails closed. What is neither a principal, nor `ANONYMOUS`, nor a refusal lets nobody in.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ferrule.errors import Refusal
+from ferrule.identity.principal import CERTIFICATE, Principal
+
+NOTHING: Mapping[str, Any] = {}
+
+
+class Anonymous(Struct, frozen=True):
+    """The verdict on a caller who may come in and is nobody in particular."""
+
+
+ANONYMOUS = Anonymous()
+
+Verdict = Principal | Anonymous | Refusal
+
+
+class Certificate(Struct, frozen=True):
+    """The certificate a TLS client has proved to own."""
+
+    details: Mapping[str, Any]
+    """As `ssl.SSLSocket.getpeercert` returns it."""
+    der: bytes = b""
+    """The certificate itself, for thumbprints (RFC 8705)."""
+
+    @property
+    def name(self) -> str:
+        """The common name of its subject; empty where it has none."""
+        for part in self.details.get("subject", ()):
+            for kind, value in part:
+                if kind == "commonName":
+                    return str(value)
+        return ""
+
+
+class RequestFacts(Struct, frozen=True, kw_only=True):
+    """What is known of a request, or of a connection where one carries many, before it is read."""
+
+    transport: str
+    """`http`, `websocket`, `tcp` or `unix`."""
+    method: str = ""
+    """The HTTP method; empty where there is none."""
+    url: str = ""
+    """The URL with its query, as the client wrote it and as far as we know it; empty where there is none."""
+    headers: Mapping[str, str] = NOTHING
+    """By any spelling of a name; the values of one that came several times are joined with `, `."""
+    address: str = ""
+    """Where it came from."""
+    certificate: Certificate | None = None
+    scope: Mapping[str, Any] = NOTHING
+    """The ASGI scope, where an ASGI server took the request: what an application around us has found out."""
+
+
+class Verifier(ABC):
+    """Decides who sent a request."""
+
+    keep: float = 0.0
+    """For how many seconds a verdict also holds for the next requests of the same connection with the same head; never
+    beyond `Principal.expires`. 0 asks again for each. A connection that carries messages (WebSocket, TCP) is asked
+    for once, and ends when its principal expires."""
+    timeout: float = 10.0
+    """How many seconds an awaited verdict may take; then the request is refused with 503."""
+
+    @abstractmethod
+    def verify(self, facts: RequestFacts) -> Verdict | Awaitable[Verdict]:
+        """Return who sent a request, `ANONYMOUS`, or why it is refused; or something to await that does.
+
+        A refusal may be raised as well. Its `status` and `headers` are the HTTP answer's.
+        """
+
+
+class AllowAll(Verifier):
+    """Lets everybody in; a client certificate says who it is."""
+
+    keep = math.inf
+
+    def verify(self, facts: RequestFacts) -> Verdict:
+        """Return the principal a certificate names, or `ANONYMOUS`."""
+        return ANONYMOUS if facts.certificate is None else certified(facts.certificate)
+
+
+ALLOW_ALL = AllowAll()
+
+
+def certified(certificate: Certificate) -> Principal | Anonymous:
+    """Return the principal a certificate names, `ANONYMOUS` where it names none."""
+    name = certificate.name
+    return Principal(issuer=CERTIFICATE, subject=name) if name else ANONYMOUS
