@@ -46,7 +46,7 @@ ROOMS = {
     "server.middleware": "hooks",
     "server.types": "constraints form known pydantic_types readable records unions",
     "supervision": "logs scope shutdown starting",
-    "transports": "backlog contract ending foreign options pipe stdio stream unfinished waiting",
+    "transports": "backlog contract ending foreign options pipe registry stdio stream unfinished waiting",
     "validation": "checking violations",
     "wire": "channel codec framing messages",
 }

@@ -13,7 +13,18 @@ PURE = ("protocol", "wire", "schema")
 
 KNOWN = {"msgspec", "cryptography", PACKAGE}
 HARMLESS = {
-    *("__future__", "base64", "binascii", "collections", "contextlib", "copy", "dataclasses", "enum", "functools"),
+    *(
+        "__future__",
+        "base64",
+        "binascii",
+        "collections",
+        "contextlib",
+        "contextvars",
+        "copy",
+        "dataclasses",
+        "enum",
+        "functools",
+    ),
     *(
         "hashlib",
         "hmac",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from our_carriers import CARRIERS, OverAsgiStateless
 
-from ferrule.server.serving import TRANSPORTS
 from ferrule.testing.carrier_kit import RULES, Carrier, NotApplicable, Rule, prove
+from ferrule.transports.registry import TRANSPORTS, load
 
 MATTERS_TO_THE_DOORS = {"values", "once", "order back", "loss", "draining", "limit", "back pressure back"}
 TESTS = Path(__file__).resolve().parents[1]
@@ -58,8 +57,9 @@ def test_the_asgi_app_keeps_them_in_the_other_era_too(carrier: Carrier, rule: Ru
 @pytest.mark.parametrize("name", TRANSPORTS)
 def test_the_checklist_of_a_transport_is_ticked(name: str) -> None:
     """TBEH-09, TBEH-01, TEST-05: a module that can serve and close, with tests, judged by rules, told of in a guide."""
-    module, factory = TRANSPORTS[name]
-    listener = getattr(importlib.import_module(module), factory)
+    kind = TRANSPORTS[name]
+    listener = load(kind.listener)
+    module = listener.__module__
     assert all(asyncio.iscoroutinefunction(getattr(listener, deed)) for deed in ("serve", "close"))
     own_tests = module.removeprefix("ferrule.").replace(".", "/").rpartition("/")
     assert "def test_" in (TESTS / own_tests[0] / f"test_{own_tests[2]}.py").read_text(encoding="utf-8")

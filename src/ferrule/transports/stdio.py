@@ -25,7 +25,7 @@ from ferrule.transports.contract import Acceptor
 from ferrule.transports.options import require_message_size, require_number
 from ferrule.transports.pipe import READ_SIZE, PipeTransport, loop_can_watch
 from ferrule.transports.stream import StreamChannel
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import Origin, Traits
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import LineFramer
 
@@ -288,6 +288,12 @@ class StandardStreams(PipeTransport):
         super()._lose(error)
 
 
+class StdioChannel(StreamChannel):
+    """The channel to the process that started us: there is nothing to protect from its silence."""
+
+    traits = Traits(patient=True)
+
+
 class Stdio:
     """Serves the one peer at the other end of our own stdin and stdout, or of two given descriptors."""
 
@@ -331,7 +337,7 @@ class Stdio:
     async def _serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
         receiver = acceptor.link(Origin(carrier="stdio"))
         framer = LineFramer(self._max_message_size)
-        channel = StreamChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)
+        channel = StdioChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)
         StandardStreams(*self._open(), channel)
         self._acceptor, self._channel = acceptor, channel
         self._served.clear()

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from ferrule.errors import SetupError
 from ferrule.stores.memory import LogBounds, MemoryEventLog
 from ferrule.stores.store import EventLog
-from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
+from ferrule.transports.http.acceptor import HttpAcceptor
 from ferrule.transports.http.answers import EMPTY_HEAD, RETRY_AFTER, TEXT_HEAD, refuse
 from ferrule.transports.http.custom import CustomDoor
 from ferrule.transports.http.familiar import UNREADABLE, SessionPosts, ToolCalls, remember, unmistakable
@@ -37,7 +37,7 @@ class Doors:
     """One endpoint for every client: judges a request, finds its era, and hands it to that era's door."""
 
     def __init__(
-        self, acceptor: Acceptor, settings: DoorSettings, *, bound_to: str, log: EventLog | None = None
+        self, acceptor: HttpAcceptor, settings: DoorSettings, *, bound_to: str, log: EventLog | None = None
     ) -> None:
         self._acceptor = acceptor
         self.settings = settings

@@ -21,7 +21,7 @@ from ferrule.transports.contract import Acceptor
 from ferrule.transports.stream import StreamChannel, frame_as_lines, frame_with_headers
 from ferrule.transports.tcp.settings import ServedSettings
 from ferrule.transports.tcp.sockets import hung_up, prepare
-from ferrule.wire.channel import Origin, Receiver
+from ferrule.wire.channel import Origin, Receiver, Traits
 from ferrule.wire.codec import encode
 from ferrule.wire.framing import Framer
 from ferrule.wire.messages import ErrorObject, Failure
@@ -41,8 +41,7 @@ LAST_WORDS_TIME = 10.0
 class Served(StreamChannel):
     """The channel to one peer that reached us."""
 
-    closes_on_garbage = True
-    """A peer that sends nothing but what cannot be read is closed."""
+    traits = Traits(closes_on_garbage=True)
 
     def __init__(self, link: Receiver, framer: Framer, reception: Reception) -> None:
         settings = reception.settings
@@ -173,7 +172,8 @@ class Reception:
 
     def welcome(self, stream: asyncio.Transport) -> Served:
         """Make a link for a peer that can be spoken to, and its channel."""
-        origin = Origin(self._carrier, address=_address(stream), principal=_principal(stream))
+        host, address = _address(stream)
+        origin = Origin(self._carrier, address=address, principal=_principal(stream), host=host)
         # Whatever can fail comes before the link: once made, a link is remembered until its channel is lost.
         framer = self.settings.framer()
         served = Served(self._acceptor.link(origin), framer, self)
@@ -240,9 +240,12 @@ def look_period(idle_timeout: float | None) -> float:
     return max(SHORTEST_PERIOD, min(LONGEST_PERIOD, wanted))
 
 
-def _address(stream: asyncio.Transport) -> str:
+def _address(stream: asyncio.Transport) -> tuple[str, str]:
+    """Return the peer's host, and host and port; both are empty where it has none."""
     name: Any = stream.get_extra_info("peername")
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
+    if not isinstance(name, tuple):
+        return "", ""
+    return str(name[0]), f"{name[0]}:{name[1]}"
 
 
 def _principal(stream: asyncio.Transport) -> str | None:
