@@ -102,9 +102,10 @@ def reading() -> Op:
 def notifying() -> Op:
     """Tell the one subscriber of one of a thousand resources, up to the encoded frame."""
     from ferrule.server.subscriptions import Subscriber, Subscriptions
+    from ferrule.wire.channel import ChannelDefaults
     from ferrule.wire.codec import encode
 
-    class Frames:
+    class Frames(ChannelDefaults):
         def send(self, message: object) -> None:
             encode(message)
 

@@ -47,7 +47,7 @@ ROOMS = {
     "server.middleware": "hooks",
     "server.types": "constraints form known pydantic_types readable records unions",
     "supervision": "event_loop logs scope shutdown starting tracebacks",
-    "transports": "backlog contract ending foreign options pipe stdio stream unfinished waiting",
+    "transports": "backlog contract ending foreign options pipe registry stdio stream unfinished waiting",
     "validation": "checking violations",
     "wire": "channel codec framing messages",
 }

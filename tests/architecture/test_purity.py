@@ -20,6 +20,7 @@ HARMLESS = {
         "binascii",
         "collections",
         "contextlib",
+        "contextvars",
         "copy",
         "dataclasses",
         "enum",

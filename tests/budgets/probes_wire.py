@@ -19,7 +19,7 @@ from ferrule.runtime.batch import Replies
 from ferrule.runtime.holdings import Holdings
 from ferrule.runtime.link import Link
 from ferrule.wire import codec
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import ChannelDefaults, Origin, Traits
 from ferrule.wire.codec import Unreadable, decode, encode
 from ferrule.wire.messages import Success
 
@@ -29,10 +29,10 @@ MODERN = {
 }
 
 
-class Ear:
+class Ear(ChannelDefaults):
     """The channel of a peer: keeps what it is sent."""
 
-    closes_on_garbage = True
+    traits = Traits(closes_on_garbage=True)
 
     def __init__(self) -> None:
         self.heard: list[Any] = []

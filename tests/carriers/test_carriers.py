@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from our_carriers import CARRIERS, OverAsgiStateless
 
-from ferrule.server.serving import TRANSPORTS
 from ferrule.testing.carrier_kit import RULES, Carrier, NotApplicable, Rule, prove
+from ferrule.transports.registry import TRANSPORTS, load
 
 MATTERS_TO_THE_DOORS = {"values", "once", "order back", "loss", "draining", "limit", "back pressure back"}
 TESTS = Path(__file__).resolve().parents[1]
@@ -99,12 +98,13 @@ def test_what_the_checklist_of_a_transport_asks_it_to_do_is_done(name: str, item
 @pytest.mark.parametrize("name", TRANSPORTS)
 def test_the_rest_of_the_checklist_of_a_transport_is_ticked(name: str) -> None:
     """TBEH-09, TBEH-01, TEST-05: a module that can serve and close, known by name, with tests, told of in a guide."""
-    module, factory = TRANSPORTS[name]
-    listener = getattr(importlib.import_module(module), factory)
+    kind = TRANSPORTS[name]
+    listener = load(kind.listener)
+    module = listener.__module__
     assert all(asyncio.iscoroutinefunction(getattr(listener, deed)) for deed in ("serve", "close"))
     own_tests = module.removeprefix("ferrule.").replace(".", "/").rpartition("/")
     assert "def test_" in (TESTS / own_tests[0] / f"test_{own_tests[2]}.py").read_text(encoding="utf-8")
     _, guide = KNOWN_AS[name]
     text = (GUIDES / guide).read_text(encoding="utf-8")
-    assert f'"{name}"' in text or factory in text
+    assert f'"{name}"' in text or listener.__name__ in text
     assert f"({guide})" in (GUIDES / "README.md").read_text(encoding="utf-8")

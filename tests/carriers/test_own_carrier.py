@@ -13,12 +13,12 @@ from ferrule import CarrierError, Client, Server
 from ferrule.testing import ERAS
 from ferrule.testing.carrier_kit import RULES, Carrier, FarSide, Rule, Stand, judge, serving
 from ferrule.transports.contract import Acceptor
-from ferrule.wire.channel import Origin, Receiver
+from ferrule.wire.channel import ChannelDefaults, Origin, Receiver
 from ferrule.wire.codec import encode, too_long
 from ferrule.wire.messages import Message
 
 
-class Letters:
+class Letters(ChannelDefaults):
     """One end of two queues: a channel whose messages are delivered by a task."""
 
     far: Letters

@@ -15,14 +15,14 @@ from ferrule.protocol.handshake import REVISIONS, Handshake
 from ferrule.protocol.sealing import Keyring, Seal
 from ferrule.protocol.stateless import Sealing, Stateless
 from ferrule.schema.methods import METHODS
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import ChannelDefaults, Origin
 from ferrule.wire.messages import Failure, Notification, Request, Success
 
 MODERN = b'"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}'
 SEALING = Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12))
 
 
-class Exchange:
+class Exchange(ChannelDefaults):
     """A way back of its own."""
 
     def send(self, message: Any) -> None:

@@ -35,7 +35,7 @@ from ferrule.schema.lifecycle import InitializeParams, ServerCapabilities
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import ClientCapabilities, Implementation
 from ferrule.schema.notices import OLD_NAMES
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import ChannelDefaults, Origin
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
 
 LONG = os.environ.get("FERRULE_LONG") == "1"
@@ -49,7 +49,7 @@ SERVED = {name: row for name, row in METHODS.items() if not row.by_client}
 ASKED_BACK = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
 
 
-class Nowhere:
+class Nowhere(ChannelDefaults):
     """A channel and a link to nobody: the rules only hand them on."""
 
     def send(self, message: Any) -> None:

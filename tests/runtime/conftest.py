@@ -25,7 +25,7 @@ from ferrule.schema.lifecycle import InitializeParams, ServerCapabilities
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import ClientCapabilities, EmptyResult, Implementation
 from ferrule.testing import run_in_virtual_time
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import ChannelDefaults, Origin
 from ferrule.wire.codec import encode
 
 FOREVER = 1_000_000.0
@@ -45,7 +45,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-class FarEnd:
+class FarEnd(ChannelDefaults):
     """The peer at the other end of a link: a channel that remembers what it hears, and says what it is told to."""
 
     def __init__(self, link: Any) -> None:

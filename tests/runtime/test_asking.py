@@ -23,7 +23,7 @@ from ferrule.errors import (
 )
 from ferrule.protocol.session import Phase
 from ferrule.runtime.asking import LinkOptions, Pong, lost
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import ChannelDefaults, Origin
 
 R4 = "2025-11-25"
 PARAMS = {"protocolVersion": R4, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
@@ -493,7 +493,7 @@ class TestPong:
             assert link.heard == [alive]
 
 
-class Slow:
+class Slow(ChannelDefaults):
     """A channel whose peer reads when it is told to."""
 
     def __init__(self) -> None:

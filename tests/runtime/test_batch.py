@@ -9,11 +9,12 @@ import pytest
 from ferrule.budgets.bounds import MAX_BATCH_ANSWER
 from ferrule.errors import EncodeError
 from ferrule.runtime.batch import BatchPart, Replies
+from ferrule.wire.channel import ChannelDefaults
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
 
 
-class Below:
+class Below(ChannelDefaults):
     """The channel the array goes out on."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ferrule import Server
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import ChannelDefaults, Origin
 from ferrule.wire.codec import encode
 
 MODERN = {
@@ -19,7 +19,7 @@ MODERN = {
 }
 
 
-class Exchange:
+class Exchange(ChannelDefaults):
     """A way back that remembers what it was told."""
 
     def __init__(self) -> None:

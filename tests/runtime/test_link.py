@@ -20,7 +20,9 @@ from ferrule.errors import Cancelled, EncodeError, InvalidAnswer, InvalidParams,
 from ferrule.protocol.session import Phase
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tools import CallToolResult
-from ferrule.wire.channel import Origin
+from ferrule.transports.memory import MemoryChannel
+from ferrule.transports.stdio import StdioChannel
+from ferrule.wire.channel import ChannelDefaults, Origin, Traits
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import EMPTY_PARAMS, Request
 
@@ -284,7 +286,7 @@ class TestGarbage:
     @pytest.mark.parametrize("frame", ROW)
     async def test_a_socket_is_closed_after_a_few(self, linked: Any, frame: bytes) -> None:
         far = linked().greet(R3)
-        far.closes_on_garbage = True
+        far.traits = Traits(closes_on_garbage=True)
         for _ in range(MAX_UNREADABLE):
             far.say(frame)
         assert far.closed is None
@@ -295,7 +297,7 @@ class TestGarbage:
 
     async def test_one_that_can_be_read_ends_the_row(self, linked: Any) -> None:
         far = linked().greet(R3)
-        far.closes_on_garbage = True
+        far.traits = Traits(closes_on_garbage=True)
         readable = (
             {"jsonrpc": "2.0", "id": 1, "method": "ping"},
             {"jsonrpc": "2.0", "method": "notifications/x"},
@@ -311,7 +313,7 @@ class TestGarbage:
     @pytest.mark.parametrize("version", [R2, R4])
     async def test_batches_of_which_nothing_can_be_read_count(self, linked: Any, version: str) -> None:
         far = linked().greet(version)
-        far.closes_on_garbage = True
+        far.traits = Traits(closes_on_garbage=True)
         for _ in range(MAX_UNREADABLE + 1):
             far.say(b"[1,1,1]")
         assert far.closed is not None
@@ -319,7 +321,7 @@ class TestGarbage:
 
     async def test_a_batch_with_one_that_can_be_read_does_not(self, linked: Any) -> None:
         far = linked().greet(R2)
-        far.closes_on_garbage = True
+        far.traits = Traits(closes_on_garbage=True)
         for _ in range(MAX_UNREADABLE + 1):
             far.say([1, {"jsonrpc": "2.0", "id": 1, "method": "ping"}])
         assert far.closed is None
@@ -352,8 +354,8 @@ class TestGarbage:
         """Over HTTP each message has a way back of its own: it is not counted, and never left without an answer."""
         far = linked().greet(R3)
 
-        class Exchange:
-            closes_on_garbage = True
+        class Exchange(ChannelDefaults):
+            traits = Traits(closes_on_garbage=True)
 
             def __init__(self) -> None:
                 self.sent: list[Any] = []
@@ -369,7 +371,7 @@ class TestGarbage:
     async def test_answers_that_cannot_be_read_are_not_garbage(self, linked: Any) -> None:
         """Somebody waits for each of them, and fails with the reason."""
         far = linked(client=R4, tell_unreadable=False)
-        far.closes_on_garbage = True
+        far.traits = Traits(closes_on_garbage=True)
         for _ in range(2 * MAX_UNREADABLE):
             waiting = asyncio.ensure_future(far.link.request("tools/list", {}))
             await asyncio.sleep(0)
@@ -1077,9 +1079,12 @@ class TestAServersLinks:
         assert far.closed is not None
         assert far.link.session.phase is Phase.ERROR
 
-    @pytest.mark.parametrize("carrier", ["stdio", "memory"])
-    async def test_a_peer_that_owns_the_process_may_take_its_time(self, far_end: Any, carrier: str) -> None:
-        far = far_end(Server("s").link(Origin(carrier)))
+    @pytest.mark.parametrize("channel", [StdioChannel, MemoryChannel])
+    async def test_a_peer_that_owns_the_process_may_take_its_time(self, far_end: Any, channel: Any) -> None:
+        class Owner(far_end):  # type: ignore[misc]
+            traits = channel.traits
+
+        far = Owner(Server("s").link(Origin("any")))
         await asyncio.sleep(10_000)
         assert far.closed is None
 
@@ -1373,7 +1378,7 @@ async def test_a_carrier_learns_that_garbage_is_answered_until_the_channel_is_cl
     linked: Any, frame: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     far = linked(tell_unreadable=True).greet(R2)
-    far.closes_on_garbage = True
+    far.traits = Traits(closes_on_garbage=True)
     for _ in range(MAX_UNREADABLE):
         assert far.link.frame_received(frame, far) is True
     assert far.closed is None

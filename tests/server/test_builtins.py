@@ -14,7 +14,7 @@ from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, Server
 from ferrule.schema.model import Icon
 from ferrule.server.builtins import MOST_MET
 from ferrule.testing import pair
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import ChannelDefaults, Origin
 from ferrule.wire.codec import encode
 
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
@@ -328,7 +328,7 @@ class TestIntroductions:
         assert f"`$.{member}`" in ear.heard[0]["error"]["message"]
 
 
-class Ear:
+class Ear(ChannelDefaults):
     """The channel of a client: keeps what it is sent."""
 
     def __init__(self):

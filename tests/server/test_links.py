@@ -8,7 +8,10 @@ import pytest
 from ferrule import Context, Server, TimedOut
 from ferrule.protocol.session import Phase
 from ferrule.testing import pair
-from ferrule.wire.channel import Origin
+from ferrule.transports.memory import MemoryChannel
+from ferrule.transports.stdio import StdioChannel
+from ferrule.transports.tcp.reception import Served
+from ferrule.wire.channel import ChannelDefaults, Origin
 
 MANY_ROUNDS = 1000
 
@@ -72,6 +75,9 @@ class TestSessions:
             assert (await peer.call("look"))["result"]["structuredContent"] == {"result": "2025-11-25"}
 
 
+TRAITS = {"stdio": StdioChannel.traits, "memory": MemoryChannel.traits, "tcp": Served.traits}
+
+
 @pytest.mark.usefixtures("virtual_time")
 class TestSilence:
     """Peers that say nothing."""
@@ -81,7 +87,9 @@ class TestSilence:
         far = app.link(Origin(carrier=carrier))
         closed = asyncio.Event()
 
-        class Channel:
+        class Channel(ChannelDefaults):
+            traits = TRAITS[carrier]
+
             def send(self, message): ...
 
             async def wait_writable(self): ...

@@ -14,6 +14,7 @@ from ferrule.budgets.bounds import MAX_URI_LENGTH
 from ferrule.schema.lifecycle import ResourcesCapability, ServerCapabilities
 from ferrule.server.subscriptions import Subscriber, Subscriptions
 from ferrule.testing import pair
+from ferrule.wire.channel import ChannelDefaults
 
 UPDATED = "notifications/resources/updated"
 TOOLS = "notifications/tools/list_changed"
@@ -424,7 +425,7 @@ class TestBounds:
             assert process.subscriptions.held == held
 
 
-class SlowChannel:
+class SlowChannel(ChannelDefaults):
     """A channel whose peer reads when it is told to."""
 
     def __init__(self):

@@ -14,7 +14,7 @@ from ferrule.errors import EncodeError
 from ferrule.testing import ERAS, Recorded, Recorder
 from ferrule.transports.child import ChildProcess
 from ferrule.transports.memory import Memory
-from ferrule.wire.channel import Channel, Origin, Receiver
+from ferrule.wire.channel import Channel, ChannelDefaults, Origin, Receiver
 from ferrule.wire.messages import Message, Notification, Request
 
 BATCHES = {"mode": "handshake", "protocol_version": "2025-03-26"}
@@ -30,7 +30,7 @@ def greeter() -> Server:
     return app
 
 
-class Far:
+class Far(ChannelDefaults):
     """A transport whose far end says what a test wants."""
 
     def __init__(self) -> None:

@@ -303,6 +303,9 @@ class Neighbour(Recorder):
     def message_received(self, message: Request | Success, channel: Channel) -> None:
         self.messages.append(message)
 
+    def request_received(self, request: Request, channel: Channel) -> None:
+        self.messages.append(request)
+
 
 class TestAReceiverThatTakesMessages:
     """What needs no envelope goes without, and is still written and read."""

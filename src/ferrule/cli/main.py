@@ -8,20 +8,31 @@ import os
 import sys
 import traceback
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import FerruleError, SetupError
+from ferrule.errors import FerruleError
 from ferrule.supervision.shutdown import awaited_at_exit, left_running
+from ferrule.transports.registry import DEFAULT, TRANSPORTS, load
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
 
 logger = logging.getLogger("ferrule.server")
 
-HINT = "{} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.\n"
+
+class RunParser(argparse.ArgumentParser):
+    """The parser of `ferrule run`: its help ends with the transports there are."""
+
+    def format_help(self) -> str:
+        """Return the help; only now are installed packages asked for transports of theirs."""
+        lines = [f"  {kind.name:<8}{kind.help}" for kind in TRANSPORTS.kinds if kind.listener is not None]
+        return super().format_help() + "\n".join(["\ntransports:", *lines, ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; an error is one sentence on stderr and a non-zero exit."""
     parser = argparse.ArgumentParser(prog="ferrule", description="A runtime for the Model Context Protocol.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=RunParser)
     run = commands.add_parser(
         "run",
         help="serve the server a file defines",
@@ -33,7 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="a Python file or module, and the name of its server, or of a function that makes it",
     )
     run.add_argument(
-        "--transport", default="stdio", choices=["stdio", "http", "streamable-http", "sse", "ws", "tcp", "unix"]
+        "--transport",
+        default=DEFAULT,
+        choices=TRANSPORTS,
+        metavar="NAME",
+        help="how clients reach it, see below (default: %(default)s)",
     )
     run.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     run.add_argument("--port", type=int, help="the port to listen on (default: 8000, for tcp 5000)")
@@ -83,25 +98,21 @@ def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def _run(place: str, arguments: list[str], transport: str, options: dict[str, Any]) -> None:
-    if transport != "stdio":
-        _serve(place, arguments, transport, options)
+    kind = TRANSPORTS[transport]
+    if kind.claim is None:
+        _load(place, arguments).run(transport, **options)
         return
-    if options:
-        raise SetupError(f"stdio has no {next(iter(options))}: it speaks to the process that started it")
+    kind.check_options(options)
+    watched = bool(kind.hint) and sys.stdin is not None and sys.stdin.isatty()
     # The wire is claimed before somebody's module is imported, so that nothing it prints can reach the peer.
-    from ferrule.transports.stdio import claim
-
-    watched = sys.stdin is not None and sys.stdin.isatty()
-    claim()
-    from ferrule.cli.loading import load_server
-
-    server = load_server(place, arguments)
+    load(kind.claim)()
+    server = _load(place, arguments)
     if watched:
-        sys.stderr.write(HINT.format(server.name))
-    server.run(transport)
+        sys.stderr.write(f"{server.name} {kind.hint}. Ctrl-C ends it.\n")
+    server.run(transport, **options)
 
 
-def _serve(place: str, arguments: list[str], transport: str, options: dict[str, Any]) -> None:
+def _load(place: str, arguments: list[str]) -> Server:
     from ferrule.cli.loading import load_server
 
-    load_server(place, arguments).run(transport, **options)
+    return load_server(place, arguments)

@@ -15,25 +15,20 @@ from ferrule.client.opening import Opening
 from ferrule.client.reconnect import plan_for
 from ferrule.client.restoring import Restoring
 from ferrule.client.subscription import Listening
-from ferrule.client.targets import transport_for
+from ferrule.client.targets import is_object, transport_for
 from ferrule.errors import AlreadyInitialized, CallFailed, LinkLost, NotConnected
 from ferrule.runtime.asking import LinkOptions
 from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
 from ferrule.schema.model import Implementation
 from ferrule.schema.notices import RESOURCE_UPDATED
 from ferrule.supervision.event_loop import require_asyncio
-from ferrule.transports.child import ChildProcess
-from ferrule.transports.contract import Transport
-from ferrule.transports.memory import Memory
+from ferrule.transports.contract import ObservedTransport, Transport
 
 if TYPE_CHECKING:
     from ferrule.telemetry.observer import Observers
 
 DRAIN = 5.0
 """How long a closing client waits for answers."""
-
-PATIENCE, CHILD_PATIENCE = 10.0, 30.0
-"""How long a server may take to answer the handshake, and one that has to be started first."""
 
 
 class Connecting(Restoring):
@@ -63,8 +58,7 @@ class Connecting(Restoring):
         self._forget_wishes()
         self._level = None
         self._tools.clear()
-        usual = transport is not self.target and not isinstance(transport, Memory)
-        self._reconnecting.begin(plan_for(self.settings.reconnect, usual=usual))
+        self._reconnecting.begin(plan_for(self.settings.reconnect, usual=not is_object(self.target)))
         await self._converse(transport, timeout)
         await self._listen_for_lists()
 
@@ -72,7 +66,7 @@ class Connecting(Restoring):
         settings = self.settings
         conversation = self._conversation = Conversation(
             transport,
-            self._opening(transport, timeout),
+            self._opening(timeout),
             self.answering,
             self._heard,
             options=LinkOptions(
@@ -121,19 +115,18 @@ class Connecting(Restoring):
 
     def _transport(self) -> Transport:
         transport = transport_for(self.target, **self.settings.transport_options)
-        if self._observers is not None and isinstance(transport, ChildProcess):
+        if self._observers is not None and isinstance(transport, ObservedTransport):
             transport.observer = self._observers
         return transport
 
-    def _opening(self, transport: Transport, timeout: float | None) -> Opening:
+    def _opening(self, timeout: float | None) -> Opening:
         settings = self.settings
-        patience = CHILD_PATIENCE if isinstance(transport, ChildProcess) else PATIENCE
         return Opening(
             settings.mode,
             settings.protocol_version,
             self.answering.capabilities,
             Implementation(name=settings.name, version=settings.version),
-            given(timeout, given(settings.init_timeout, patience)),
+            given(timeout, settings.init_timeout),
             settings.probe_timeout,
             settings.log_level,
             settings.send_client_info,
@@ -184,7 +177,7 @@ class Connecting(Restoring):
     async def _release(self) -> None:
         """Let go of the lost conversation; a child process may end in peace, nobody else is waited for."""
         lost = self._talk()
-        await lost.release(GRACE if isinstance(lost.transport, ChildProcess) else 0.0)
+        await lost.release(GRACE if lost.starts_server else 0.0)
 
     def _forget(self) -> None:
         """Forget what this conversation has taught: it need not hold in the next."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.client.answering import Answering
 from ferrule.client.era_memory import known_eras
-from ferrule.client.opening import FallBack, Opened, Opening, unreached
+from ferrule.client.opening import FallBack, Opened, Opening, starts_server, unreached
 from ferrule.client.patience import Patience
 from ferrule.errors import InitializeFailed, LinkLost, NotConnected
 from ferrule.protocol.call import Awaited, Peer
@@ -20,7 +20,7 @@ from ferrule.runtime.dispatch import Dispatcher, NoteHandler
 from ferrule.runtime.link import Link
 from ferrule.schema.methods import METHODS
 from ferrule.supervision.scope import Scope
-from ferrule.transports.contract import Transport
+from ferrule.transports.contract import AddressedTransport, Transport
 from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
@@ -105,14 +105,14 @@ class Lifecycle:
             known_eras.forget(address)
             raise
         try:
-            return await self.opening.discover(self.link, self.opening.init_timeout)
+            return await self.opening.discover(self.link, self.opening.patience(self.link))
         except FallBack as verdict:
             raise verdict.reason from verdict.reason.__cause__
 
     @property
     def _address(self) -> str:
         """Where the server is, if others may find it there too; empty for a child process and the like."""
-        return getattr(self.transport, "address", "")
+        return str(self.transport.address) if isinstance(self.transport, AddressedTransport) else ""
 
     async def _connect(self) -> None:
         self._require_wanted()
@@ -213,9 +213,15 @@ class Lifecycle:
         return self.link is not None and self.link.closed
 
     @property
+    def starts_server(self) -> bool:
+        """Whether the server is a process that was started for this conversation."""
+        return self.link is not None and starts_server(self.link)
+
+    @property
     def separate(self) -> bool:
         """Whether every call has a way of its own to the server, as over HTTP: there one cannot tell of another."""
-        return self.link is not None and getattr(self.link.channel, "always_answers", False)
+        channel = None if self.link is None else self.link.channel
+        return channel is not None and channel.traits.always_answers
 
     @property
     def phase(self) -> Phase:

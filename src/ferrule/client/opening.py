@@ -35,6 +35,9 @@ from ferrule.wire.messages import Notification
 
 Mode = Literal["auto", "handshake", "stateless"]
 
+PATIENCE, CHILD_PATIENCE = 10.0, 30.0
+"""How long a server may take to answer the handshake, and one that has to be started first."""
+
 SAYS_NOTHING = frozenset({401, 403, 408, 429})
 """Statuses that tell nothing of a server's age."""
 
@@ -81,7 +84,8 @@ class Opening(Struct, frozen=True):
     version: str | None
     capabilities: ClientCapabilities
     implementation: Implementation
-    init_timeout: float
+    init_timeout: float | None = None
+    """How long the server may take to answer the handshake; None for PATIENCE, or CHILD_PATIENCE."""
     probe_timeout: float = 5.0
     log_level: str | None = None
     send_client_info: bool = True
@@ -97,6 +101,12 @@ class Opening(Struct, frozen=True):
     def falls_back(self) -> bool:
         """Whether the handshake may follow a failed probe."""
         return self.mode == "auto" and self.version is None
+
+    def patience(self, link: Link) -> float:
+        """Return how long the server may take to answer the handshake."""
+        if self.init_timeout is not None:
+            return self.init_timeout
+        return CHILD_PATIENCE if starts_server(link) else PATIENCE
 
     def introduction(self, version: str, log_level: str | None) -> Introduction:
         """Make the words every request of the stateless era begins with; changes of roots are not told in them."""
@@ -158,7 +168,7 @@ class Opening(Struct, frozen=True):
         return Opened(self.introduction(version, self.log_level), stateless=True, instructions=found.instructions)
 
     async def _probe(self, link: Link, version: str, timeout: float) -> Discovery:
-        if getattr(link.channel, "handshake_only", False):
+        if link.channel is not None and link.channel.traits.handshake_only:
             raise FallBack(VersionMismatch(f"HTTP+SSE is older than {version} and cannot carry it"))
         params = self.introduction(version, self.log_level).stamp({})
         try:
@@ -199,10 +209,11 @@ class Opening(Struct, frozen=True):
             "capabilities": self.declared(revision),
             "clientInfo": revision.trim(self.implementation),
         }
+        timeout = self.patience(link)
         try:
-            result = _read_initialize(await link.request("initialize", params, timeout=self.init_timeout))
+            result = _read_initialize(await link.request("initialize", params, timeout=timeout))
         except TimedOut:
-            raise InitializeTimedOut(f"the server did not answer initialize within {self.init_timeout:g} s") from None
+            raise InitializeTimedOut(f"the server did not answer initialize within {timeout:g} s") from None
         except PeerError as error:
             raise InitializeFailed(f"the server refused initialize: {error}") from error
         except msgspec.DecodeError as reason:
@@ -225,9 +236,14 @@ def _supported(error: PeerError) -> list[str]:
     return [str(version) for version in supported]
 
 
+def starts_server(link: Link) -> bool:
+    """Whether the server is a process that was started for this link."""
+    return link.channel is not None and link.channel.traits.starts_peer
+
+
 def _always_answers(link: Link) -> bool:
     """Over HTTP every server answers something, so silence is a failure and not an old server's way."""
-    return getattr(link.channel, "always_answers", False)
+    return link.channel is not None and link.channel.traits.always_answers
 
 
 def _unreachable(lost: LinkLost) -> Exception:

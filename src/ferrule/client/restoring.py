@@ -123,9 +123,9 @@ class Restoring(Fetching):
 
     def _watch_gaps(self, conversation: Conversation) -> None:
         """Where a transport can lose what was told and yet live on, learn of it."""
-        hear_gaps = None if conversation.link is None else getattr(conversation.link.channel, "hear_gaps", None)
-        if hear_gaps is not None and self._reconnecting.plan is not None:
-            hear_gaps(lambda renewed: self._gap(conversation, renewed))
+        link = conversation.link
+        if link is not None and link.channel is not None and self._reconnecting.plan is not None:
+            link.channel.hear_gaps(lambda renewed: self._gap(conversation, renewed))
 
     def _gap(self, conversation: Conversation, renewed: bool) -> None:
         self._reconnecting.spawn(self._renewed(conversation) if renewed else self._look_after(conversation))
@@ -149,9 +149,9 @@ class Restoring(Fetching):
             return
         how = RequestOptions(self.settings.ping_timeout)
         if await self._in_the_end(conversation, lambda: conversation.ask("ping", {}, how)):
-            stand = None if conversation.link is None else getattr(conversation.link.channel, "stand", None)
-            if stand is not None:
-                stand()
+            link = conversation.link
+            if link is not None and link.channel is not None:
+                link.channel.stand()
                 self._tell_missed()
 
     def _forget(self) -> None:

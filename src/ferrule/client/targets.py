@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.transports.child import ChildProcess
 from ferrule.transports.contract import Transport
 from ferrule.transports.memory import Memory
+from ferrule.transports.registry import TRANSPORTS
 
 UNDERSTOOD = (
     "a Server, a URL such as https://example.com/mcp or tcp://localhost:5000, a socket as unix:/path, "
     "a path such as server.py or server.py:app, a command list, 'stdio:command', or an mcp.json"
 )
-
-SCHEMES = ("http://", "https://")
-SOCKETS = ("tcp://", "tls://", "unix:")
-WEBSOCKETS = ("ws://", "wss://")
-OLD_WAY = "sse+"
-"""What stands before the scheme of a server that has only HTTP+SSE."""
 
 
 class ConfiguredServer(Struct):
@@ -40,13 +34,8 @@ class ConfiguredServer(Struct):
     type: str | None = None
 
 
-class Given(Struct, frozen=True):
-    """The options of each way to a server; a target has a use for one of them."""
-
-    http: Mapping[str, Any]
-    tcp: Mapping[str, Any]
-    websocket: Mapping[str, Any]
-    child: Mapping[str, Any]
+Given = Mapping[str, Mapping[str, Any]]
+"""The options of each way to a server, by the name `TransportKind.options` has for them; a target uses one of them."""
 
 
 def transport_for(
@@ -58,16 +47,17 @@ def transport_for(
     **child_options: Any,
 ) -> Transport:
     """Choose the transport for a target; the options are for those it has a use for."""
-    made = not isinstance(target, type)
-    if made and hasattr(target, "connect") and hasattr(target, "close"):
+    if _is_transport(target):
         return target  # type: ignore[no-any-return]
-    if made and hasattr(target, "link") and hasattr(target, "drain"):
+    if _is_acceptor(target):
         return Memory(target)
-    given = Given(http or {}, tcp or {}, websocket or {}, child_options)
+    given: Given = {"http": http or {}, "tcp": tcp or {}, "websocket": websocket or {}, "child": child_options}
     if isinstance(target, Mapping):
         return _configured(target, given)
-    if isinstance(target, str) and (way := _way(target)) is not None:
-        return way(target, given)
+    if isinstance(target, str):
+        kind = TRANSPORTS.of_address(target)
+        if kind is not None:
+            return kind.new_transport(target, given.get(kind.options, {}))
     if isinstance(target, str | Path):
         return _named(str(target), given)
     if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray | memoryview):
@@ -75,46 +65,26 @@ def transport_for(
     raise SetupError(f"cannot reach {type(target).__name__} as a server: a target is {UNDERSTOOD}")
 
 
-def _way(target: str) -> Callable[[str, Given], Transport] | None:
-    """Tell how a URL is reached; None where it is no URL we know."""
-    target = target.lower()
-    if target.removeprefix(OLD_WAY).startswith(SCHEMES):
-        return _url
-    if target.startswith(SOCKETS):
-        return _socket
-    return _websocket if target.startswith(WEBSOCKETS) else None
+def is_object(target: Any) -> bool:
+    """Whether a target is an object of its owner's, a transport or a server, and not where to find one."""
+    return _is_transport(target) or _is_acceptor(target)
 
 
-def _url(url: str, given: Given) -> Transport:
-    from ferrule.transports.http.client.pair import SseTransport
-    from ferrule.transports.http.client.transport import HttpTransport
-
-    if url.lower().startswith(OLD_WAY):
-        return SseTransport(url[len(OLD_WAY) :], **given.http)
-    return HttpTransport(url, **given.http)
+def _is_transport(target: Any) -> bool:
+    return not isinstance(target, type) and hasattr(target, "connect") and hasattr(target, "close")
 
 
-def _socket(address: str, given: Given) -> Transport:
-    from ferrule.transports.tcp.transport import TcpTransport
-
-    return TcpTransport(address, **given.tcp)
-
-
-def _websocket(url: str, given: Given) -> Transport:
-    from ferrule.transports.websocket.client import WebSocketTransport
-
-    return WebSocketTransport(url, **given.websocket)
+def _is_acceptor(target: Any) -> bool:
+    return not isinstance(target, type) and hasattr(target, "link") and hasattr(target, "drain")
 
 
 def _command(words: list[str], given: Given) -> Transport:
     if not words:
         raise SetupError("the command is empty: give the program, then its arguments")
-    return ChildProcess(words, **given.child)
+    return ChildProcess(words, **given["child"])
 
 
 def _named(target: str, given: Given) -> Transport:
-    if target.startswith("stdio:"):
-        return _command(_words(target.removeprefix("stdio:")), given)
     path, _, name = (target, "", "") if _exists(target) else target.partition(":")
     if path.endswith(".json"):
         return _configured(_config_file(path), given)
@@ -134,13 +104,6 @@ def _is_program(path: str) -> bool:
     from ferrule.client.scripts import is_program
 
     return is_program(path)
-
-
-def _words(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError as reason:
-        raise SetupError(f"cannot read the command {command!r}: {reason}") from None
 
 
 def _exists(path: str) -> bool:
@@ -179,22 +142,23 @@ def _configured(config: Mapping[str, Any], given: Given) -> Transport:
         return _configured_url(name, entry, given)
     if not entry.command:
         raise SetupError(f"the server {name!r} of the configuration has neither a command nor a url")
-    environment = {key: str(value) for key, value in entry.env.items()} | (given.child.get("env") or {})
-    directory = given.child.get("cwd") or entry.cwd
-    options = {**given.child, "env": environment, "cwd": directory}
-    return ChildProcess([entry.command, *map(str, entry.args)], **options)
+    options = given["child"]
+    environment = {key: str(value) for key, value in entry.env.items()} | (options.get("env") or {})
+    directory = options.get("cwd") or entry.cwd
+    return ChildProcess([entry.command, *map(str, entry.args)], **{**options, "env": environment, "cwd": directory})
 
 
 def _configured_url(name: str, entry: ConfiguredServer, given: Given) -> Transport:
     url = entry.url or ""
-    if entry.type == "sse" and url.lower().startswith(SCHEMES):
-        url = OLD_WAY + url
-    way = _way(url)
-    if way is None:
-        known = ", ".join((*SCHEMES, *SOCKETS, *WEBSOCKETS))
+    kind = TRANSPORTS.of_address(url)
+    typed = f"{entry.type}+{url}"
+    if TRANSPORTS.of_address(typed) is not None:
+        # "type": "sse" beside an http URL names the older transport.
+        url, kind = typed, TRANSPORTS.of_address(typed)
+    if kind is None:
+        known = ", ".join(TRANSPORTS.prefixes)
         raise SetupError(f"the server {name!r} of the configuration has the url {url!r}; one begins with {known}")
-    http, websocket = (
-        {**options, "headers": {**entry.headers, **options.get("headers", {})}}
-        for options in (given.http, given.websocket)
-    )
-    return way(url, structs.replace(given, http=http, websocket=websocket))
+    options = given.get(kind.options, {})
+    if kind.takes_headers:
+        options = {**options, "headers": {**entry.headers, **options.get("headers", {})}}
+    return kind.new_transport(url, options)

@@ -209,7 +209,8 @@ class Asking:
     @property
     def congested(self) -> bool:
         """Whether the peer reads slower than we write, where the channel can tell."""
-        return not self.closed and getattr(self.channel, "congested", False)
+        channel = self.channel
+        return channel is not None and channel.congested and not self.closed
 
     async def make_room(self, method: str, timeout: float | None) -> float | None:
         """Wait until the peer takes more; gives what is left of the time-out, raises TimedOut when nothing is."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ferrule.budgets.bounds import MAX_BATCH_ANSWER
 from ferrule.errors import Busy, EncodeError, Internal
-from ferrule.wire.channel import Channel
+from ferrule.wire.channel import Channel, ChannelDefaults
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure, Message, Success
 
@@ -69,7 +69,7 @@ class Replies:
                 self.channel.send(Failure(None, refusal))
 
 
-class BatchPart:
+class BatchPart(ChannelDefaults):
     """The way back for one request of a batch; what is not its reply goes out at once."""
 
     __slots__ = ("_replies",)

@@ -60,6 +60,7 @@ class Link(Asking):
         "_idle",
         "_line",
         "_on_closed",
+        "_on_opened",
         "_roomy_up_to",
         "_start",
         "_starting",
@@ -76,6 +77,7 @@ class Link(Asking):
         origin: Origin,
         *,
         options: LinkOptions = DEFAULTS,
+        on_opened: Callable[[Link], None] | None = None,
         on_closed: Callable[[Link, Exception | None], None] | None = None,
     ) -> None:
         super().__init__(options)
@@ -88,6 +90,7 @@ class Link(Asking):
         self._roomy_up_to = options.max_running
         """Up to this many running calls there is room for one more without a closer look."""
         self.draining = False
+        self._on_opened = on_opened
         self._on_closed = on_closed
         self._line: deque[Call] | tuple[()] = ()
         self._holdings: Holdings | None = None
@@ -116,7 +119,9 @@ class Link(Asking):
         """The first channel of a link is the one for what belongs to no call."""
         if self.channel is None:
             self.channel = channel
-            self._context = getattr(channel, "context", None)
+            self._context = channel.context
+            if self._on_opened is not None:
+                self._on_opened(self)
             if self.watch is not None:
                 self.watch.opened()
 
@@ -177,7 +182,7 @@ class Link(Asking):
 
     def _hang_up(self, channel: Channel) -> bool:
         """Close a channel on which only garbage comes, where it is one that is closed for it. Return whether it is."""
-        if not getattr(channel, "closes_on_garbage", False):
+        if not channel.traits.closes_on_garbage:
             return False
         if self._unreadable == MAX_UNREADABLE + 1:
             logger.warning("closed a connection: %d messages in a row cannot be read", self._unreadable)
@@ -362,9 +367,7 @@ class Link(Asking):
         # Where each request has a way back of its own, that way must learn that nothing will come.
         if call.observed is not None and self.watch is not None:
             self.watch.cancelled(call, "caller", call.reason)
-        withdrawn = getattr(call.channel, "withdrawn", None)
-        if withdrawn is not None:
-            withdrawn()
+        call.channel.withdrawn()
         if call.on_cancel is not None:
             call.on_cancel()
         if call.task is not None:

@@ -197,9 +197,7 @@ class Context(Consulting, Generic[State]):
 
         Does nothing where there is no stream to come back to: in the stateless era, and on other transports than HTTP.
         """
-        release = getattr(self._call.channel, "release", None)
-        if release is not None:
-            release()
+        self._call.channel.release()
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send the client a notification of an extension, as part of this call."""

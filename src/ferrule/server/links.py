@@ -35,10 +35,6 @@ MOST_PRINCIPALS = 10_000
 """Principals without a session whose `ctx.state` and switches are remembered; one more forgets the idlest."""
 PRINCIPAL_LIFETIME = 86_400.0
 """Seconds after its last use for which a principal is remembered."""
-PATIENT_CARRIERS = frozenset({"stdio", "memory", "http"})
-"""Carriers with nothing to protect from a silent peer: it owns this process, lives in it, or holds no connection."""
-SELF_WATCHING = frozenset({"http", "websocket"})
-"""Carriers that find out by themselves whether a peer still lives, or keep no connection."""
 SILENT = Subscriber(channel=None)
 """The subscriber of a link that was not greeted yet."""
 
@@ -140,10 +136,15 @@ class Links:
 
     def remember(self, link: Link, entrance: Entrance | None = None) -> None:
         """Begin to watch over a link."""
-        state = LinkState(entrance=entrance)
-        if self._settings.init_timeout is not None and link.session.origin.carrier not in PATIENT_CARRIERS:
-            state.init_timer = link.loop.call_later(self._settings.init_timeout, self._silent, link)
-        self._states[link] = state
+        self._states[link] = LinkState(entrance=entrance)
+
+    def opened(self, link: Link) -> None:
+        """Called when a link has its channel: unless that is a patient one, the peer has to initialize in time."""
+        state = self._states.get(link)
+        within = self._settings.init_timeout
+        if state is None or within is None or link.channel is None or link.channel.traits.patient:
+            return
+        state.init_timer = link.loop.call_later(within, self._silent, link)
 
     def forget(self, link: Link, error: Exception | None) -> None:
         """Release what a link held."""
@@ -169,7 +170,7 @@ class Links:
         if state is not None:
             link.session.peer_ready = True
             self._subscriptions.add_to_lists(state.subscriber)
-            if link.session.origin.carrier not in SELF_WATCHING:
+            if link.channel is not None and not link.channel.traits.watches_itself:
                 link.keep_alive()
 
     def _silent(self, link: Link) -> None:
@@ -314,8 +315,7 @@ def holder_of(origin: Origin) -> str:
     """Return whose share of what all clients may hold a sender takes from: its principal's, else its address's."""
     if origin.principal is not None:
         return f"principal {origin.principal}"
-    host = origin.address.rpartition(":")[0] if origin.carrier == "tcp" else origin.address
-    return sys.intern(f"address {host}")  # many sessions may come from one address
+    return sys.intern(f"address {origin.host or origin.address}")  # many sessions may come from one address
 
 
 def _stop(state: LinkState) -> None:

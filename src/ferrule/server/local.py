@@ -21,7 +21,7 @@ from ferrule.server.context import Context
 from ferrule.server.prompts import Prompts
 from ferrule.server.resources import Resources
 from ferrule.server.tools import Tools
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import ChannelDefaults, Origin
 from ferrule.wire.messages import Message
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _local(server: Server, name: str, params: Any = None) -> Call:
     return call
 
 
-class Nowhere:
+class Nowhere(ChannelDefaults):
     """The channel of a call that came from this process: nobody is told anything."""
 
     def send(self, message: Message | Sequence[Message]) -> None:

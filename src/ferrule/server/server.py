@@ -322,7 +322,15 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         return self.tools.mirrored(tool)
 
     def _linked(self, kind: type[L], origin: Origin, options: LinkOptions, entrance: Entrance | None) -> L:
-        link = kind(self.eras, self.methods, self.dispatcher, origin, options=options, on_closed=self._forget)
+        link = kind(
+            self.eras,
+            self.methods,
+            self.dispatcher,
+            origin,
+            options=options,
+            on_opened=self.links.opened,
+            on_closed=self._forget,
+        )
         link.session.offers = self._offered
         if self.observer is not None:
             from ferrule.runtime.watch import LinkWatch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import inspect
 import logging
 import os
 import sys
@@ -25,7 +24,9 @@ from ferrule.supervision.event_loop import require_asyncio
 from ferrule.supervision.logs import unwritable_logs_told
 from ferrule.supervision.shutdown import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running
 from ferrule.supervision.tracebacks import in_one_sentence
+from ferrule.transports.contract import AnnouncedListener
 from ferrule.transports.contract import Listener as TransportListener
+from ferrule.transports.registry import TRANSPORTS, TransportKind
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.tasks import Tasks
@@ -36,17 +37,6 @@ logger = logging.getLogger("ferrule.server")
 
 LAST_GRACE = 1.0
 STDERR = 2
-
-TRANSPORTS = {
-    "stdio": ("ferrule.transports.stdio", "Stdio"),
-    "http": ("ferrule.transports.http.listener", "Http"),
-    "streamable-http": ("ferrule.transports.http.listener", "Http"),
-    "sse": ("ferrule.transports.http.pair_listener", "Sse"),
-    "ws": ("ferrule.transports.websocket.listener", "WebSocket"),
-    "tcp": ("ferrule.transports.tcp.listener", "Tcp"),
-    "unix": ("ferrule.transports.tcp.listener", "Unix"),
-}
-"""The transports `run` knows by name; each is imported when it is first used."""
 
 
 class Serving:
@@ -237,9 +227,10 @@ class Serving:
     async def run_async(self, transport: str = "stdio", **options: Any) -> None:
         """Serve one transport by name, with signals that stop it in order."""
         require_asyncio("app.run_async()", "use app.run(), or `await app.run_async()` within asyncio.run(main())")
+        kind = _kind(transport)
         listener = _listener(transport, options)
-        if transport == "stdio" and sys.stdin is not None and sys.stdin.isatty():
-            _say(f"{self.name} speaks MCP on stdin and stdout: start it from an MCP client. Ctrl-C ends it.")
+        if kind.hint and sys.stdin is not None and sys.stdin.isatty():
+            _say(f"{self.name} {kind.hint}. Ctrl-C ends it.")
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
         stop = Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop())))
@@ -250,9 +241,8 @@ class Serving:
 
     def _tell_where(self, listener: TransportListener) -> None:
         """Say where clients find us, where that is not simply the process that started us."""
-        url = getattr(listener, "url", None)
-        if url is not None:
-            _say(f"{self.name} serves MCP at {url}. Ctrl-C ends it.")
+        if isinstance(listener, AnnouncedListener):
+            _say(f"{self.name} serves MCP at {listener.url}. Ctrl-C ends it.")
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks.
@@ -290,19 +280,17 @@ class Serving:
         return self  # type: ignore[return-value]  # only a Server has this half
 
 
-def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
-    known = TRANSPORTS.get(transport)
-    if known is None:
+def _kind(transport: str) -> TransportKind:
+    kind = TRANSPORTS.get(transport)
+    if kind is None:
         raise SetupError(f"unknown transport {transport!r}: this version has {', '.join(TRANSPORTS)}")
+    return kind
+
+
+def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
+    kind = _kind(transport)
     refuse_foreign(transport, options, ours=("host", "port", "auth"))
-    module, name = known
-    factory = getattr(importlib.import_module(module), name)
-    try:
-        inspect.signature(factory).bind(**options)
-    except TypeError as reason:
-        allowed = ", ".join(inspect.signature(factory).parameters)
-        raise SetupError(f"{transport}: {reason}; the options are {allowed}") from None
-    return factory(**options)  # type: ignore[no-any-return]
+    return kind.new_listener(options)
 
 
 def _say(line: str) -> None:

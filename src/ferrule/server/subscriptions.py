@@ -111,7 +111,7 @@ class Subscriber:
             return
         if self._held is not None:
             self._held[notice.about] = notice
-        elif getattr(channel, "congested", False):
+        elif channel.congested:
             self._held = {notice.about: notice}
             self._sender = asyncio.get_running_loop().create_task(self._send_held(channel))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -92,7 +92,17 @@ class _Said:
     def __init__(self, channel: Channel, messages: list[Recorded]) -> None:
         self._channel = channel
         self._messages = messages
+        self.traits = channel.traits
+        self.context = channel.context
+        self.withdrawn: Callable[[], None] = channel.withdrawn
+        self.release: Callable[[], None] = channel.release
+        self.hear_gaps: Callable[[Callable[[bool], None]], None] = channel.hear_gaps
+        self.stand: Callable[[], None] = channel.stand
         self.open = True
+
+    @property
+    def congested(self) -> bool:
+        return self._channel.congested
 
     def send(self, message: Message | Sequence[Message]) -> None:
         if self.open:

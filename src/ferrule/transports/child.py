@@ -14,6 +14,7 @@ import errno
 import io
 import logging
 import os
+import shlex
 import signal
 import subprocess
 import threading
@@ -28,7 +29,7 @@ from ferrule.transports.options import require_message_size, require_number
 from ferrule.transports.pipe import READ_SIZE, PipeTransport
 from ferrule.transports.stdio import QuietStderr
 from ferrule.transports.stream import StreamChannel
-from ferrule.wire.channel import Receiver
+from ferrule.wire.channel import Receiver, Traits
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import LineFramer
 
@@ -330,6 +331,24 @@ def take_descriptor(file: IO[bytes] | None) -> int:
         return os.dup(file.fileno())
 
 
+def from_command_line(address: str, **options: Any) -> ChildProcess:
+    """Return the transport to "stdio:command with arguments"; raises SetupError for one that cannot be read."""
+    _, _, command = address.partition(":")
+    try:
+        words = shlex.split(command)
+    except ValueError as reason:
+        raise SetupError(f"cannot read the command {command!r}: {reason}") from None
+    if not words:
+        raise SetupError("the command is empty: give the program, then its arguments")
+    return ChildProcess(words, **options)
+
+
+class ChildChannel(StreamChannel):
+    """The channel to a process of ours."""
+
+    traits = Traits(starts_peer=True)
+
+
 class ChildProcess:
     """Starts a command and talks to it over its stdin and stdout; connecting again starts a new process."""
 
@@ -380,7 +399,7 @@ class ChildProcess:
         await self.close()
         write_stderr = stderr_writer(self._stderr)
         process = self._start()
-        channel = StreamChannel(receiver, LineFramer(self._max_message_size), on_oversize="skip", serving=False)
+        channel = ChildChannel(receiver, LineFramer(self._max_message_size), on_oversize="skip", serving=False)
         self._child = RunningChild(process, channel, self._command[0], self._grace)
         if self.observer is not None:
             self._child.observe(self.observer)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ferrule.identity.verifier import Verifier
 from ferrule.protocol.era import Eras
@@ -11,7 +11,6 @@ from ferrule.wire.channel import Channel, Origin, Receiver
 
 if TYPE_CHECKING:
     from ferrule.telemetry.observer import Observers
-    from ferrule.transports.http.custom import CustomRoute
 
 
 class Transport(Protocol):
@@ -27,6 +26,22 @@ class Transport(Protocol):
         """End the way to the peer and release everything it held; harmless when called again."""
 
 
+@runtime_checkable
+class AddressedTransport(Transport, Protocol):
+    """A transport to a server that others find at the same place: what is learnt of it holds for the next client."""
+
+    @property
+    def address(self) -> object:
+        """Where the server is; its `str` names it, without credentials."""
+
+
+@runtime_checkable
+class ObservedTransport(Transport, Protocol):
+    """A transport that has something of its own to report, as the start and the end of a process."""
+
+    observer: Observers | None
+
+
 class Listener(Protocol):
     """Lets peers reach us."""
 
@@ -35,6 +50,15 @@ class Listener(Protocol):
 
     async def close(self, grace: float) -> None:
         """Stop accepting, let running calls end within `grace` seconds, then release everything."""
+
+
+@runtime_checkable
+class AnnouncedListener(Listener, Protocol):
+    """A listener that can say where clients find it."""
+
+    @property
+    def url(self) -> str:
+        """Where clients find us, once we listen."""
 
 
 class Acceptor(Protocol):
@@ -57,21 +81,8 @@ class Acceptor(Protocol):
     def link(self, origin: Origin) -> Receiver:
         """Give a receiver for one new peer."""
 
-    def crowd(self, origin: Origin, version: str = "") -> Receiver:
-        """Give one receiver for everyone who asks without a session: each exchange is a channel of its own.
-
-        Requests bring their own version, or are of the one given, as if its handshake had been made.
-        """
-
     def busy(self, link: Receiver) -> bool:
         """Tell whether calls run on a link."""
-
-    def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
-        """Tell which arguments of a tool its HTTP headers mirror: by the header's name, the path to the argument."""
-
-    @property
-    def custom_routes(self) -> Sequence[CustomRoute]:
-        """What is offered over HTTP beside MCP."""
 
     @property
     def observer(self) -> Observers | None:

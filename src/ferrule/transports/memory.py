@@ -21,7 +21,7 @@ from ferrule.errors import CarrierError
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.ending import tell_lost
 from ferrule.transports.options import require_message_size
-from ferrule.wire.channel import Origin, Receiver
+from ferrule.wire.channel import ChannelDefaults, MessageReceiver, Origin, Receiver, Traits
 from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Message, Request, Success
 
@@ -60,7 +60,7 @@ def handed(message: Message | Sequence[Message], max_size: int) -> Carried:
     return given if payload.isascii() else framed(given, max_size)  # only the codec looks for bytes that are no text
 
 
-class MemoryChannel:
+class MemoryChannel(ChannelDefaults):
     """One of two ends; its receiver gets what is sent on the other, `far`."""
 
     __slots__ = (
@@ -81,25 +81,25 @@ class MemoryChannel:
         "request_received",
     )
 
+    traits = Traits(patient=True)
+
     far: MemoryChannel
 
     def __init__(self, receiver: Receiver, max_size: int) -> None:
         self.receiver = receiver
         self.frame_received = receiver.frame_received
-        self.message_received: Callable[[Request | Success, MemoryChannel], None] | None = getattr(
-            receiver, "message_received", None
-        )
-        self.request_received: Callable[[Request, MemoryChannel], None] | None = getattr(
-            receiver, "request_received", self.message_received
-        )
-        self.give: Callable[[Message | Sequence[Message], int], Carried] = (
-            framed if self.message_received is None else handed
-        )
+        self.message_received: Callable[[Request | Success, MemoryChannel], None] | None = None
+        self.request_received: Callable[[Request, MemoryChannel], None] | None = None
+        self.give: Callable[[Message | Sequence[Message], int], Carried] = framed
         """How to write for this end."""
+        if isinstance(receiver, MessageReceiver):
+            self.message_received = receiver.message_received
+            self.request_received = receiver.request_received
+            self.give = handed
         self.closing = False
         self._max_size = max_size
         self._loop = asyncio.get_running_loop()
-        self.context = contextvars.copy_context()
+        self.context: contextvars.Context = contextvars.copy_context()
         self.inbox: deque[Carried] = deque()
         self.receiving = False
         self._sent = 0

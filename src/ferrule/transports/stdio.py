@@ -25,7 +25,7 @@ from ferrule.transports.contract import Acceptor
 from ferrule.transports.options import require_message_size, require_number
 from ferrule.transports.pipe import READ_SIZE, PipeTransport, loop_can_watch
 from ferrule.transports.stream import StreamChannel
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import Origin, Traits
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import LineFramer
 from ferrule.wire.messages import Message, Notification
@@ -289,13 +289,14 @@ class StandardStreams(PipeTransport):
         super()._lose(error)
 
 
-class StandardChannel(StreamChannel):
+class StdioChannel(StreamChannel):
     """The channel over stdin and stdout; once the input has ended, it sends answers and no notifications.
 
     A client that closes our stdin is leaving. It takes the answers it still waits for; a client of the official SDK 1.x
     that gets anything else then fails with an exception group in place of its own error.
     """
 
+    traits = Traits(patient=True)
     _left = False
 
     def _end_handed_over(self) -> None:
@@ -331,7 +332,7 @@ class Stdio:
         self._grace = grace
         self._json_only = json_only
         self._acceptor: Acceptor | None = None
-        self._channel: StandardChannel | None = None
+        self._channel: StdioChannel | None = None
         self._served = asyncio.Event()
 
     def claim(self) -> None:
@@ -353,7 +354,7 @@ class Stdio:
     async def _serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
         receiver = acceptor.link(Origin(carrier="stdio"))
         framer = LineFramer(self._max_message_size)
-        channel = StandardChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)
+        channel = StdioChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)
         StandardStreams(*self._open(), channel)
         self._acceptor, self._channel = acceptor, channel
         self._served.clear()

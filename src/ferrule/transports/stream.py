@@ -23,7 +23,7 @@ from ferrule.transports.ending import tell_lost
 from ferrule.transports.foreign import foreign_protocol
 from ferrule.transports.unfinished import NO_ROOM, Unfinished
 from ferrule.transports.waiting import HELD_BACK, Waiters
-from ferrule.wire.channel import Receiver
+from ferrule.wire.channel import ChannelDefaults, Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.framing import AutoFramer, Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize
 from ferrule.wire.messages import ErrorObject, Failure, Message
@@ -41,7 +41,7 @@ Read = bytes | Oversize | FramingLost
 """What a read brings: a frame, one that was too long, or the end of all framing."""
 
 
-class StreamChannel(asyncio.Protocol):
+class StreamChannel(ChannelDefaults, asyncio.Protocol):
     """A channel to the peer at the other end of an asyncio byte stream."""
 
     _transport: asyncio.Transport

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from ferrule.identity.principal import Principal
-from ferrule.wire.messages import Id, Message
+from ferrule.wire.messages import Id, Message, Request, Success
+
+
+class Traits(Struct, frozen=True, kw_only=True):
+    """What holds for every channel of one kind, and what a link, a server or a client does differently for it."""
+
+    patient: bool = False
+    """Whether a peer may take as long as it likes to initialize: it owns this process, or holds no connection."""
+    watches_itself: bool = False
+    """Whether the transport finds out by itself that a peer is gone, or keeps no connection: no pings are sent."""
+    closes_on_garbage: bool = False
+    """Whether the receiver closes it after too many unreadable messages in a row (`bounds.MAX_UNREADABLE`).
+
+    Right for a socket anyone may have connected to; without it, only the answers to such messages stop.
+    """
+    always_answers: bool = False
+    """Whether each request has an answer of its own, as over HTTP: then silence is a failure, not an old server."""
+    handshake_only: bool = False
+    """Whether the transport is older than the stateless era and cannot carry it."""
+    starts_peer: bool = False
+    """Whether the peer is a process that begins and ends with the channel: it is given time for both."""
+
+
+NO_TRAITS = Traits()
 
 
 class Channel(Protocol):
-    """An ordered way out to one peer.
-
-    One that carries the answer to a single request may also have `withdrawn()`, called when there will be none because
-    the peer cancelled it, and `release()`, which lets the reader go while the call runs on. One that hands over what
-    comes in inside somebody else's context has `context`, in which calls are run. One that can tell without waiting
-    whether `wait_writable` would wait has `congested`. One with `closes_on_garbage = True` is closed by its receiver
-    when too many messages in a row cannot be read (`ferrule.budgets.bounds.MAX_UNREADABLE`), as befits a socket that
-    anyone may have connected to; without it, only the answers to such messages stop.
-    """
+    """An ordered way out to one peer; inherit from `ChannelDefaults` and write the first three methods."""
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Encode and write one message, or a batch; never waits.
@@ -34,6 +50,55 @@ class Channel(Protocol):
 
     def close(self, reason: str = "") -> None:
         """End the channel, what was sent before is still delivered; harmless when called again."""
+
+    @property
+    def traits(self) -> Traits:
+        """What holds for every channel of this kind."""
+
+    @property
+    def context(self) -> Context | None:
+        """The context in which calls run, where what comes in is handed over inside somebody else's."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether `wait_writable` would wait, where that is known without waiting."""
+
+    def withdrawn(self) -> None:
+        """Called when the request this channel was made for gets no answer, because the peer cancelled it."""
+
+    def release(self) -> None:
+        """Let the reader of the answer go while the call runs on; the reader comes back for it."""
+
+    def hear_gaps(self, handler: Callable[[bool], None]) -> None:
+        """Call a function when the server may have sent what we did not receive, though the channel lives on.
+
+        With True there is a new session, which knows no subscription; with False the stream for notifications is gone.
+        """
+
+    def stand(self) -> None:
+        """Open that stream again."""
+
+
+class ChannelDefaults:
+    """What a channel does that has nothing to say about the optional members of `Channel`: nothing."""
+
+    __slots__ = ()
+
+    traits: Traits = NO_TRAITS
+    context: Context | None = None
+    congested: bool = False
+
+    def withdrawn(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Do nothing."""
+
+    def hear_gaps(self, handler: Callable[[bool], None]) -> None:
+        """Do nothing: what is lost is lost with the channel."""
+
+    def stand(self) -> None:
+        """Do nothing: there is no such stream."""
 
 
 class Receiver(Protocol):
@@ -61,6 +126,17 @@ class Receiver(Protocol):
         """Learn that the channel is gone: nothing more comes in and nothing can go out."""
 
 
+@runtime_checkable
+class MessageReceiver(Protocol):
+    """What a receiver has that also takes requests and results without their envelopes, from its own process."""
+
+    def message_received(self, message: Request | Success, channel: Channel) -> None:
+        """Take a request or a result whose payload is raw JSON, as if it had been read from a frame."""
+
+    def request_received(self, request: Request, channel: Channel) -> None:
+        """Take a request."""
+
+
 class Origin(Struct, frozen=True):
     """What the carrier knows about a sender."""
 
@@ -72,6 +148,8 @@ class Origin(Struct, frozen=True):
     version: str = ""
     lasting: bool = True
     """Whether what is agreed with the sender is still known at its next message."""
+    host: str = ""
+    """The address without the port, where `address` has one."""
     identity: Principal | None = None
     """The principal whose key that is, where a verifier has made one."""
 

@@ -14,7 +14,7 @@ from traffic_record import R2, R4, R5, Said, Traffic, traffic_of
 from ferrule import Client, Server
 from ferrule.testing import Recorder
 from ferrule.transports.memory import Memory
-from ferrule.wire.channel import Origin, Receiver
+from ferrule.wire.channel import ChannelDefaults, Origin, Receiver
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import Message
 
@@ -60,7 +60,7 @@ REFUSED: Sequence[tuple[str, Any]] = (
 """Requests that most revisions refuse."""
 
 
-class FarEnd:
+class FarEnd(ChannelDefaults):
     """The channel of a peer that notes what it hears."""
 
     def __init__(self, revision: str, sender: str) -> None:

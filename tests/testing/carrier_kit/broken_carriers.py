@@ -16,7 +16,7 @@ from our_carriers import OverTcp
 from ferrule.errors import CarrierError
 from ferrule.testing.carrier_kit import FarSide, Stand
 from ferrule.transports.contract import Acceptor, Transport
-from ferrule.wire.channel import Channel, Origin, Receiver
+from ferrule.wire.channel import Channel, ChannelDefaults, Origin, Receiver
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import Id, Message, Notification, Request
 
@@ -24,7 +24,7 @@ KEPT: list[Any] = []
 """What leaks stays here until the tests let it go."""
 
 
-class Meddler:
+class Meddler(ChannelDefaults):
     """Stands between a transport, its receiver and its channel, and passes everything on as it is."""
 
     def __init__(self, transport: Transport) -> None:
@@ -90,7 +90,7 @@ class Split(Meddler):
         self.receiver.channel_lost(self.way, error)
 
 
-class Way:
+class Way(ChannelDefaults):
     """The channel of a meddler."""
 
     def __init__(self, meddler: Split) -> None:

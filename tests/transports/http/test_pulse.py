@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import math
+import time
 from typing import Any
 
 from ferrule.transports.http.pulse import Pulse

@@ -635,4 +635,4 @@ async def test_what_waits_for_a_slow_peer_is_counted_until_it_is_taken_or_the_pe
 async def test_what_cannot_be_read_closes_a_websocket_after_a_while() -> None:
     """The link looks at this mark; a carrier that one process alone can speak on has none."""
     channel, _, _ = channel_on_pipe()
-    assert channel.closes_on_garbage
+    assert channel.traits.closes_on_garbage

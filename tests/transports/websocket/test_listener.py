@@ -11,8 +11,8 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Ping, Pong, Request, TextMessage
 
 from ferrule.errors import CarrierError, SetupError
-from ferrule.server.serving import TRANSPORTS
 from ferrule.transports.http.listener import Http
+from ferrule.transports.registry import TRANSPORTS, load
 from ferrule.transports.websocket.listener import WebSocket
 
 
@@ -93,4 +93,4 @@ def test_wrong_options_are_refused() -> None:
 
 
 def test_a_server_knows_it_by_name() -> None:
-    assert TRANSPORTS["ws"] == ("ferrule.transports.websocket.listener", "WebSocket")
+    assert load(TRANSPORTS["ws"].listener) is WebSocket

@@ -17,8 +17,8 @@ from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.errors import SetupError
 from ferrule.supervision.scope import Scope
-from ferrule.transports.contract import Acceptor
 from ferrule.transports.ending import left_of_grace
+from ferrule.transports.http.acceptor import HttpAcceptor
 from ferrule.transports.http.answers import RETRY_AFTER, refuse
 from ferrule.transports.http.asgi_answer import AsgiAnswer, Event, QuietCalls, Receive, Send
 from ferrule.transports.http.doors import Doors
@@ -40,7 +40,7 @@ PATH_CHARACTERS = "/:@!$&'()*+,;=-._~"
 class AsgiApp:
     """A server as an ASGI 3 application: serve it, or mount it anywhere; it starts when it is first needed."""
 
-    def __init__(self, acceptor: Acceptor, grace: float, **options: Any) -> None:
+    def __init__(self, acceptor: HttpAcceptor, grace: float, **options: Any) -> None:
         self._acceptor = acceptor
         self._grace = grace
         websocket = options.pop("websocket", False)
@@ -121,7 +121,7 @@ class Stay:
     """The doors in one event loop, from their start to their end."""
 
     def __init__(
-        self, acceptor: Acceptor, settings: DoorSettings, websocket: WebSocketSettings | None, before: Stay | None
+        self, acceptor: HttpAcceptor, settings: DoorSettings, websocket: WebSocketSettings | None, before: Stay | None
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.doors = Doors(acceptor, settings, bound_to="")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from ferrule.errors import SetupError
 from ferrule.stores.memory import LogBounds, MemoryEventLog
 from ferrule.stores.store import EventLog
-from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
+from ferrule.transports.http.acceptor import HttpAcceptor
 from ferrule.transports.http.answers import EMPTY_HEAD, RETRY_AFTER, TEXT_HEAD, refuse
 from ferrule.transports.http.caller import STOPPING, Callers
 from ferrule.transports.http.custom import CustomDoor
@@ -40,7 +40,7 @@ class Doors:
 
     def __init__(
         self,
-        acceptor: Acceptor,
+        acceptor: HttpAcceptor,
         settings: DoorSettings,
         *,
         bound_to: str,

@@ -21,17 +21,19 @@ from ferrule.transports.http.answers import (
 from ferrule.transports.http.message import Responder
 from ferrule.transports.http.pulse import Living, Pulse
 from ferrule.transports.http.settings import DoorSettings
-from ferrule.wire.channel import Receiver
+from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Failure, HttpError, Message, Notification, Success
 
 COMMENT = b":\n\n"
 
 
-class Everyone:
+class Everyone(ChannelDefaults):
     """Stands for all who ask without a session: there is no way to tell them anything, only that it is over."""
 
     __slots__ = ()
+
+    traits = Traits(patient=True, watches_itself=True)
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Nobody hears what is said to all."""
@@ -43,7 +45,7 @@ class Everyone:
         """Exchanges end one by one."""
 
 
-class Exchange:
+class Exchange(ChannelDefaults):
     """The way back of one request of the stateless era; a client that goes away has cancelled it."""
 
     __slots__ = (

@@ -8,8 +8,8 @@ from msgspec import UNSET
 
 from ferrule.protocol.handshake import HEADERLESS
 from ferrule.supervision.scope import Scope
-from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
+from ferrule.transports.http.acceptor import HttpAcceptor
 from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
 from ferrule.transports.http.caller import EVERYONE, binding_of, expiry_of, origin_of
 from ferrule.transports.http.exchange import Everyone, SessionlessExchange
@@ -28,7 +28,7 @@ SESSION_FIELD, LAST_EVENT_FIELD = b"mcp-session-id", b"last-event-id"
 class HandshakeDoor:
     """Serves sessions that begin with `initialize`; or, without sessions, requests that pretend they had."""
 
-    def __init__(self, acceptor: Acceptor, sessions: Sessions, shared: Streaming, guard: Guard) -> None:
+    def __init__(self, acceptor: HttpAcceptor, sessions: Sessions, shared: Streaming, guard: Guard) -> None:
         self._acceptor = acceptor
         self.sessions = sessions
         self._shared = shared

@@ -10,6 +10,7 @@ from typing import Any
 from ferrule.errors import SetupError
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.ending import left_of_grace
+from ferrule.transports.http.acceptor import require_http
 from ferrule.transports.http.doors import Doors
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
@@ -42,7 +43,7 @@ class Http:
         if self._engine is not None:
             raise SetupError("this Http serves already")
         settings = self._engine_settings
-        doors = Doors(acceptor, self._door_settings, bound_to=settings.host)
+        doors = Doors(require_http(acceptor), self._door_settings, bound_to=settings.host)
         engine = Engine(
             doors.handle,
             settings,

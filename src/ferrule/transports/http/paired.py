@@ -13,7 +13,7 @@ from ferrule.transports.http.message import Responder
 from ferrule.transports.http.session import Standing
 from ferrule.transports.http.sessions import Open
 from ferrule.transports.http.streams import Stream, Streaming
-from ferrule.wire.channel import Receiver
+from ferrule.wire.channel import ChannelDefaults, Receiver
 from ferrule.wire.codec import encode, encode_within
 from ferrule.wire.messages import ErrorObject, Failure, Message, Notification
 from ferrule.wire.sse import event
@@ -205,7 +205,7 @@ class PairSession(Open):
         self.stream.farewell(self.why)
 
 
-class Posted:
+class Posted(ChannelDefaults):
     """The way back of what one POST brought: the session's stream, but what is no message is refused at once."""
 
     __slots__ = ("_head", "_limit", "_outlet", "_responder")

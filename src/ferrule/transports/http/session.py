@@ -20,7 +20,7 @@ from ferrule.protocol.handshake import REVISIONS
 from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, own_head, refuse
 from ferrule.transports.http.message import Responder, header_lines
 from ferrule.transports.http.streams import Stream, Streaming
-from ferrule.wire.channel import Receiver
+from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Failure, HttpError, Message, Request, Success
 
@@ -159,10 +159,12 @@ class HttpSession:
         self.shared.finished.forget(self)
 
 
-class Standing:
+class Standing(ChannelDefaults):
     """The way out to a session's client for what belongs to no exchange: the stream it opens with GET."""
 
     __slots__ = ("_session", "_unheard", "stream")
+
+    traits = Traits(patient=True, watches_itself=True)
 
     def __init__(self, session: HttpSession) -> None:
         self._session = session
@@ -227,7 +229,7 @@ class Standing:
         self._take_unheard()
 
 
-class SessionExchange:
+class SessionExchange(ChannelDefaults):
     """The way back of one POST in a session: JSON until something streams, then events that can be resumed."""
 
     __slots__ = ("_head", "_responder", "_session", "_standing", "_stream", "_waits", "open")
@@ -339,7 +341,7 @@ class SessionExchange:
                 refuse(self._responder, 404, reason or NO_SESSION, self._head)
 
 
-class SessionOpening:
+class SessionOpening(ChannelDefaults):
     """The way back of `initialize`: its answer says which session was opened."""
 
     __slots__ = ("_head", "_opened", "_responder", "_session")

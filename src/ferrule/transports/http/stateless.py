@@ -7,8 +7,8 @@ from msgspec import UNSET, UnsetType, structs
 
 from ferrule.errors import HeaderMismatch, Refusal
 from ferrule.schema.methods import METHODS
-from ferrule.transports.contract import Acceptor
 from ferrule.transports.http import mirror
+from ferrule.transports.http.acceptor import HttpAcceptor
 from ferrule.transports.http.answers import EMPTY_HEAD, JSON_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
 from ferrule.transports.http.caller import EVERYONE, expiry_of, origin_of
 from ferrule.transports.http.exchange import Everyone, Exchange
@@ -26,7 +26,7 @@ STANDING = frozenset(name for name, row in METHODS.items() if row.standing)
 class StatelessDoor:
     """Answers requests that bring their own introduction."""
 
-    def __init__(self, acceptor: Acceptor, settings: DoorSettings, pulse: Pulse) -> None:
+    def __init__(self, acceptor: HttpAcceptor, settings: DoorSettings, pulse: Pulse) -> None:
         self._acceptor = acceptor
         self._settings = settings
         streams = settings.response != "json"

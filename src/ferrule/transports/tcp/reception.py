@@ -26,7 +26,7 @@ from ferrule.transports.stream import StreamChannel, frame_as_lines, frame_with_
 from ferrule.transports.tcp.settings import ServedSettings
 from ferrule.transports.tcp.sockets import hung_up, prepare
 from ferrule.transports.verification import Verification, call_at_expiry
-from ferrule.wire.channel import Origin, Receiver
+from ferrule.wire.channel import Origin, Receiver, Traits
 from ferrule.wire.codec import encode
 from ferrule.wire.framing import Framer
 from ferrule.wire.messages import ErrorObject, Failure
@@ -46,8 +46,7 @@ LAST_WORDS_TIME = 10.0
 class Served(StreamChannel):
     """The channel to one peer that reached us."""
 
-    closes_on_garbage = True
-    """A peer that sends nothing but what cannot be read is closed."""
+    traits = Traits(closes_on_garbage=True)
 
     def __init__(self, link: Receiver, framer: Framer, reception: Reception) -> None:
         settings = reception.settings
@@ -252,13 +251,15 @@ class Reception:
 
     def facts(self, stream: asyncio.Transport) -> RequestFacts:
         """Return what is known of a peer."""
-        return RequestFacts(transport=self._carrier, address=_address(stream), certificate=_certificate(stream))
+        _, address = _address(stream)
+        return RequestFacts(transport=self._carrier, address=address, certificate=_certificate(stream))
 
     def welcome(self, facts: RequestFacts, verdict: Principal | Anonymous) -> Served:
         """Make a link for a peer that may come in, and its channel."""
         identity = verdict if isinstance(verdict, Principal) else None
         key = None if identity is None else identity.key
-        origin = Origin(self._carrier, facts.address, principal=key, identity=identity)
+        host = facts.address.rpartition(":")[0]
+        origin = Origin(self._carrier, facts.address, principal=key, identity=identity, host=host)
         # Whatever can fail comes before the link: once made, a link is remembered until its channel is lost.
         framer = self.settings.framer()
         served = Served(self._acceptor.link(origin), framer, self)
@@ -332,9 +333,12 @@ def look_period(idle_timeout: float | None) -> float:
     return max(SHORTEST_PERIOD, min(LONGEST_PERIOD, wanted))
 
 
-def _address(stream: asyncio.Transport) -> str:
+def _address(stream: asyncio.Transport) -> tuple[str, str]:
+    """Return the peer's host, and host and port; both are empty where it has none."""
     name: Any = stream.get_extra_info("peername")
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
+    if not isinstance(name, tuple):
+        return "", ""
+    return str(name[0]), f"{name[0]}:{name[1]}"
 
 
 def _certificate(stream: asyncio.Transport) -> Certificate | None:

@@ -16,7 +16,7 @@ from ferrule.transports.tcp.address import Address, read_address
 from ferrule.transports.tcp.settings import TcpOptions, settings_from
 from ferrule.transports.tcp.sockets import prepare
 from ferrule.transports.tls import TlsSettings, explain
-from ferrule.wire.channel import Receiver
+from ferrule.wire.channel import Receiver, Traits
 from ferrule.wire.framing import Frames, FramingLost, Oversize
 from ferrule.wire.rescue import rescue_from_head
 
@@ -26,8 +26,7 @@ REFUSAL_START = b'{"jsonrpc":"2.0","id":null,"error":'
 class Dialed(StreamChannel):
     """The channel to a server we reached; one that turned us away is quoted when the channel is lost."""
 
-    closes_on_garbage = True
-    """A server that sends nothing but what cannot be read is left."""
+    traits = Traits(closes_on_garbage=True)
 
     def __init__(self, receiver: Receiver, options: TcpOptions) -> None:
         super().__init__(

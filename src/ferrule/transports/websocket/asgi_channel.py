@@ -24,18 +24,17 @@ from ferrule.transports.websocket.frames import (
 )
 from ferrule.transports.websocket.reading import split_messages
 from ferrule.transports.websocket.settings import WebSocketSettings
-from ferrule.wire.channel import Receiver
+from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Message
 
 logger = logging.getLogger("ferrule.transports")
 
 
-class AsgiWebSocket:
+class AsgiWebSocket(ChannelDefaults):
     """A channel to the peer of one WebSocket."""
 
-    closes_on_garbage = True
-    """A peer that sends nothing but what cannot be read is closed."""
+    traits = Traits(watches_itself=True, closes_on_garbage=True)
 
     def __init__(self, receiver: Receiver, settings: WebSocketSettings, receive: Receive, send: Send) -> None:
         self._receiver, self._settings = receiver, settings

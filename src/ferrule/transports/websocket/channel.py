@@ -56,7 +56,7 @@ from ferrule.transports.websocket.reading import (
 )
 from ferrule.transports.websocket.settings import ChannelSettings
 from ferrule.transports.websocket.vigil import Seen, Vigil
-from ferrule.wire.channel import Receiver
+from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Message
 
@@ -73,11 +73,10 @@ our close frame before the peer has read it."""
 logger = logging.getLogger("ferrule.transports")
 
 
-class WebSocketChannel(asyncio.Protocol):
+class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
     """A channel to the peer at the other end of a WebSocket."""
 
-    closes_on_garbage = True
-    """A peer that sends nothing but what cannot be read is closed."""
+    traits = Traits(watches_itself=True, closes_on_garbage=True)
 
     _transport: asyncio.Transport
 

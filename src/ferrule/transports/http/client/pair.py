@@ -18,12 +18,15 @@ from ferrule.transports.http.client.heading import Heading
 from ferrule.transports.http.client.judging import ADVICE, header_texts
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.pool import Overflow, Pool
-from ferrule.wire.channel import Channel, Receiver
+from ferrule.wire.channel import Channel, ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Id, Message, Request
 from ferrule.wire.sse import Event
 
 logger = logging.getLogger("ferrule.transports")
+
+PREFIX = "sse+"
+"""What stands before the scheme of a server that has only HTTP+SSE."""
 
 PATIENCE = 10.0
 """How many seconds a server may take to say where to post."""
@@ -86,11 +89,10 @@ class SsePost(Once):
         self._channel.post_failed(self._identities, error)
 
 
-class SseChannel:
+class SseChannel(ChannelDefaults):
     """The way to one server: messages are posted, everything else comes on the stream."""
 
-    handshake_only = True
-    """This transport is older than the stateless era: there is nothing to probe for."""
+    traits = Traits(handshake_only=True)
 
     def __init__(
         self, receiver: Receiver, pool: Pool, heading: Heading, options: HttpOptions, face: Channel | None = None
@@ -184,11 +186,13 @@ class SseChannel:
 
 
 class SseTransport:
-    """Reaches a server at the URL of its stream."""
+    """Reaches a server at the URL of its stream, also written `sse+https://…`."""
 
     carrier = "http"
 
     def __init__(self, url: str, **options: Any) -> None:
+        if url[: len(PREFIX)].lower() == PREFIX:
+            url = url[len(PREFIX) :]
         self.destination = Destination(url, options)
         self._channel: SseChannel | None = None
 

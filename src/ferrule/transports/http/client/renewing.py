@@ -113,7 +113,7 @@ class Renewing:
             channel.gap(renewed=True)
         finally:
             self._task = None
-            channel.release()
+            channel.send_held()
 
     async def _handshake(self, handshake: tuple[Id, bytes], version: str) -> None:
         channel, heading = self._channel, self._channel.heading

@@ -31,7 +31,7 @@ from ferrule.transports.http.client.refreshing import refresh
 from ferrule.transports.http.client.renewing import Renewing, session_id, settled_version
 from ferrule.transports.http.client.resuming import StandingStream
 from ferrule.transports.waiting import Waiters
-from ferrule.wire.channel import Receiver
+from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within, write
 from ferrule.wire.messages import ErrorObject, Id, Message, Notification, Request
 
@@ -47,11 +47,10 @@ FAREWELL = 2.0
 """How many seconds a server may take to say goodbye."""
 
 
-class HttpChannel:
+class HttpChannel(ChannelDefaults):
     """The way to one server: what is sent is posted, what comes back is handed up."""
 
-    always_answers = True
-    """Whether silence is a failure: an HTTP server of any age answers something."""
+    traits = Traits(always_answers=True)
 
     def __init__(self, receiver: Receiver, pool: Pool, heading: Heading, options: HttpOptions) -> None:
         self.receiver, self.pool, self.heading, self.options = receiver, pool, heading, options
@@ -213,7 +212,7 @@ class HttpChannel:
         if self._held is None:
             self._held = []
 
-    def release(self) -> None:
+    def send_held(self) -> None:
         """Send what was held."""
         held, self._held = self._held or [], None
         for post in held:
@@ -234,7 +233,7 @@ class HttpChannel:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-            self.release()
+            self.send_held()
 
     def session_over(self, post: Post) -> None:
         """Learn that the server has forgotten the session."""
