@@ -977,7 +977,7 @@ class TestEnding:
         await settle()
         assert [m["id"] for m in far.take()] == [1]
 
-    @pytest.mark.parametrize("when", ["after it was asked", "before"])
+    @pytest.mark.parametrize("when", ["after it was asked", "before", "before it was ready"])
     async def test_a_peer_that_ends_its_side_is_not_waited_for(self, linked: Any, settle: Any, when: str) -> None:
         """CORR-10: it cannot answer any more, so what it is asked fails, and the call that asked is answered."""
 
@@ -988,9 +988,9 @@ class TestEnding:
             except LinkLost as lost:
                 return {"content": [{"type": "text", "text": str(lost)}]}
 
-        far = linked({"tools/call": asks}).greet()
+        far = linked({"tools/call": asks}).greet(ready=when != "before it was ready")
         far.call(1)
-        if when == "after it was asked":
+        if when != "before":
             await settle()
         far.link.end_received(far)
         await settle()

@@ -191,7 +191,6 @@ class Link(Asking):
 
     def end_received(self, channel: Channel) -> None:
         """The peer will ask nothing more; what it asked is still answered."""
-        self.draining = True
         if self.options.half_closes:
             self.peer_ended()
 

@@ -62,7 +62,7 @@ class TaskRun:
         self.work: asyncio.Task[None] | None = None
         self.held = 0
         """What the params of the call are debited with, from its answer to the end of its work."""
-        self.outcome: Any = None
+        self.outcome: Any = Internal("The server stopped before the work began")
         """What the work came to, where it ended before it became a task."""
         self.timer: asyncio.TimerHandle | None = None
         self.questions: dict[str, OpenQuestion] = {}
