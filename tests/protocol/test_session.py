@@ -282,6 +282,13 @@ class TestAdmission:
             why = refusal_of(session, request)
             assert (why.own_code, why.data) == (-32601, {"method": method})
 
+    def test_whoever_made_the_handshake_is_admitted_without_asking_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a peer of its revision may ask is known; asking for each request would cost time."""
+        session = greeted()
+        monkeypatch.setattr(Handshake, "admit", None)
+        call = began(session, ask(1, "tools/list"))
+        assert (call.peer, call.era) == (session.peer, session.handshake)
+
     def test_before_the_handshake_a_peer_is_taken_for_one_of_the_oldest_revision(self) -> None:
         call = began(new_session(), ask(1, "ping"))
         assert call.peer.version == R1
