@@ -40,7 +40,11 @@ AREAS = (
     Area("wire", ("wire",), ("tests/wire", "tests/fuzz/test_decoder.py", LIMITS)),
     Area("protocol", ("protocol",), ("tests/protocol", LIMITS)),
     Area("runtime", ("runtime/*",), ("tests/runtime/*", LIMITS)),
-    Area("tasks", ("runtime/tasks",), ("tests/runtime/tasks", "tests/server/tasks", LIMITS)),
+    Area(
+        "tasks",
+        ("runtime/tasks",),
+        ("tests/runtime/tasks", "tests/server/tasks", "tests/client/test_question_tasks.py", LIMITS),
+    ),
     Area("engine", ("transports/http/engine",), ("tests/transports/http/engine", LIMITS)),
     Area(
         "sessions",

@@ -21,6 +21,7 @@ def test_a_call_is_named_by_its_method_and_begins_unharmed() -> None:
     peer = Peer(NEWEST, ClientCapabilities())
     call = Call(1, METHODS["ping"], None, Raw(b"{}"), None, Handshake(), peer, None, Origin("test"), None)
     assert (call.method, call.cancelled, call.retry, call.task) == ("ping", False, False, None)
+    assert (call.expired, call.held) == (False, 0)
 
 
 def test_a_call_is_itself_and_no_other() -> None:
@@ -46,21 +47,25 @@ def test_a_peer_speaks_the_version_of_its_revision() -> None:
 
 
 FACTS = (
-    ("2024-11-05", False, True, False),
-    ("2025-03-26", True, True, False),
-    ("2025-06-18", False, True, False),
-    ("2025-11-25", False, True, True),
-    ("2026-07-28", False, False, True),
+    ("2024-11-05", False, True, False, False, False),
+    ("2025-03-26", True, True, False, False, False),
+    ("2025-06-18", False, True, False, False, False),
+    ("2025-11-25", False, True, True, True, True),
+    ("2026-07-28", False, False, True, False, False),
 )
 
 
-@pytest.mark.parametrize(("version", "batches", "two_way", "faults_in_results"), FACTS)
-def test_the_revisions_differ_in_batches_directions_and_faults(
-    version: str, batches: bool, two_way: bool, faults_in_results: bool
+@pytest.mark.parametrize(
+    ("version", "batches", "two_way", "faults_in_results", "tasks_by_request", "polls"),
+    FACTS,
+)
+def test_the_revisions_differ_in_what_they_have(
+    version: str, batches: bool, two_way: bool, faults_in_results: bool, tasks_by_request: bool, polls: bool
 ) -> None:
     """RPC-11 RPC-13 RPC-14 BATC-09: arrays in 2025-03-26 only, requests of the server not from 2026-07-28 on."""
     revision = {**REVISIONS, **STATELESS_REVISIONS}[version]
     assert (revision.batches, revision.two_way, revision.faults_in_results) == (batches, two_way, faults_in_results)
+    assert (revision.tasks_by_request, revision.polls) == (tasks_by_request, polls)
 
 
 def test_a_request_of_ours_waits_without_limit_unless_told() -> None:

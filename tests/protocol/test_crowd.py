@@ -19,7 +19,7 @@ from ferrule.wire.channel import ChannelDefaults, Origin
 from ferrule.wire.messages import Failure, Notification, Request, Success
 
 MODERN = b'"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}'
-SEALING = Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12))
+SEALING = Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12), 600.0)
 
 
 class Exchange(ChannelDefaults):

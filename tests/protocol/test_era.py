@@ -10,14 +10,15 @@ from msgspec import UNSET
 
 from ferrule.errors import Refusal
 from ferrule.protocol.era import RESERVED_CODES, STANDARD_CODES, Eras, sendable
-from ferrule.protocol.handshake import Handshake
+from ferrule.protocol.handshake import NEWEST, Handshake
 from ferrule.protocol.sealing import Keyring, Seal
 from ferrule.protocol.stateless import Sealing, Stateless
+from ferrule.schema.methods import METHODS
 from ferrule.schema.model import VERSION_KEY, Meta
 from ferrule.wire.channel import Origin
 
 HANDSHAKE = Handshake()
-STATELESS = Stateless(Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12)))
+STATELESS = Stateless(Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12), 600.0))
 ERAS = Eras(HANDSHAKE, STATELESS)
 
 
@@ -66,6 +67,22 @@ class TestWhichEra:
         """META-5 RPC-15: whatever their shape."""
         text = '{"io.modelcontextprotocol/related-task":7,"traceparent":[],"com.example/x":{"a":[{}]},"":null}'
         assert meta(text).version is UNSET
+
+
+class TestWhatIsAdmitted:
+    def test_sessions_with_the_same_methods_and_revision_share_the_set(self) -> None:
+        """Thousands of sessions may be open at once."""
+        eras, methods = Eras(HANDSHAKE, STATELESS), {"ping": METHODS["ping"], "initialize": METHODS["initialize"]}
+        admitted = eras.admitted(methods, NEWEST)
+        assert admitted == {"ping"}
+        assert eras.admitted(methods, NEWEST) is admitted
+        methods["tools/list"] = METHODS["tools/list"]
+        assert eras.admitted(methods, NEWEST) == {"ping", "tools/list"}
+        assert eras.admitted({"ping": METHODS["ping"], "a": METHODS["ping"], "b": METHODS["ping"]}, NEWEST) == {
+            "ping",
+            "a",
+            "b",
+        }
 
 
 class TestNumbers:

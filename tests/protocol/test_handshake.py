@@ -30,7 +30,7 @@ from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Request
 
 R1, R2, R3, R4, R5 = "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
-STATELESS = Stateless(Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12)))
+STATELESS = Stateless(Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12), 600.0))
 EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 
 
@@ -268,6 +268,16 @@ class TestAsking:
         question = Question("sampling/createMessage", {"messages": [{"role": "user", "content": block}]})
         (asks,) = asked(call_from(version, EVERYTHING), question)
         assert ("_meta" in asks[1]["messages"][0]["content"]) is kept
+
+    @pytest.mark.parametrize("version", [R1, R2, R3, R4])
+    def test_context_needs_a_capability_of_its_own_in_the_newest_revision_only(self, version: str) -> None:
+        """Earlier a client that could be sampled could be asked to add context."""
+        question = Question("sampling/createMessage", {"messages": [], "maxTokens": 1, "includeContext": "thisServer"})
+        if version == R4:
+            with pytest.raises(CapabilityNotSupported, match=r"sampling\.context"):
+                asked(call_from(version, {"sampling": {}}), question)
+        (_, sent, _) = asked(call_from(version, {"sampling": {} if version != R4 else {"context": {}}}), question)[0]
+        assert sent["includeContext"] == "thisServer"
 
     def test_the_newest_revision_takes_lists_of_blocks(self) -> None:
         """SAMP-4: they go out as they are."""

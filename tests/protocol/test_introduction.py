@@ -74,3 +74,5 @@ class TestTheStatelessEra:
         """META-1 STL-3: beside the facts, which the caller cannot change."""
         sent = written(ALWAYS.stamp({}, token, {"x/y": 1, PREFIX + "protocolVersion": "1999"}))
         assert sent == {"_meta": {**FACTS, "x/y": 1, "progressToken": token}}
+        assert written(ALWAYS.stamp({}, token, None)) == {"_meta": {**FACTS, "progressToken": token}}
+        assert written(ALWAYS.stamp({}, None, {"x/y": 1})) == {"_meta": {**FACTS, "x/y": 1}}

@@ -44,7 +44,7 @@ MODERN = {
     "io.modelcontextprotocol/protocolVersion": R5,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-SEALING = Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12))
+SEALING = Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12), 600.0)
 SERVED = {name: row for name, row in METHODS.items() if not row.by_client}
 ASKED_BACK = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
 
@@ -282,6 +282,13 @@ class TestAdmission:
             why = refusal_of(session, request)
             assert (why.own_code, why.data) == (-32601, {"method": method})
 
+    def test_whoever_made_the_handshake_is_admitted_without_asking_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a peer of its revision may ask is known; asking for each request would cost time."""
+        session = greeted()
+        monkeypatch.setattr(Handshake, "admit", None)
+        call = began(session, ask(1, "tools/list"))
+        assert (call.peer, call.era) == (session.peer, session.handshake)
+
     def test_before_the_handshake_a_peer_is_taken_for_one_of_the_oldest_revision(self) -> None:
         call = began(new_session(), ask(1, "ping"))
         assert call.peer.version == R1
@@ -289,10 +296,14 @@ class TestAdmission:
 
     def test_a_header_alone_makes_a_request_stateless(self) -> None:
         """COMPAT-1 STL-4: then its `_meta` is missing, which is -32602."""
-        why = refusal_of(new_session(header=R5), ask(1, "tools/list"))
-        assert why.own_code == -32602
-        assert "protocolVersion" in why.message
-        assert began(greeted(header=R4), ask(1, "tools/list")).era.versions[0] == R4
+        for session in (new_session(header=R5), greeted(header=R5)):
+            why = refusal_of(session, ask(1, "tools/list"))
+            assert why.own_code == -32602
+            assert "protocolVersion" in why.message
+        session = greeted(header=R4)
+        call = began(session, ask(1, "tools/list"))
+        assert call.era is session.handshake
+        assert call.peer is session.peer
 
     MALFORMED = (
         ("tools/call", {}, "name"),
@@ -527,6 +538,12 @@ class TestRefusing:
             assert session.met_stateless
             refusal_of(session, ask("old", "tools/list"))
             assert not session.met_stateless
+
+    def test_a_handshake_decides_in_which_era_errors_are_told(self) -> None:
+        session = new_session()
+        began(session, ask(1, "tools/list", modern=True))
+        session.agree(Peer(REVISIONS[R4], ClientCapabilities()))
+        assert session.refuse(2, ResourceNotFound("a://b")).error.code == -32002
 
     def test_only_the_client_of_a_stateless_server_is_never_asked(self) -> None:
         assert not new_session().one_way

@@ -128,7 +128,7 @@ async def settle(turns: int = 10) -> None:
 
 
 def new_eras(**options: Any) -> Eras:
-    sealing = Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12))
+    sealing = Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: bytes(12), 600.0)
     return Eras(Handshake(**options), Stateless(sealing, beside=tuple(REVISIONS)))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import random
+import weakref
 from typing import Any
 
 import pytest
@@ -74,6 +76,20 @@ class TestAnswers:
         assert json.loads(bytes(await waiting)) == {"roots": []}
         assert far.replies(1) == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
 
+    async def test_what_is_asked_before_the_peer_is_ready_waits_for_it(self, linked: Any, settle: Any) -> None:
+        """LIFE-5: what is asked afterwards is sent at once."""
+        far = linked().greet(ready=False)
+        early = asyncio.ensure_future(far.link.ask("roots/list", {}, far))
+        await settle()
+        assert far.asked("roots/list") == []
+        far.say(method="notifications/initialized")
+        await settle()
+        late = far.link.ask("roots/list", {}, far)
+        assert [request["id"] for request in far.asked("roots/list")] == [1, 2]
+        for identity, waiting in ((1, early), (2, late)):
+            far.answer(identity, {"n": identity})
+            assert json.loads(bytes(await waiting)) == {"n": identity}
+
     async def test_an_unknown_answer_is_a_warning(self, linked: Any, caplog: pytest.LogCaptureFixture) -> None:
         """CORR-04: logged and ignored."""
         far = linked(client=R4)
@@ -108,6 +124,14 @@ class TestAnswers:
         far.link.start("tools/call", lambda identity: {"_meta": {"progressToken": identity}})
         far.link.start("tools/call", lambda identity: {"_meta": {"progressToken": identity}})
         assert [m["params"]["_meta"]["progressToken"] for m in far.take()] == [1, 2]
+
+    async def test_the_failure_of_a_request_nobody_waits_for_is_ignored(self, linked: Any, settle: Any) -> None:
+        far = linked(client=R4)
+        waiting = started(far)
+        await settle()
+        for identity in (99, 1, 1):
+            far.link.request_failed(identity, LinkLost("gone"))
+        assert isinstance(await failure_of(waiting), LinkLost)
 
     async def test_a_caller_that_goes_away_cancels_its_request(self, linked: Any, settle: Any) -> None:
         """CANC-1 CANC-2 CANC-5 CORR-09: the peer is told, and a late answer is nobody's."""
@@ -216,6 +240,20 @@ class TestTimeouts:
         assert type(await failure_of(started(far, "ping", timeout=5.0))) is TimedOut
         assert len(far.asked("ping")) == 1
 
+    async def test_who_has_made_no_handshake_is_not_pinged(self, linked: Any) -> None:
+        far = linked()
+        assert type(await failure_of(started(far, "roots/list", timeout=5.0))) is TimedOut
+        assert far.asked("ping") == []
+
+    async def test_a_link_that_is_closed_is_held_by_no_timer(self, linked: Any) -> None:
+        far = linked(client=R4, keepalive_interval=1e6)
+        far.link.keep_alive()
+        far.link.close()
+        link = weakref.ref(far.link)
+        del far
+        gc.collect()
+        assert link() is None
+
     async def test_every_request_has_its_own_limit(self, linked: Any, settle: Any) -> None:
         """TIME-1: settable per request, in any order; one without a limit waits on."""
         far = linked(client=R4, probe_on_timeout=False)
@@ -300,7 +338,9 @@ class TestProgress:
         assert type(await failure_of(started(far, timeout=timeout, limit=limit))) is TimedOut
         assert far.link.loop.time() == end
 
-    async def test_the_callback_gets_what_grows_and_nothing_after_the_end(self, linked: Any, settle: Any) -> None:
+    async def test_the_callback_gets_what_grows_and_nothing_after_the_end(
+        self, linked: Any, settle: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """PROG-2 PROG-3 PROG-04: progress, total and message; a failing callback harms nothing."""
         far = linked(client=R4)
         told: list[Any] = []
@@ -317,7 +357,11 @@ class TestProgress:
         self.progress(far, 2, 5)
         far.answer(1)
         await waiting
-        self.progress(far, 1, 9)
+        assert caplog.text.count("the progress callback of tools/call failed") == 3
+        caplog.clear()
+        with caplog.at_level(logging.DEBUG, "ferrule.link"):
+            self.progress(far, 1, 9)
+        assert "progress for 1 that is unknown" in caplog.text
         assert told == [(0, 2, "at 0"), (0.5, 2, "at 0.5"), (1, 2, "at 1")]
 
     MALFORMED = (
@@ -328,7 +372,7 @@ class TestProgress:
     )
 
     @pytest.mark.parametrize("params", [*MALFORMED, [], 3, None])
-    async def test_malformed_progress_is_ignored(self, linked: Any, settle: Any, params: Any) -> None:
+    async def test_malformed_progress_is_ignored(self, linked: Any, settle: Any, params: Any, caplog: Any) -> None:
         """FRM-12 PROG-3: the request waits on."""
         far = linked(client=R4)
         waiting = started(far)
@@ -336,6 +380,8 @@ class TestProgress:
         far.say(method="notifications/progress", params=params)
         far.answer(1)
         await waiting
+        if isinstance(params, dict):
+            assert "malformed progress" in caplog.text
 
 
 class TestKeepingAlive:
@@ -418,6 +464,7 @@ class TestKeepingAlive:
         assert far.closed is None
         await asyncio.sleep(0.2)
         assert far.closed is not None
+        assert far.asked("notifications/cancelled") == [], "a ping that is not answered is not cancelled"
         far = self.greeted(far_end, max_missed=2)
         for _ in range(3):
             await asyncio.sleep(30 + 10 + 30 + 1)
@@ -513,7 +560,9 @@ class TestRoom:
         assert far.link.congested is True
         await asyncio.sleep(1.0)
         assert await far.link.make_room("tools/call", 10.0) == 8.0
+        assert await far.link.make_room("tools/call", 0.5) == 0.5
         assert await far.link.make_room("tools/call", None) is None
+        assert linked(client=R4).link.congested is False, "its channel does not say"
 
     async def test_a_peer_that_takes_nothing_is_told_of_in_time(self, linked: Any) -> None:
         far = linked(client=R4)

@@ -78,6 +78,7 @@ async def test_a_call_that_stays_is_debited_until_it_is_answered(linked: Any, se
     gate = Gate()
     far = linked({"tools/call": gate}).greet(R4)
     far.call(1, text="short")
+    assert 0 < held(far) < LIGHT
     far.call(2, text=LONG)
     assert held(far) > WEIGHT
     assert process.requests.held >= held(far)

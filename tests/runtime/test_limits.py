@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import SetupError
-from ferrule.runtime.limits import Coalescer, TokenBucket
+from ferrule.runtime.limits import TOKEN_SLACK, Coalescer, TokenBucket
 
 GAPS = st.lists(st.floats(0, 0.3), min_size=1, max_size=80)
 
@@ -32,6 +32,11 @@ class TestTokenBucket:
         bucket = TokenBucket(rate=1, burst=2)
         assert not bucket.take(0.0, 3)
         assert bucket.take(0.0, 2)
+
+    def test_what_is_short_by_no_more_than_the_slack_is_given(self) -> None:
+        """Timers fire a little early; who comes then is not sent away again."""
+        assert TokenBucket(rate=0, burst=1).take(0.0, 1 + TOKEN_SLACK)
+        assert not TokenBucket(rate=0, burst=1).take(0.0, 1 + 2 * TOKEN_SLACK)
 
     def test_wait_tells_when_one_token_is_there(self) -> None:
         bucket = TokenBucket(rate=4, burst=1)
@@ -124,6 +129,10 @@ class TestCoalescer:
         assert coalescer.poke("tools", 1.15) == pytest.approx(0.05)
         coalescer.fired("tools", 1.2)
         assert coalescer.poke("tools", 1.4) == 0.0
+
+    def test_a_poke_at_the_end_of_the_interval_sends_at_once(self) -> None:
+        coalescer = Coalescer(0.5)
+        assert [coalescer.poke("tools", now) for now in (1.0, 1.5, 1.75)] == [0.0, 0.0, 0.25]
 
     def test_a_thousand_changes_in_50_ms_are_two_notices(self) -> None:
         """NOTI-06: the count is bounded, the last change is followed by a notice."""

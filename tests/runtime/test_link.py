@@ -16,6 +16,7 @@ import pytest
 
 from ferrule import Server
 from ferrule.budgets.bounds import MAX_UNREADABLE
+from ferrule.budgets.collector import LONG
 from ferrule.errors import Cancelled, EncodeError, InvalidAnswer, InvalidParams, LinkLost
 from ferrule.protocol.session import Phase
 from ferrule.schema.model import EmptyResult
@@ -284,27 +285,31 @@ class TestGarbage:
     ROW = (b"1", b"nope", b"{}", b"[1]", b"[", b'{"jsonrpc":"2.0","id":null,"method":"m"}')
 
     @pytest.mark.parametrize("frame", ROW)
-    async def test_a_socket_is_closed_after_a_few(self, linked: Any, frame: bytes) -> None:
+    async def test_a_socket_is_closed_after_a_few(self, linked: Any, frame: bytes, caplog: Any) -> None:
         far = linked().greet(R3)
         far.traits = Traits(closes_on_garbage=True)
         for _ in range(MAX_UNREADABLE):
             far.say(frame)
         assert far.closed is None
         assert len(far.take()) == MAX_UNREADABLE
-        far.say(frame)
+        for _ in range(3):
+            far.say(frame)
         assert far.closed == "too many messages that cannot be read"
         assert far.take() == []
+        assert caplog.text.count("closed a connection: 17 messages in a row cannot be read") == 1
+        assert len(caplog.records) == 1
 
     async def test_one_that_can_be_read_ends_the_row(self, linked: Any) -> None:
-        far = linked().greet(R3)
+        far = linked().greet(R2)
         far.traits = Traits(closes_on_garbage=True)
         readable = (
             {"jsonrpc": "2.0", "id": 1, "method": "ping"},
             {"jsonrpc": "2.0", "method": "notifications/x"},
             {"jsonrpc": "2.0", "id": 99, "result": {}},
             {"jsonrpc": "2.0", "id": 99, "error": {"code": 1, "message": "x"}},
+            [1, {"jsonrpc": "2.0", "id": 1, "method": "ping"}],
         )
-        for message in readable:
+        for message in (*readable, *readable):
             for _ in range(MAX_UNREADABLE):
                 far.say(b"1")
             far.say(message)
@@ -815,6 +820,18 @@ class TestBatches:
         assert [json.loads(bytes(raw)) for raw in await asyncio.gather(*waiting)] == [{"n": 1}, {"n": 2}, {"n": 3}]
         assert far.take() == []
 
+    async def test_a_malformed_answer_in_a_batch_fails_its_caller_whatever_stands_before_it(self, linked: Any) -> None:
+        """BATC-08: only what has no readable id shares an answer."""
+        far = linked().greet(R2)
+        waiting = asyncio.ensure_future(far.link.request("roots/list", {}))
+        await asyncio.sleep(0)
+        far.take()
+        far.say([1, {"jsonrpc": "2.0", "id": 1, "error": None}, {"jsonrpc": "2.0", "id": 99, "error": None}])
+        with pytest.raises(InvalidAnswer, match="roots/list"):
+            await waiting
+        (told,) = far.take()
+        assert [message["id"] for message in told] == [None]
+
     async def test_a_batch_obeys_the_limits_of_the_line(self, linked: Any, settle: Any) -> None:
         gate = Gate()
         far = linked({"tools/call": gate}, max_running=1, max_waiting=1).greet(R2)
@@ -953,6 +970,62 @@ class TestEnding:
         assert far.link.loop.time() == 2.0
         assert [m["id"] for m in far.take() if "result" in m] == [2]
 
+    async def test_what_was_cancelled_is_waited_for_no_more_though_its_handler_goes_on(
+        self, linked: Any, settle: Any
+    ) -> None:
+        """Its slot is free at once, and a drain ends with it."""
+        started: list[Any] = []
+
+        async def stubborn(call: Any) -> None:
+            started.append(call.id)
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                await asyncio.sleep(50)
+
+        far = linked({"tools/call": stubborn}, max_running=1).greet()
+        far.call(1)
+        far.call(2)
+        await settle()
+        assert started == [1]
+        far.cancel(1)
+        await settle()
+        assert started == [1, 2]
+        draining = asyncio.ensure_future(far.link.drain(10.0))
+        await settle()
+        far.cancel(2)
+        await draining
+        assert far.link.loop.time() == 0.0
+
+    async def test_whoever_waits_for_a_peer_to_be_ready_fails_with_the_link(self, linked: Any, settle: Any) -> None:
+        far = linked().greet(ready=False)
+        asking = asyncio.ensure_future(far.link.ask("roots/list", {}, far))
+        await settle()
+        far.link.close()
+        with pytest.raises(LinkLost):
+            await asking
+
+    @pytest.mark.parametrize(("size", "collects"), [(10, True), (LONG + 1, False)])
+    async def test_a_long_call_begins_without_the_garbage_collector(
+        self, linked: Any, settle: Any, size: int, collects: bool
+    ) -> None:
+        found: list[bool] = []
+
+        async def look(_: Any) -> CallToolResult:
+            found.append(gc.isenabled())
+            await asyncio.sleep(0)
+            found.append(gc.isenabled())
+            return CallToolResult(content=[])
+
+        far = linked({"tools/call": look}).greet()
+        far.call(1, text="x" * size)
+        await settle()
+        assert found == [collects, True]
+
+    async def test_no_line_of_the_log_is_long(self, caplog: pytest.LogCaptureFixture) -> None:
+        logging.getLogger("ferrule.link").warning("x" * 1_000_000)
+        assert 0 < len(caplog.records[0].getMessage()) < 100_000
+
     async def test_a_drain_ends_with_its_link(self, linked: Any, settle: Any) -> None:
         async def stubborn(call: Any) -> None:
             try:
@@ -980,7 +1053,7 @@ class TestEnding:
         await settle()
         assert [m["id"] for m in far.take()] == [1]
 
-    @pytest.mark.parametrize("when", ["after it was asked", "before"])
+    @pytest.mark.parametrize("when", ["after it was asked", "before", "before it was ready"])
     async def test_a_peer_that_ends_its_side_is_not_waited_for(self, linked: Any, settle: Any, when: str) -> None:
         """CORR-10: it cannot answer any more, so what it is asked fails, and the call that asked is answered."""
 
@@ -989,15 +1062,17 @@ class TestEnding:
             try:
                 await call.link.ask("roots/list", {}, call.channel)
             except LinkLost as lost:
-                return {"content": [{"type": "text", "text": str(lost)}]}
+                return {"content": [{"type": "text", "text": f"{lost} {lost.sent}"}]}
 
-        far = linked({"tools/call": asks}).greet()
+        far = linked({"tools/call": asks}).greet(ready=when != "before it was ready")
         far.call(1)
-        if when == "after it was asked":
+        if when != "before":
             await settle()
         far.link.end_received(far)
         await settle()
-        assert "ended its side" in far.take()[-1]["result"]["content"][0]["text"]
+        text = far.take()[-1]["result"]["content"][0]["text"]
+        assert "ended its side" in text
+        assert text.endswith(str(when == "after it was asked"))
         assert not far.link.session.awaited
 
     @pytest.mark.parametrize(("error", "phase"), [(None, Phase.CLOSED), (OSError("cut"), Phase.ERROR)])

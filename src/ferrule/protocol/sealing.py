@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import binascii
 import struct
-from base64 import b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -171,7 +171,7 @@ def _to_text(raw: bytes) -> str:
 
 def _from_text(token: str) -> bytes:
     try:
-        raw = b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        raw = urlsafe_b64decode(token + "=" * (-len(token) % 4))
     except (binascii.Error, ValueError):
         raise Tampered from None
     # Base64 has several spellings of the same bytes; only ours counts, so that no changed token ever opens.

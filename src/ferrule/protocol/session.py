@@ -326,22 +326,15 @@ class Session:
     ) -> Awaited:
         """Give a request of ours its id, and wait for its reply, for as long without news as `timeout` says."""
         identity = self.next_id
-        if identity in self.awaited or identity >= MAX_ID:
-            identity = self._free_id()
+        while identity in self.awaited:
+            identity += 1
+        if identity > MAX_ID:
+            raise FerruleError("this session has used up its request ids: open a new one")
         self.next_id = identity + 1
         deadline = None if timeout is None else now + timeout
         awaited = Awaited(identity, method, waiter, now, channel, deadline, None, timeout)
         self.awaited[identity] = awaited
         return awaited
-
-    def _free_id(self) -> int:
-        """Give the next id that is not in use, and small enough that no peer rounds it."""
-        identity = self.next_id
-        while identity in self.awaited:
-            identity += 1
-        if identity > MAX_ID:
-            raise FerruleError("this session has used up its request ids: open a new one")
-        return identity
 
     def abandon(self, identity: Id, reason: str = "") -> Notification | None:
         """Stop waiting for a request; gives what to tell the peer, None when there is nothing to tell."""

@@ -102,7 +102,7 @@ class Sealing(msgspec.Struct, frozen=True):
     seal: Seal
     now: Callable[[], float]
     nonce: Callable[[], bytes]
-    lifetime: float = 600.0
+    lifetime: float
 
 
 class Stateless:

@@ -201,7 +201,6 @@ class Link(Asking):
 
     def end_received(self, channel: Channel) -> None:
         """The peer will ask nothing more; what it asked is still answered."""
-        self.draining = True
         if self.options.half_closes:
             self.peer_ended()
 
@@ -326,12 +325,6 @@ class Link(Asking):
             self._send_failure(reply, call.channel)
         self.watch.finished(call, reply, outcome)
 
-    def _end_work(self, call: Call, task: asyncio.Task[Any]) -> None:
-        """Cancel the work of a call; its params are held until the work has really ended."""
-        self.scope.cancel(task)
-        if call.held:
-            task.add_done_callback(lambda _: self.holdings.release(call))
-
     def _start_waiting(self) -> None:
         # A call that never waits is finished before it has started, so to speak: the next must not start inside it.
         if self._starting:
@@ -371,7 +364,7 @@ class Link(Asking):
         if call.on_cancel is not None:
             call.on_cancel()
         if call.task is not None:
-            self._end_work(call, call.task)
+            self.scope.cancel(call.task)  # its params are held until it ends, in _finish
         elif self._line and call in self._line:
             self._line.remove(call)
             self.holdings.release(call)
@@ -487,7 +480,7 @@ class Link(Asking):
             if call.row.standing and call.held:
                 self.holdings.stand_no_more()
             if call.task is not None:
-                self._end_work(call, call.task)
+                self.scope.cancel(call.task)
             else:
                 self.holdings.release(call)
         self.session.running.clear()

@@ -44,5 +44,10 @@ def test_what_makes_no_sense_is_refused_by_name(wrong: Any) -> None:
         TaskSettings(**wrong)
 
 
+def test_the_least_of_each_is_accepted() -> None:
+    least = TaskSettings(ttl=1.0, max_ttl=1.0, poll_interval=0.001, max_running=1, max_running_per_owner=1)
+    assert least.lifetime(0.0) == 1.0
+
+
 def test_each_has_a_store_of_its_own() -> None:
     assert TaskSettings().store is not TaskSettings().store

@@ -304,6 +304,14 @@ class TestBegunByTheHandler:
             assert answer["error"]["message"] == "never"
             assert client.app.tasks.live == {}
 
+    async def test_a_server_that_stops_before_the_work_began_says_so(self, era: str, peer: Any) -> None:
+        app = self.new_app()
+        async with peer(app, era) as client:
+            call = client.ask("tools/call", {"name": "doomed", "task": {}})
+            await app.tasks.close()
+            answer = await client.response(call)
+            assert answer["error"]["message"] == "The server stopped before the work began"
+
     async def test_cancelled_before_it_is_a_task_it_is_a_call(self, wire: Any) -> None:
         """CANC-4: what is no task yet is cancelled as any call; it leaves nothing behind."""
         app, ended = Server("s"), asyncio.Event()

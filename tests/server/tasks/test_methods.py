@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
 
 from ferrule import Context, Server
+from ferrule.errors import EncodeError
+from ferrule.runtime.link import Link
 from ferrule.runtime.tasks.methods import PAGE_SIZE
 from ferrule.runtime.tasks.settings import TaskSettings
 
@@ -321,7 +324,7 @@ class TestListing:
             assert len(page["tasks"]) == PAGE_SIZE == 100
             assert "nextCursor" not in page
 
-    @pytest.mark.parametrize("cursor", ["x", "!!!!", "", "QUJD"])
+    @pytest.mark.parametrize("cursor", ["x", "!!!!", "", "QUJD", "AAAA!AAAAAAA="])
     async def test_a_cursor_we_did_not_give_is_refused(self, cursor: str, peer: Any) -> None:
         """TSKX-13"""
         async with peer(new_app()) as client:
@@ -437,6 +440,49 @@ class TestAnswering:
             assert client.told("notifications/cancelled")[0]["params"]["requestId"] == asked["id"]
             client.answer(again, accept(value="second"))
             assert (await client.response(second))["result"]["content"][0]["text"] == "second"
+
+    async def test_who_only_stops_sending_is_followed_by_another(self, peer: Any, accept: Any) -> None:
+        """TSKX-9: it cannot answer any more, and still waits for the result."""
+        app = new_app(tasks=TaskSettings(access="id"))
+        async with peer(app) as first, peer(app) as second:
+            task = await first.start("ask")
+            calls = [(client, client.ask("tasks/result", {"taskId": task["taskId"]})) for client in (first, second)]
+            await first.hear("elicitation/create")
+            assert not second.told("elicitation/create")
+            first.link.end_received(first.channel)
+            second.answer(await second.hear("elicitation/create"), accept(value="second"))
+            for client, call in calls:
+                assert (await client.response(call))["result"]["content"][0]["text"] == "second"
+
+    async def test_a_waiting_client_that_cannot_be_asked_leaves_the_question_to_another(
+        self, peer: Any, accept: Any, caplog: Any
+    ) -> None:
+        app = new_app(tasks=TaskSettings(access="id"))
+        async with peer(app) as able, peer(app, capabilities={}) as unable:
+            task = await able.start("ask")
+            with caplog.at_level(logging.INFO, "ferrule.tasks"):
+                calls = [(client, client.ask("tasks/result", {"taskId": task["taskId"]})) for client in (unable, able)]
+                able.answer(await able.hear("elicitation/create"), accept(value="able"))
+            assert "waits for another caller" in caplog.text
+            for client, call in calls:
+                assert (await client.response(call))["result"]["content"][0]["text"] == "able"
+
+    async def test_a_question_that_cannot_be_sent_is_told_in_the_log(
+        self, peer: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: Any) -> None:
+            raise EncodeError("too long")
+
+        async with peer(new_app()) as client:
+            task = await client.start("ask")
+            monkeypatch.setattr(Link, "ask", refuse)
+            waiting = client.ask("tasks/result", {"taskId": task["taskId"]})
+            await asyncio.sleep(0.01)
+            assert [each.getMessage() for each in caplog.records] == [
+                f"a question of the task {task['taskId']} cannot be asked"
+            ]
+            await client.cancel(task)
+            assert (await client.response(waiting))["error"]["message"] == "The task was cancelled"
 
     async def test_a_client_that_cannot_be_asked_is_not(self, era: str, peer: Any) -> None:
         """STL-6: the task fails as the call would have."""

@@ -11,7 +11,8 @@ from ferrule import Context, Declined, Server
 from ferrule.errors import Cancelled
 from ferrule.protocol.needs import Need, Question
 from ferrule.runtime.tasks import run
-from ferrule.runtime.tasks.run import LONGEST_MESSAGE, TELL_EVERY
+from ferrule.runtime.tasks.run import TELL_EVERY
+from ferrule.runtime.tasks.settings import TaskSettings
 
 RELATED = "io.modelcontextprotocol/related-task"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -102,14 +103,15 @@ class TestTelling:
 
         @app.tool(task="optional")
         async def back(ctx: Context) -> str:
-            await ctx.report_progress(2, 2, "far")
-            await ctx.report_progress(1, 2, "back")
-            await ctx.report_progress(2, 2, "still there")
+            await ctx.report_progress(2, 3, "far")
+            await ctx.report_progress(1, 3, "back")
+            await ctx.report_progress(2, 3, "still there")
             return str(ctx.task and ctx.task.kept.status_message)
 
         async with peer(app, era) as client:
             assert await client.text(await client.start("back")) == "far"
         assert caplog.text.count("must increase") == 2
+        assert "2 after 2 was dropped" in caplog.text
 
     async def test_a_long_message_is_cut(self, era: str, peer: Any) -> None:
         app = Server("s")
@@ -124,7 +126,7 @@ class TestTelling:
             task = await client.start("babble")
             while "statusMessage" not in (state := (await client.look(task))["result"]):
                 await asyncio.sleep(0)
-            assert len(state["statusMessage"]) == LONGEST_MESSAGE
+            assert len(state["statusMessage"]) == 500
 
     async def test_each_change_of_status_is_told_whole_without_being_asked_for(self, peer: Any) -> None:
         """TSKX-12, TSKX-8, seed:TOOL-18: to the session that started the task; the call itself was answered at once."""
@@ -195,6 +197,62 @@ class TestTelling:
             told = [message["params"] for message in client.told(CHANGED if era == "stateless" else STATUS)]
             assert told[-1]["statusMessage"] == f"step {steps}"
             assert len(told) <= 3
+
+    async def test_what_is_told_late_is_told_each_time(self, peer: Any, virtual_time: None) -> None:
+        app = Server("s")
+
+        @app.tool(task="optional")
+        async def work(ctx: Context) -> str:
+            for step in range(1, 6):
+                await ctx.report_progress(step)
+                await asyncio.sleep(0.075)
+            await asyncio.sleep(10)
+            return "done"
+
+        async with peer(app) as client:
+            await asyncio.sleep(1)
+            await client.start("work")
+            await asyncio.sleep(5)
+            told = [message["params"]["statusMessage"] for message in client.told(STATUS)]
+            assert told[0] == "1"
+            assert told[-1] == "5"
+            assert len(told) > 3
+
+    async def test_what_was_told_meanwhile_is_not_told_late_as_well(self, peer: Any, virtual_time: None) -> None:
+        app = Server("s")
+
+        @app.tool(task="optional")
+        async def work(ctx: Context) -> str:
+            await ctx.report_progress(1)
+            await ctx.report_progress(2)
+            return await ctx.ask("Which?", str)
+
+        async with peer(app) as client:
+            await asyncio.sleep(1)
+            await client.start("work")
+            await asyncio.sleep(5)
+            told = [message["params"]["status"] for message in client.told(STATUS)]
+            assert told == ["working", "input_required"]
+
+    async def test_whoever_asked_last_for_the_result_hears_of_progress(self, peer: Any) -> None:
+        app, go = Server("s", tasks=TaskSettings(access="id")), asyncio.Event()
+
+        @app.tool(task="optional")
+        async def work(ctx: Context) -> str:
+            await go.wait()
+            await ctx.report_progress(1, message="half")
+            return "done"
+
+        async with peer(app) as first, peer(app) as second:
+            task = await first.start("work")
+            calls = [(client, client.ask("tasks/result", {"taskId": task["taskId"]})) for client in (first, second)]
+            await asyncio.sleep(0.01)
+            go.set()
+            for client, call in calls:
+                await client.response(call)
+            told = [message["params"] for message in second.told(STATUS)]
+            assert told[0]["statusMessage"] == "half"
+            assert first.told(STATUS) == []
 
 
 class TestAsking:
@@ -343,6 +401,23 @@ async def test_a_result_that_could_not_be_sent_is_a_failure(
         large = await client.end(await client.start("repeat", {"count": 26_000}))
     assert (small["status"], large["status"]) == ("completed", "failed")
     assert "more than the 49,152 that can be sent" in large["statusMessage"]
+
+
+async def test_a_result_may_be_just_as_long_as_can_be_sent(peer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Server("s")
+
+    @app.tool(task="optional")
+    async def repeat() -> str:
+        return "x" * 1000
+
+    async with peer(app) as client:
+        await client.end(task := await client.start("repeat"))
+        kept = await app.tasks.settings.store.get(task["taskId"], 0.0)
+        assert kept is not None
+        assert kept.result is not None
+        for lacking, status in ((0, "completed"), (1, "failed")):
+            monkeypatch.setattr(run, "MAX_MESSAGE_SIZE", len(kept.result) + 16 * 1024 - lacking)
+            assert (await client.end(await client.start("repeat")))["status"] == status
 
 
 async def test_who_stops_waiting_for_a_change_is_forgotten(peer: Any) -> None:

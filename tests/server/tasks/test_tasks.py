@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
 from msgspec import structs
 
 from ferrule import Context, Server
+from ferrule.errors import Busy
 from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.runtime.tasks.tasks import EXPIRED, STOPPED
+from ferrule.schema.tasks import GOING_ON, TaskError
 from ferrule.stores.memory_tasks import MemoryTasks
 
 
@@ -94,6 +97,21 @@ class TestBounds:
             await client.cancel(task)
             await client.start("quick")
 
+    async def test_what_the_store_refused_takes_no_place(self, era: str, peer: Any) -> None:
+        class Once(MemoryTasks):
+            refused = False
+
+            async def create(self, task: Any, now: float) -> None:
+                if not self.refused:
+                    self.refused = True
+                    raise Busy("not now")
+                await super().create(task, now)
+
+        async with peer(new_app(store=Once(), max_running=1), era) as client:
+            answer = await client.request("tools/call", {"name": "quick", "task": {}})
+            assert answer["error"]["message"] == "not now"
+            assert await client.text(await client.start("quick")) == "quick"
+
     async def test_ten_thousand_that_have_ended_stay_within_bounds(self, peer: Any) -> None:
         store = MemoryTasks(max_tasks=500, max_bytes=100_000)
         app = new_app(store=store)
@@ -109,6 +127,43 @@ class TestBounds:
             assert store.size <= 100_000
             assert app.tasks.live == {}
             assert len(asyncio.all_tasks()) < 10
+
+
+async def test_a_task_that_has_ended_is_held_by_nobody(era: str, peer: Any) -> None:
+    """Its result is kept; its call, and the timer of its life, are not."""
+    app = new_app()
+    async with peer(app, era) as client:
+        task = await client.start("wait")
+        run = weakref.ref(app.tasks.live[task["taskId"]])
+        await client.cancel(task)
+        await asyncio.sleep(0.01)
+        gc.collect()
+        assert run() is None
+        assert (await client.look(task))["result"]["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("when", ["at once", "in its midst", "at its end"])
+async def test_the_params_of_a_call_are_held_as_long_as_its_work_runs(when: str, peer: Any) -> None:
+    """Whenever it became a task; where that was at its end, nothing is held."""
+    app, go = Server("s", tasks=TaskSettings(max_running=1)), asyncio.Event()
+
+    @app.tool(task="optional", task_start="call" if when == "at once" else "handler")
+    async def work(ctx: Context, text: str) -> str:
+        if when == "in its midst":
+            await ctx.start_task()
+        if when != "at its end":
+            await go.wait()
+        return ""
+
+    async with peer(app) as client:
+        account = client.link.holdings.account
+        task = await client.start("work", {"text": "x" * 1000})
+        assert account.held == 0 or when != "at its end"
+        assert account.held > 1000 or when == "at its end"
+        go.set()
+        await client.outcome(task)
+        await asyncio.sleep(0.01)
+        assert account.held == 0
 
 
 async def test_a_drain_without_tasks_takes_no_time(peer: Any) -> None:
@@ -175,6 +230,23 @@ class TestExpiry:
             assert (await client.look(task))["error"]["code"] == -32602
             assert len(store) == 0
 
+    async def test_a_server_that_starts_again_forgets_tasks_as_before(
+        self, era: str, peer: Any, virtual_time: None
+    ) -> None:
+        store = MemoryTasks()
+        app = new_app(ttl=60.0, clock=virtual, store=store)
+        for _ in range(2):
+            async with peer(app, era) as client:
+                await client.end(await client.start("quick"))
+                await asyncio.sleep(1)
+        await asyncio.sleep(62)
+        assert len(store) == 2, "a server that has stopped looks for nothing"
+        async with peer(app, era) as client:
+            await client.end(await client.start("quick"))
+            assert len(store) == 1
+            await asyncio.sleep(62)
+            assert len(store) == 0
+
     async def test_one_that_still_runs_is_ended_first(self, era: str, peer: Any, virtual_time: None) -> None:
         app = new_app(ttl=60.0, clock=virtual)
         async with peer(app, era) as client:
@@ -186,6 +258,9 @@ class TestExpiry:
             assert (told[-1]["params"]["status"], told[-1]["params"]["statusMessage"]) == ("failed", EXPIRED)
             assert (await client.look(task))["error"]["code"] == -32602
             assert app.tasks.live == {}
+            now = virtual()
+            await app.tasks.drain(60.0)
+            assert virtual() == now, "its work has ended as well"
 
     @pytest.mark.parametrize("order", [(10, 100, 50), (100, 10, 50), (100, 50, 10)])
     async def test_each_is_forgotten_at_its_own_time(self, peer: Any, virtual_time: None, order: tuple[int]) -> None:
@@ -257,6 +332,24 @@ class TestTheEnd:
             kept = await app.tasks.settings.store.get(task["taskId"], 0.0)
             assert kept is not None
             assert kept.status == "completed"
+
+    async def test_a_drain_waits_for_what_is_no_task_yet(self, era: str, peer: Any) -> None:
+        app, go = Server("s"), asyncio.Event()
+
+        @app.tool(task="optional", task_start="handler")
+        async def later() -> str:
+            await go.wait()
+            return "done"
+
+        async with peer(app, era) as client:
+            call = client.ask("tools/call", {"name": "later", "task": {}})
+            await asyncio.sleep(0.01)
+            draining = asyncio.ensure_future(app.tasks.drain(10.0))
+            await asyncio.sleep(0.01)
+            assert not draining.done()
+            go.set()
+            await draining
+            assert "result" in await client.response(call)
 
     async def test_the_lifespan_is_there_as_long_as_a_task_runs(self, era: str, peer: Any) -> None:
         seen: list[Any] = []
@@ -334,7 +427,7 @@ class TestAnotherProcess:
 
         async with peer(here, era, principal="ann") as first, peer(there, era, principal="ann") as second:
             task = await first.start("work")
-            await second.cancel(task)
+            assert "result" in await second.cancel(task)
             assert (await second.look(task))["result"]["status"] == "cancelled"
             go.set()
             await ended.wait()
@@ -367,6 +460,34 @@ class TestAnotherProcess:
         async with peer(here, principal="ann") as first, peer(there, principal="ann") as second:
             task = await first.start("work")
             assert (await second.cancel(task))["result"]["status"] == "completed"
+
+    @pytest.mark.parametrize(("elsewhere", "told"), [("failed", "no luck"), ("deleted", "The task was cancelled")])
+    async def test_one_that_ended_elsewhere_is_told_as_it_ended_there(
+        self, elsewhere: str, told: str, peer: Any
+    ) -> None:
+        """What was deleted counts as cancelled."""
+        store, go = MemoryTasks(), asyncio.Event()
+        here = Server("s", tasks=TaskSettings(store=store))
+
+        @here.tool(task="optional")
+        async def work() -> str:
+            await go.wait()
+            return "too late"
+
+        async with peer(here) as client:
+            task = await client.start("work")
+            waiting = client.ask("tasks/result", {"taskId": task["taskId"]})
+            kept = await store.get(task["taskId"], 0.0)
+            assert kept is not None
+            if elsewhere == "deleted":
+                await store.delete(kept.id)
+            else:
+                error = TaskError(code=1, message="no luck")
+                await store.update(structs.replace(kept, status="failed", error=error), GOING_ON)
+            go.set()
+            assert (await client.response(waiting))["error"]["message"] == told
+            status = "cancelled" if elsewhere == "deleted" else "failed"
+            assert client.told("notifications/tasks/status")[-1]["params"]["status"] == status
 
 
 async def test_two_ends_at_once_leave_one(era: str, peer: Any) -> None:

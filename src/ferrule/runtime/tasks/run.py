@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -62,13 +63,13 @@ class TaskRun:
         self.work: asyncio.Task[None] | None = None
         self.held = 0
         """What the params of the call are debited with, from its answer to the end of its work."""
-        self.outcome: Any = None
+        self.outcome: Any = Internal("The server stopped before the work began")
         """What the work came to, where it ended before it became a task."""
         self.timer: asyncio.TimerHandle | None = None
         self.questions: dict[str, OpenQuestion] = {}
         self._kept: StoredTask | None = None
         self._lock = asyncio.Lock()
-        self._told_at = 0.0
+        self._told_at = -math.inf
         self._late: asyncio.TimerHandle | None = None
         self._watchers: list[asyncio.Future[None]] = []
         self._attending: list[Call] = []
@@ -129,7 +130,7 @@ class TaskRun:
             if not kept:
                 # Ended from elsewhere, or gone: what runs here is nobody's any more.
                 ended = await self._tasks.settings.store.get(self.id, 0.0)
-                after = ended or structs.replace(after, status="cancelled")
+                after = ended or structs.replace(self.kept, status="cancelled")
                 self._tasks.stop(self)
             self._kept = after
         self._announce()

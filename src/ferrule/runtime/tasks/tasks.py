@@ -143,7 +143,7 @@ class Tasks:
 
     def stop(self, run: TaskRun) -> None:
         """End the work of a task."""
-        if run.work is not None and not run.work.done():
+        if run.work is not None:
             self.scope.cancel(run.work)
 
     def _expire(self, run: TaskRun) -> None:
@@ -171,7 +171,7 @@ class Tasks:
     async def drain(self, grace: float) -> None:
         """Wait until no task runs, at most `grace` seconds."""
         working = [run.work for run in self._working if run.work is not None]
-        if working and grace > 0:
+        if working:
             await asyncio.wait(working, timeout=grace)
 
     async def close(self, why: str = STOPPED) -> None:
@@ -184,8 +184,6 @@ class Tasks:
         for run in list(self._working):
             if run.is_begun:
                 await run.give_up(why)
-            else:
-                self.stop(run)
         scope, self._scope = self._scope, None
         await scope.close()
 

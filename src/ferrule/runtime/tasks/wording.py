@@ -33,7 +33,7 @@ def told(task: StoredTask, revision: Revision, kind: type[T]) -> T:
         created_at=_date(task.created),
         last_updated_at=_date(task.updated),
         ttl_ms=None if task.ttl is None else int(task.ttl * 1000),
-        poll_interval_ms=max(1, int(task.poll_interval * 1000)),
+        poll_interval_ms=int(task.poll_interval * 1000),
         input_requests=None if bare else dict(task.input_requests) or None,
         result=UNSET if bare or task.result is None else Raw(task.result),
         error=None if bare else task.error,

@@ -7,9 +7,11 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
+from ferrule.transports.http.engine import answering
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
@@ -186,6 +188,13 @@ def test_the_access_log_has_no_secrets(caplog: pytest.LogCaptureFixture) -> None
     assert re.fullmatch(r"GET /events 200 \d+ \d+\.\d 127\.0\.0\.1", lines[1])
     assert lines[2] == "- - 400 0 0 127.0.0.1"
     assert "hush" not in caplog.text
+
+
+def test_the_access_log_tells_milliseconds(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "time", SimpleNamespace(perf_counter=iter([7.0, 7.5]).__next__))
+    with caplog.at_level(logging.INFO, "ferrule.http.access"):
+        exchange(hello, b"GET /x HTTP/1.1\r\n" + LAST, access_log=True)
+    assert caplog.records[0].getMessage().split()[4] == "500.0"
 
 
 def test_the_access_log_is_off_unless_wanted(caplog: pytest.LogCaptureFixture) -> None:

@@ -154,7 +154,6 @@ class Connection(Incoming, asyncio.Protocol):
         answer, self.answer = self.answer, None
         self._phase = CLOSED
         self._discard()
-        self._forget_kept()
         self._settle()
         if self._doubts is not None:
             self._doubts.end()
@@ -399,7 +398,6 @@ class Connection(Incoming, asyncio.Protocol):
         """End the connection once what was written is taken."""
         if self._phase != CLOSED:
             self._phase = CLOSED
-            self._deadline = NEVER
             self._transport.close()
 
     def hand_over(self, head: bytes, successor: Any) -> None:
