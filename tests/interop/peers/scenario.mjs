@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 
 const FEATURE_SECONDS = 30;
-const ROOT = 'file:///tmp/ferrule';
+const ROOT = 'file:///tmp';
 const UNICODE = 'naïve 🚀\nsecond\tline \u2028 end';
 const LARGE = 300_000;
 const PARALLEL = 20;
