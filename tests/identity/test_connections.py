@@ -12,6 +12,7 @@ from identity_desk import ByHeader, new_server, served
 from raw_http import INITIALIZE, Wire
 
 from ferrule import ANONYMOUS, CallFailed, Client, Principal, RequestFacts, Server, Tcp, Unauthorized, Unix, Verifier
+from ferrule.budgets import process
 
 
 class ByAddress(Verifier):
@@ -212,3 +213,83 @@ async def test_a_verifier_may_let_somebody_in_as_nobody(reached: Any) -> None:
     await peer.close()
     await app.stop()
     await serving
+
+
+# -- a WebSocket whose verdict takes a while
+
+UPGRADE = b"".join(
+    line + b"\r\n"
+    for line in (
+        b"GET /mcp/ws HTTP/1.1",
+        b"Host: 127.0.0.1",
+        b"X-User: ada",
+        b"Connection: Upgrade",
+        b"Upgrade: websocket",
+        b"Sec-WebSocket-Version: 13",
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        b"",
+    )
+)
+
+
+def frame(message: Any) -> bytes:
+    """Write a text frame as a client does, masked with zeros."""
+    payload = json.dumps(message).encode()
+    size = bytes([0x80 | len(payload)]) if len(payload) < 126 else b"\xfe" + len(payload).to_bytes(2)
+    return b"\x81" + size + bytes(4) + payload
+
+
+class Gated(ByHeader):
+    """Answers when its gate opens."""
+
+    def __init__(self, gate: asyncio.Event) -> None:
+        super().__init__(pause=0.0)
+        self.gate = gate
+
+    async def later(self, verdict: Any) -> Any:
+        await self.gate.wait()
+        return verdict
+
+
+async def test_what_a_peer_says_before_the_verdict_on_its_websocket_is_heard_after_it(tmp_path: Path) -> None:
+    gate, held = asyncio.Event(), process.requests.held
+    verifier = Gated(gate)
+    async with served(new_server(verifier), "websocket", tmp_path) as place:
+        wire = await Wire.reach(place.url)
+        wire.writer.write(UPGRADE)
+        while not verifier.asked:
+            await asyncio.sleep(0.01)
+        hello = {**INITIALIZE, "params": {**INITIALIZE["params"], "_meta": {"x": "y" * 9000}}}  # type: ignore[dict-item]
+        wire.writer.write(frame(hello) + frame(calling(1)))
+        while process.requests.held == held:
+            await asyncio.sleep(0.01)
+        gate.set()
+        assert b" 101 " in await wire.reader.readline()
+        assert b"protocolVersion" in await asyncio.wait_for(wire.reader.readuntil(b"staff#ada"), 10)
+        while process.requests.held != held:
+            await asyncio.sleep(0.01)
+        wire.writer.close()
+
+
+@pytest.mark.parametrize("goodbye", ["half-closed", "gone"])
+async def test_a_peer_that_leaves_before_the_verdict_on_its_websocket_is_let_go(goodbye: str, tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    verifier = Gated(gate)
+    app = new_server(verifier)
+    async with served(app, "websocket", tmp_path) as place:
+        wire = await Wire.reach(place.url)
+        wire.writer.write(UPGRADE)
+        while not verifier.asked:
+            await asyncio.sleep(0.01)
+        if goodbye == "gone":
+            wire.writer.transport.abort()
+        else:
+            wire.writer.write_eof()
+        await asyncio.sleep(0.1)
+        gate.set()
+        if goodbye == "half-closed":
+            await asyncio.wait_for(wire.reader.read(), 10)
+        while [link for link in app.links if link.session.origin.principal]:
+            await asyncio.sleep(0.01)
+        wire.writer.close()
+    assert len(app.links) == 0

@@ -12,6 +12,8 @@ from identity_desk import STEP_UP, ByHeader, new_server, served
 from raw_http import Wire
 
 from ferrule import ANONYMOUS, Principal, RequestFacts, Server, SetupError, Unauthorized, Verifier, WebRequest
+from ferrule.budgets import process
+from ferrule.transports.http import caller
 
 
 async def opened(wire: Wire, era: str, user: str) -> dict[str, str]:
@@ -191,14 +193,16 @@ async def test_who_leaves_before_the_verdict_costs_nothing_more(tmp_path: Path) 
                 raise
 
     verifier = Noting(pause=1.0)
+    verifier.timeout = 60.0
     async with served(new_server(verifier), "engine", tmp_path) as place:
         wire = await Wire.reach(place.url)
         wire.called(1, "whoami", "stateless", X_User="ada")
         while not verifier.asked:
             await asyncio.sleep(0.01)
         wire.writer.transport.abort()
-        while not ended:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            while not ended:
+                await asyncio.sleep(0.01)
     assert ended == ["cancelled"]
 
 
@@ -331,3 +335,61 @@ async def test_a_tool_can_demand_more_rights(http_way: tuple[str, str], tmp_path
         error = {"code": -32600, "message": "Forbidden: seats:write is needed"}
         assert refused.json == {"jsonrpc": "2.0", "id": 7, "error": error}
         await wire.close()
+
+
+# -- the other ways to a call
+
+
+@pytest.mark.parametrize("pause", [None, 0.01], ids=["at once", "awaited"])
+async def test_the_handshake_era_without_sessions_knows_its_callers_too(pause: float | None, tmp_path: Path) -> None:
+    async with served(new_server(ByHeader(pause=pause)), "engine", tmp_path, stateless=True) as place:
+        wire = await Wire.reach(place.url)
+        for user in ("ada", "bob"):
+            wire.called(1, "whoami", "handshake", X_User=user)
+            assert (await wire.read()).text == f"staff#{user}"
+        wire.called(2, "whoami", "handshake")
+        assert (await wire.read()).status == 401
+        await wire.close()
+
+
+async def test_who_polls_polls_its_own_events_only(tmp_path: Path) -> None:
+    async with served(new_server(ByHeader()), "engine", tmp_path, poll_routes=True) as place:
+        wire = await Wire.reach(place.url)
+        assert (await wire.ask(path="/mcp/sessions/create")).status == 401
+        created = await wire.ask(path="/mcp/sessions/create", X_User="ada")
+        events = f"/mcp/events?session_id={created.json['session_id']}"
+        assert (await wire.ask(method="GET", path=events, X_User="bob")).status == 404
+        assert (await wire.ask(method="GET", path=events, X_User="ada")).status == 200
+        await wire.close()
+
+
+# -- what waits for a verdict costs what it may
+
+
+async def test_bodies_that_wait_for_a_verdict_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller, "MAX_WAITING", 100_000)
+    gate = asyncio.Event()
+
+    class Gated(ByHeader):
+        async def later(self, verdict: Any) -> Any:
+            await gate.wait()
+            return verdict
+
+    held = process.requests.held
+    verifier = Gated(pause=1.0)
+    async with served(new_server(verifier), "engine", tmp_path) as place:
+        wires = [await Wire.reach(place.url) for _ in range(8)]
+        padding = {"padding": "x" * 40_000}
+        for wire in wires:
+            wire.called(1, "whoami", "stateless", more=padding, X_User="ada")
+        refused = [asyncio.ensure_future(wire.read()) for wire in wires]
+        while sum(each.done() for each in refused) < 6:
+            await asyncio.sleep(0.01)
+        assert process.requests.held - held > 40_000
+        gate.set()
+        answers = await asyncio.gather(*refused)
+        assert sorted(answer.status for answer in answers) == [200, 200, 503, 503, 503, 503, 503, 503]
+        assert {answer.headers.get("retry-after") for answer in answers if answer.status == 503} == {"1"}
+        for wire in wires:
+            await wire.close()
+    assert process.requests.held == held
