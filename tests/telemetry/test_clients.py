@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorder import Recorder
-from wires import REVISIONS, serving
+from event_recorder import Recorder
+from raw_wires import REVISIONS, serving
 
 from ferrule import Client, Context, Http, PeerError, Server, Tcp, TimedOut, ToolError, Unix, WebSocket
 from ferrule.errors import LinkLost

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from ferrule.budgets import process
 from ferrule.budgets.bounds import MAX_UNREADABLE
@@ -312,7 +312,8 @@ class Link(Asking):
     def _finish_observed(self, call: Call, reply: Success | Failure, outcome: Any) -> None:
         """Answer as `_finish` does, and report what was answered."""
         assert self.watch is not None
-        reply = self.watch.measured(reply)
+        if isinstance(reply, Success) and type(reply.result) is not Raw:
+            reply = self.watch.measured(reply)
         try:
             call.channel.send(reply)
         except EncodeError as error:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -271,6 +270,9 @@ class Observer:
 
 
 EVENTS = tuple(name for name in vars(Observer) if not name.startswith("_"))
+LINK_EVENTS = tuple(name for name in EVENTS if name.startswith(("request_", "notification_", "link_")))
+"""What happens on links; the rest is told by transports."""
+CONNECTION_EVENTS = tuple(name for name in EVENTS if name.startswith("connection_"))
 
 
 class Observers(Observer):
@@ -284,19 +286,21 @@ class Observers(Observer):
             callbacks = _callbacks(observers, event)
             if callbacks:
                 self._wanted.add(event)
-                # In place of the no-op of the class.
-                setattr(self, event, partial(self._tell, event, callbacks))
+                setattr(self, event, self._guarded(event, callbacks))  # in place of the no-op of the class
 
-    def wants(self, event: str) -> bool:
-        """Whether any of the observers overrides this method."""
-        return event in self._wanted
+    def wants(self, *events: str) -> bool:
+        """Whether any of the observers overrides any of these methods."""
+        return not self._wanted.isdisjoint(events)
 
-    def _tell(self, event: str, callbacks: Sequence[Callable[..., None]], *values: Any) -> None:
-        for callback in callbacks:
-            try:
-                callback(*values)
-            except Exception as error:
-                self._complain(event, error)
+    def _guarded(self, event: str, callbacks: Sequence[Callable[..., None]]) -> Callable[..., None]:
+        def tell(*values: Any) -> None:
+            for callback in callbacks:
+                try:
+                    callback(*values)
+                except Exception as error:
+                    self._complain(event, error)
+
+        return tell
 
     def _complain(self, event: str, error: Exception) -> None:
         now = time.monotonic()
