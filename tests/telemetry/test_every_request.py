@@ -175,6 +175,8 @@ def test_links_and_connections_are_seen_to_open_and_to_close(seen: Any, era: str
         assert [(link.side, link.transport) for link in links] == [("server", transport)]
         assert recorder.all("link_closed") == links
         assert links[0].opened <= links[0].closed
+    if links and transport != "stdio":
+        assert links[0].address.startswith("127.0.0.1")
     if era == "handshake":
         assert (links[0].revision, links[0].peer) == (REVISIONS[era], "raw")
     opened = recorder.all("connection_opened")

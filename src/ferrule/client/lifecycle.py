@@ -137,7 +137,7 @@ class Lifecycle:
             from ferrule.runtime.watch import watch_on
 
             carrier = getattr(self.transport, "carrier", type(self.transport).__name__)
-            link.watch = watch_on(link.session, self._observers, carrier, "client")
+            link.watch = watch_on(link.session, self._observers, carrier, "client", address=str(self._address))
         self.link = patience.link = link
         await self.transport.connect(link)
         self._require_wanted()

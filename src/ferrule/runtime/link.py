@@ -360,9 +360,9 @@ class Link(Asking):
                 logger.log(logging.WARNING if event.level == "warning" else logging.DEBUG, "ignored: %s", event.why)
 
     def _cancel(self, call: Call) -> None:
-        # Where each request has a way back of its own, that way must learn that nothing will come.
         if call.observed is not None and self.watch is not None:
             self.watch.cancelled(call, "caller", call.reason)
+        # Where each request has a way back of its own, that way must learn that nothing will come.
         withdrawn = getattr(call.channel, "withdrawn", None)
         if withdrawn is not None:
             withdrawn()

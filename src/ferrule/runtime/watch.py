@@ -63,6 +63,7 @@ class LinkWatch:
         transport: str,
         side: Literal["server", "client"],
         *,
+        address: str = "",
         shared: bool = False,
     ) -> None:
         self._observer = observer
@@ -71,7 +72,7 @@ class LinkWatch:
         self._link: ObservedLink | None = None
         """None for the one link of all who have no session, which is no peer."""
         if not shared:
-            self._link = ObservedLink(side=side, transport=transport, address=session.origin.address)
+            self._link = ObservedLink(side=side, transport=transport, address=address)
         self._pinging: ObservedRequest | None = None
         self._tells_admitted = observer.wants("request_admitted")
         self._tells_started = observer.wants("request_started")
@@ -276,12 +277,18 @@ class LinkWatch:
 
 
 def watch_on(
-    session: Session, observer: Observers, transport: str, side: Literal["server", "client"], *, shared: bool = False
+    session: Session,
+    observer: Observers,
+    transport: str,
+    side: Literal["server", "client"],
+    *,
+    address: str = "",
+    shared: bool = False,
 ) -> LinkWatch | None:
     """Return what reports of a link; None where nobody wants to know of links and requests."""
     if not observer.wants(*LINK_EVENTS):
         return None
-    return LinkWatch(observer, session, transport, side, shared=shared)
+    return LinkWatch(observer, session, transport, side, address=address, shared=shared)
 
 
 def kind_of(result: Any) -> OutcomeKind:

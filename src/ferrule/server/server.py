@@ -321,7 +321,10 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         if self.observer is not None:
             from ferrule.runtime.watch import watch_on
 
-            link.watch = watch_on(link.session, self.observer, origin.carrier, "server", shared=issubclass(kind, Crowd))
+            shared = issubclass(kind, Crowd)
+            link.watch = watch_on(
+                link.session, self.observer, origin.carrier, "server", address=origin.address, shared=shared
+            )
         self.links.remember(link, entrance)
         return link
 

@@ -126,6 +126,7 @@ class ObservedLink(Struct, eq=False, kw_only=True):
     transport: str
     """`stdio`, `memory`, `http`, `tcp`, `unix`, `websocket`, or the name of a transport of your own."""
     address: str = ""
+    """Of the peer, where the transport knows it."""
     opened: float = 0.0
     """When, on the clock of `time.monotonic`; so are all times here."""
     closed: float | None = None
