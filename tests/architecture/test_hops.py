@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -14,7 +15,7 @@ import pytest
 import ferrule.runtime.link
 import ferrule.transports.memory
 import ferrule.transports.stream
-from ferrule import Client, Server
+from ferrule import Client, Observer, Server
 from ferrule.schema.methods import METHODS
 from ferrule.transports.stream import StreamChannel
 from ferrule.wire.channel import Origin
@@ -41,8 +42,8 @@ class Pipe(asyncio.Transport):
         """There is room for everything."""
 
 
-def new_server() -> Server:
-    server = Server("s")
+def new_server(**options: Any) -> Server:
+    server = Server("s", **options)
 
     @server.tool
     async def add(a: int, b: int) -> int:
@@ -308,3 +309,50 @@ class TestReadingAndWriting:
             assert peak < 6.5 * 4 * MIB, f"{peak / (4 * MIB):.1f} times the argument"
 
         run(scene)
+
+
+class Watching(Observer):
+    """Wants to know how every request ends."""
+
+    def request_finished(self, request: Any, outcome: Any) -> None:
+        """Do nothing with it."""
+
+
+def functions_of(channel: StreamChannel, data: bytes) -> list[str]:
+    """Give the functions of Ferrule that one read runs through, by module and name, in order."""
+    called: list[str] = []
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith("ferrule."):
+            called.append(f"{name}:{frame.f_code.co_name}")
+
+    sys.setprofile(note)
+    try:
+        channel.data_received(data)
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+class TestObservers:
+    THEIRS = ("ferrule.telemetry.", "ferrule.runtime.watch:", "ferrule.runtime.link:_finish_observed")
+    MOST_HOPS = 22
+    """Functions of Ferrule between the bytes of a call and its answer, where nobody observes it."""
+
+    @pytest.mark.parametrize("era", ["handshake", "stateless"])
+    def test_a_request_pays_for_observers_only_where_there_are_some(self, era: str) -> None:
+        async def scene() -> None:
+            for observer in (None, Watching()):
+                channel, pipe = connected(new_server(observer=observer), greet=era == "handshake")
+                arguments = {"name": "add", "arguments": {"a": 1, "b": 2}}
+                params = arguments if era == "handshake" else {**arguments, "_meta": MODERN}
+                channel.data_received(line(1, "tools/call", params))
+                called = functions_of(channel, line(2, "tools/call", params))
+                theirs = [name for name in called if name.startswith(self.THEIRS)]
+                assert bool(theirs) is (observer is not None), theirs
+                assert observer is not None or len(called) <= self.MOST_HOPS, called
+                await asyncio.sleep(0)
+                assert len(answers(pipe)) == 2
+
+        asyncio.run(scene())

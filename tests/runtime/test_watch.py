@@ -10,8 +10,10 @@ import pytest
 from msgspec import Raw
 
 from ferrule.errors import LinkLost
-from ferrule.runtime.watch import LinkWatch, kind_of
+from ferrule.runtime.watch import LinkWatch, kind_of, watch_on
 from ferrule.schema.model import EmptyResult
+from ferrule.schema.rounds import InputRequired
+from ferrule.schema.tools import CallToolResult
 from ferrule.telemetry.observer import EVENTS, Observer, Observers
 from ferrule.testing import run_in_virtual_time
 
@@ -192,3 +194,29 @@ def test_a_ping_that_is_under_way_when_the_link_closes_is_lost(observed: Any) ->
 )
 def test_a_result_tells_how_a_request_ended(result: bytes, kind: str) -> None:
     assert kind_of(Raw(result)) == kind
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [
+        (EmptyResult(), "ok"),
+        (CallToolResult(content=[]), "ok"),
+        (CallToolResult(content=[], is_error=True), "tool_error"),
+        (InputRequired(), "input_required"),
+    ],
+)
+def test_a_result_that_is_not_written_yet_tells_it_too(result: Any, kind: str) -> None:
+    assert kind_of(result) == kind
+
+
+def test_a_link_is_not_watched_for_observers_that_want_to_know_of_connections_only(linked: Any) -> None:
+    class Doorkeeper(Observer):
+        def connection_opened(self, connection: Any) -> None:
+            """Look up."""
+
+    async def main() -> None:
+        session = linked().link.session
+        assert watch_on(session, Observers([Doorkeeper()]), "test", "server") is None
+        assert watch_on(session, Observers([Recorder()]), "test", "server") is not None
+
+    asyncio.run(main())

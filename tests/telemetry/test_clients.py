@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorder import Recorder
-from wires import REVISIONS, serving
+from event_recorder import Recorder
+from raw_wires import REVISIONS, serving
 
 from ferrule import Client, Context, Http, PeerError, Server, Tcp, TimedOut, ToolError, Unix, WebSocket
 from ferrule.errors import LinkLost
@@ -165,6 +165,8 @@ def test_the_link_of_a_client_is_seen_to_open_and_to_close(seen: Recorder, era: 
     assert [(link.side, link.transport) for link in closed] == [("client", transport)]
     assert closed[0].revision == REVISIONS[era]
     assert closed[0].opened < closed[0].closed
+    schemes = {"tcp": "tcp://127.0.0.1:", "unix": "unix:/", "http": "http://127.0.0.1:"}
+    assert closed[0].address.startswith(schemes.get(transport, ""))
 
 
 def test_a_child_process_is_seen_to_start_and_to_exit(seen: Recorder, transport: str) -> None:

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from recorder import Recorder
-from wires import NAMELESS, REVISIONS, Wire, raw_wire
+from event_recorder import Recorder
+from raw_wires import NAMELESS, REVISIONS, Wire, raw_wire
 
 from ferrule import Context, Server, ToolError
 from ferrule.testing import ERAS
@@ -158,6 +158,8 @@ def test_a_request_says_what_it_is(seen: Any, era: str, transport: str) -> None:
     for identity in (OK, UNKNOWN_METHOD, BAD_PARAMS, BUSY):
         assert recorder.request(identity).revision == REVISIONS[era]
     assert (recorder.request(None).method, recorder.request(None).name) == ("", "")
+    told_otherwise = era == "handshake" or transport == "http"  # by what was agreed, or by a header
+    assert recorder.request(None).revision == (REVISIONS[era] if told_otherwise else "")
     assert {request.transport for request in recorder.all("request_finished")} == {transport}
     assert (b"protocolVersion" in request.meta) is (era == "stateless")
     has_link = era == "handshake" or transport != "http"
@@ -173,6 +175,8 @@ def test_links_and_connections_are_seen_to_open_and_to_close(seen: Any, era: str
         assert [(link.side, link.transport) for link in links] == [("server", transport)]
         assert recorder.all("link_closed") == links
         assert links[0].opened <= links[0].closed
+    if links and transport != "stdio":
+        assert links[0].address.startswith("127.0.0.1")
     if era == "handshake":
         assert (links[0].revision, links[0].peer) == (REVISIONS[era], "raw")
     opened = recorder.all("connection_opened")

@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 import pytest
-from recorder import Recorder
+from event_recorder import Recorder
 
 import ferrule.errors
 from ferrule import Client, Observer, Server, SetupError

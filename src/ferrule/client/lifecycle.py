@@ -134,10 +134,10 @@ class Lifecycle:
             on_closed=self._lost,
         )
         if self._observers is not None:
-            from ferrule.runtime.watch import LinkWatch
+            from ferrule.runtime.watch import watch_on
 
             carrier = getattr(self.transport, "carrier", type(self.transport).__name__)
-            link.watch = LinkWatch(self._observers, link.session, carrier, "client")
+            link.watch = watch_on(link.session, self._observers, carrier, "client", address=str(self._address))
         self.link = patience.link = link
         await self.transport.connect(link)
         self._require_wanted()

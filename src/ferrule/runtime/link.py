@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from ferrule.budgets import process
 from ferrule.budgets.bounds import MAX_UNREADABLE
@@ -316,7 +316,8 @@ class Link(Asking):
     def _finish_observed(self, call: Call, reply: Success | Failure, outcome: Any) -> None:
         """Answer as `_finish` does, and report what was answered."""
         assert self.watch is not None
-        reply = self.watch.measured(reply)
+        if isinstance(reply, Success) and type(reply.result) is not Raw:
+            reply = self.watch.measured(reply)
         try:
             call.channel.send(reply)
         except EncodeError as error:
@@ -357,9 +358,9 @@ class Link(Asking):
                 logger.log(logging.WARNING if event.level == "warning" else logging.DEBUG, "ignored: %s", event.why)
 
     def _cancel(self, call: Call) -> None:
-        # Where each request has a way back of its own, that way must learn that nothing will come.
         if call.observed is not None and self.watch is not None:
             self.watch.cancelled(call, "caller", call.reason)
+        # Where each request has a channel of its own, that one must learn that nothing will come.
         call.channel.withdrawn()
         if call.on_cancel is not None:
             call.on_cancel()

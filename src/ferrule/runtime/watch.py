@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from time import monotonic
 from typing import Any, Literal
 
 import msgspec
@@ -12,8 +12,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from ferrule.errors import Cancelled, FerruleError, InvalidAnswer, PeerError, Refusal, TimedOut
 from ferrule.protocol.call import Awaited, Call
 from ferrule.protocol.session import READING_FAILURES, Session
+from ferrule.schema.methods import METHODS
 from ferrule.schema.model import MetaOnly, read_meta
+from ferrule.schema.rounds import INPUT_REQUIRED, InputRequired
 from ferrule.telemetry.observer import (
+    LINK_EVENTS,
     ObservedLink,
     ObservedNotification,
     ObservedRequest,
@@ -51,7 +54,7 @@ _read_verdict = msgspec.json.Decoder(Verdict).decode
 class LinkWatch:
     """Reports what happens on one link to its observers."""
 
-    __slots__ = ("_link", "_observer", "_pinging", "_session", "_shared", "_transport")
+    __slots__ = ("_link", "_observer", "_pinging", "_session", "_tells_admitted", "_tells_started", "_transport")
 
     def __init__(
         self,
@@ -60,24 +63,26 @@ class LinkWatch:
         transport: str,
         side: Literal["server", "client"],
         *,
+        address: str = "",
         shared: bool = False,
     ) -> None:
         self._observer = observer
         self._session = session
         self._transport = transport
-        self._shared = shared
-        """Whether it is the one link of all who have no session, which is no peer."""
         self._link: ObservedLink | None = None
+        """None for the one link of all who have no session, which is no peer."""
         if not shared:
-            self._link = ObservedLink(side=side, transport=transport, address=session.origin.address)
+            self._link = ObservedLink(side=side, transport=transport, address=address)
         self._pinging: ObservedRequest | None = None
+        self._tells_admitted = observer.wants("request_admitted")
+        self._tells_started = observer.wants("request_started")
 
     # -- the link
 
     def opened(self) -> None:
         """Called when the peer can be reached."""
         if self._link is not None:
-            self._link.opened = time.monotonic()
+            self._link.opened = monotonic()
             self._observer.link_opened(self._link)
 
     def closed(self, error: Exception | None) -> None:
@@ -85,7 +90,7 @@ class LinkWatch:
         link, peer = self._link, self._session.peer
         if link is None or not link.opened:
             return
-        link.closed = time.monotonic()
+        link.closed = monotonic()
         if peer is not None:
             link.revision = peer.version
             if peer.implementation is not None:
@@ -97,33 +102,34 @@ class LinkWatch:
     def admitted(self, call: Call) -> None:
         """Called when a request may run."""
         meta = call.params.meta
+        method = call.row.name
         call.observed = request = ObservedRequest(
             id=call.id,
-            method=call.method,
-            name=_name(call.method, call.params),
+            method=method,
+            name=_name(method, call.params),
             transport=self._transport,
-            revision=call.peer.version,
+            revision=call.peer.revision.version,
             size=len(call.raw),
             meta=b"" if meta is UNSET else bytes(meta),
             retry=call.retry,
             origin=call.origin,
             link=self._link,
-            began=time.monotonic(),
+            began=monotonic(),
         )
-        self._observer.request_admitted(request)
+        if self._tells_admitted:
+            self._observer.request_admitted(request)
 
     def started(self, call: Call) -> None:
         """Called when the handler of a call is about to run."""
         request = call.observed
         if request is not None:
-            request.started = time.monotonic()
-            self._observer.request_started(request)
+            request.started = monotonic()
+            if self._tells_started:
+                self._observer.request_started(request)
 
     @staticmethod
-    def measured(reply: Success | Failure) -> Success | Failure:
+    def measured(reply: Success) -> Success:
         """Return the reply with its result written already: so its size is known, and it is still written once."""
-        if type(reply) is not Success or type(reply.result) is Raw:
-            return reply
         try:
             return Success(reply.id, Raw(write(reply.result)))
         except UNWRITABLE:
@@ -132,11 +138,14 @@ class LinkWatch:
     def finished(self, call: Call, reply: Success | Failure, outcome: Any) -> None:
         """Called when a call was answered; the reply is what was sent, the outcome what it was made of."""
         request, call.observed = call.observed, None
-        kind: OutcomeKind
+        kind: OutcomeKind = "ok"
         if isinstance(reply, Success):
-            result = reply.result if isinstance(reply.result, Raw) else Raw(b"")
-            kind = "timed_out" if call.expired else kind_of(result)
-            self._finish(request, Outcome(kind=kind, size=len(result)))
+            if call.expired:
+                kind = "timed_out"
+            elif call.row.may_ask:
+                kind = kind_of(outcome)
+            size = len(reply.result) if isinstance(reply.result, Raw) else 0
+            self._finish(request, Outcome(kind=kind, size=size))
             return
         kind = "error"
         if request.started is None:
@@ -170,12 +179,12 @@ class LinkWatch:
             size=len(params) if isinstance(params, Raw) else 0,
             origin=origin,
             link=self._link,
-            began=time.monotonic(),
+            began=monotonic(),
         )
         self._finish(observed, _failed("refused", failure, refusal, readable=request is not None))
 
     def _finish(self, request: ObservedRequest, outcome: Outcome) -> None:
-        request.ended = time.monotonic()
+        request.ended = monotonic()
         self._observer.request_finished(request, outcome)
 
     def _revision(self, params: Any, origin: Origin) -> str:
@@ -231,7 +240,7 @@ class LinkWatch:
             kind = "ok"
         elif closed:
             kind = "lost"
-        request.ended = time.monotonic()
+        request.ended = monotonic()
         self._observer.request_answered(request, Outcome(kind=kind))
 
     def _ours(self, awaited: Awaited, params: Any) -> ObservedRequest:
@@ -244,7 +253,7 @@ class LinkWatch:
             revision="" if peer is None else peer.version,
             origin=self._session.origin,
             link=self._link,
-            began=time.monotonic(),
+            began=monotonic(),
         )
 
     def _settled(self, awaited: Awaited, waiter: asyncio.Future[Raw]) -> None:
@@ -256,27 +265,45 @@ class LinkWatch:
             self._answered(awaited, _given_up(error))
         else:
             result = waiter.result()
-            self._answered(awaited, Outcome(kind=kind_of(result), size=len(result)))
+            row = METHODS.get(awaited.method)
+            kind = kind_of(result) if row is not None and row.may_ask else "ok"
+            self._answered(awaited, Outcome(kind=kind, size=len(result)))
 
     def _answered(self, awaited: Awaited, outcome: Outcome) -> None:
         request, awaited.observed = awaited.observed, None
         if request is not None:
-            request.ended = time.monotonic()
+            request.ended = monotonic()
             self._observer.request_answered(request, outcome)
 
 
-def kind_of(result: Raw) -> OutcomeKind:
-    """Return how a request ended that was answered with this result."""
-    text = bytes(result)
-    if b'"isError"' not in text and b'"input_required"' not in text:
-        return "ok"
+def watch_on(
+    session: Session,
+    observer: Observers,
+    transport: str,
+    side: Literal["server", "client"],
+    *,
+    address: str = "",
+    shared: bool = False,
+) -> LinkWatch | None:
+    """Return what reports of a link; None where nobody wants to know of links and requests."""
+    if not observer.wants(*LINK_EVENTS):
+        return None
+    return LinkWatch(observer, session, transport, side, address=address, shared=shared)
+
+
+def kind_of(result: Any) -> OutcomeKind:
+    """Return how a request ended that was answered with this result, which may be written already."""
+    if not isinstance(result, Raw):
+        if isinstance(result, InputRequired):
+            return "input_required"
+        return "tool_error" if getattr(result, "is_error", None) else "ok"
     try:
-        verdict = _read_verdict(text)
+        verdict = _read_verdict(result)
     except READING_FAILURES:
         return "ok"
     if verdict.is_error:
         return "tool_error"
-    return "input_required" if verdict.result_type == "input_required" else "ok"
+    return "input_required" if verdict.result_type == INPUT_REQUIRED else "ok"
 
 
 def _failed(kind: OutcomeKind, failure: Failure, refusal: Refusal, *, readable: bool = True) -> Outcome:

@@ -333,10 +333,12 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         )
         link.session.offers = self._offered
         if self.observer is not None:
-            from ferrule.runtime.watch import LinkWatch
+            from ferrule.runtime.watch import watch_on
 
             shared = issubclass(kind, Crowd)
-            link.watch = LinkWatch(self.observer, link.session, origin.carrier, "server", shared=shared)
+            link.watch = watch_on(
+                link.session, self.observer, origin.carrier, "server", address=origin.address, shared=shared
+            )
         self.links.remember(link, entrance)
         return link
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -127,6 +126,7 @@ class ObservedLink(Struct, eq=False, kw_only=True):
     transport: str
     """`stdio`, `memory`, `http`, `tcp`, `unix`, `websocket`, or the name of a transport of your own."""
     address: str = ""
+    """Of the peer, where the transport knows it."""
     opened: float = 0.0
     """When, on the clock of `time.monotonic`; so are all times here."""
     closed: float | None = None
@@ -271,6 +271,9 @@ class Observer:
 
 
 EVENTS = tuple(name for name in vars(Observer) if not name.startswith("_"))
+LINK_EVENTS = tuple(name for name in EVENTS if name.startswith(("request_", "notification_", "link_")))
+"""What happens on links; the rest is told by transports."""
+CONNECTION_EVENTS = tuple(name for name in EVENTS if name.startswith("connection_"))
 
 
 class Observers(Observer):
@@ -284,19 +287,21 @@ class Observers(Observer):
             callbacks = _callbacks(observers, event)
             if callbacks:
                 self._wanted.add(event)
-                # In place of the no-op of the class.
-                setattr(self, event, partial(self._tell, event, callbacks))
+                setattr(self, event, self._guarded(event, callbacks))  # in place of the no-op of the class
 
-    def wants(self, event: str) -> bool:
-        """Whether any of the observers overrides this method."""
-        return event in self._wanted
+    def wants(self, *events: str) -> bool:
+        """Whether any of the observers overrides any of these methods."""
+        return not self._wanted.isdisjoint(events)
 
-    def _tell(self, event: str, callbacks: Sequence[Callable[..., None]], *values: Any) -> None:
-        for callback in callbacks:
-            try:
-                callback(*values)
-            except Exception as error:
-                self._complain(event, error)
+    def _guarded(self, event: str, callbacks: Sequence[Callable[..., None]]) -> Callable[..., None]:
+        def tell(*values: Any) -> None:
+            for callback in callbacks:
+                try:
+                    callback(*values)
+                except Exception as error:
+                    self._complain(event, error)
+
+        return tell
 
     def _complain(self, event: str, error: Exception) -> None:
         now = time.monotonic()

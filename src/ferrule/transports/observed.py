@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ferrule.telemetry.observer import ObservedConnection, Observers
-
-CONNECTION_EVENTS = ("connection_opened", "connection_closed", "connection_refused")
+from ferrule.telemetry.observer import CONNECTION_EVENTS, ObservedConnection, Observers
 
 
 class Connections:
@@ -37,6 +35,6 @@ class Connections:
 
 def connections_of(observer: Observers | None, transport: str) -> Connections | None:
     """Return what reports connections; None where nobody wants to know."""
-    if observer is None or not any(observer.wants(event) for event in CONNECTION_EVENTS):
+    if observer is None or not observer.wants(*CONNECTION_EVENTS):
         return None
     return Connections(observer, transport)
