@@ -20,7 +20,7 @@ from ferrule.runtime.dispatch import Dispatcher, NoteHandler
 from ferrule.runtime.link import Link
 from ferrule.schema.methods import METHODS
 from ferrule.supervision.scope import Scope
-from ferrule.transports.contract import AddressedTransport, Transport
+from ferrule.transports.contract import AddressedTransport, NamedTransport, Transport
 from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
@@ -136,7 +136,9 @@ class Lifecycle:
         if self._observers is not None:
             from ferrule.runtime.watch import watch_on
 
-            carrier = getattr(self.transport, "carrier", type(self.transport).__name__)
+            carrier = (
+                self.transport.carrier if isinstance(self.transport, NamedTransport) else type(self.transport).__name__
+            )
             link.watch = watch_on(link.session, self._observers, carrier, "client", address=str(self._address))
         self.link = patience.link = link
         await self.transport.connect(link)

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 class Transport(Protocol):
-    """Reaches one peer.
-
-    One with `carrier`, a word such as `tcp`, is called that where observers are told of it, else by its class.
-    """
+    """Reaches one peer."""
 
     async def connect(self, receiver: Receiver) -> Channel:
         """Open the way to the peer; raises CarrierError with one clear sentence."""
@@ -33,6 +30,13 @@ class AddressedTransport(Transport, Protocol):
     @property
     def address(self) -> object:
         """Where the server is; its `str` names it, without credentials."""
+
+
+@runtime_checkable
+class NamedTransport(Transport, Protocol):
+    """A transport with a word of its own, such as `tcp`; observers know the others by their class."""
+
+    carrier: str
 
 
 @runtime_checkable

@@ -96,7 +96,9 @@ class HandshakeDoor:
             except Unreadable as reason:
                 refusal, identity = reason.refusal, None if reason.id is UNSET else reason.id
                 if self._acceptor.observer is not None:
-                    self._acceptor.observer.refused(identity, "", refusal, Origin("http", request.address))
+                    self._acceptor.observer.refused(
+                        identity, "", refusal, origin_of(request, request.identity, brief=True)
+                    )
                 failure = Failure(identity, ErrorObject(refusal.own_code, refusal.message, refusal.data))
                 responder.reply(400, JSON_HEAD + head, encode(failure))
                 return

@@ -112,7 +112,7 @@ class StatelessDoor:
                 responder.reply(202, EMPTY_HEAD + head)
                 return
         if self._acceptor.observer is not None:
-            origin = Origin("http", request.address, version=request.header(mirror.VERSION_FIELD))
+            origin = origin_of(request, request.identity, request.header(mirror.VERSION_FIELD), brief=True)
             self._acceptor.observer.refused(identity, method, refusal, origin)
         failure = Failure(identity, ErrorObject(refusal.own_code, refusal.message, refusal.data))
         responder.reply(400, JSON_HEAD + head, encode(failure))
