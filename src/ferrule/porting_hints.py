@@ -59,7 +59,6 @@ NAMES = {
     "InMemoryStore": "ctx.state, or a store of your own in the lifespan",
     "NotificationOptions": "nothing: lists tell of their changes by themselves",
     "InitializationOptions": "Server(name, version=…, instructions=…)",
-    "settings": "the options of Server, app.run and Client",
 }
 """What `from ferrule import …` may ask for: classes and functions of FastMCP and of the official SDK."""
 
@@ -124,7 +123,6 @@ MODULES = {
     "server.streamable_http": "app.run('http'), or app.asgi()",
     "server.streamable_http_manager": "app.run('http'), or app.asgi()",
     "server.transforms": "transformed(…), app.visible or app.middleware",
-    "settings": "the options of Server, app.run and Client",
     "shared": "from ferrule import Client, PeerError",
     "tools": "@app.tool, or app.add_tool(fn); Tool of ferrule.types",
     "tools.tool": "from ferrule import ToolResult; Tool of ferrule.types",

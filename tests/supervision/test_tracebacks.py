@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import traceback
 from typing import Any
 
 import pytest
 
 from ferrule import Client, PeerError, Server, SetupError, TimedOut, ToolError
-from ferrule.supervision.tracebacks import OURS, beyond_ours
+from ferrule.supervision.tracebacks import OURS, beyond_ours, in_one_sentence
 from ferrule.testing import ERAS, run_in_virtual_time
 
 
@@ -114,3 +115,34 @@ def test_a_time_out_names_the_tool(mode: str) -> None:
                 await client.call_tool("endless", timeout=2, on_progress=lambda *_: None)
 
     run_in_virtual_time(scene())
+
+
+class TestInOneSentence:
+    """An error that ends a program without a traceback, and is still itself."""
+
+    def test_whoever_catches_its_class_catches_it(self) -> None:
+        error = ToolError("no", result=7)
+        told = in_one_sentence(error, "it was no")
+        assert isinstance(told, ToolError)
+        assert isinstance(told, SystemExit)
+        assert (told.args, told.result, told.code) == (("no",), 7, "error: it was no")
+
+    def test_it_names_the_innermost_line_of_the_author(self) -> None:
+        with pytest.raises(ValueError, match="is broken") as caught:
+            broken("it")
+        told = in_one_sentence(caught.value, "failed")
+        assert isinstance(told, SystemExit)
+        line = broken.__code__.co_firstlineno + 1
+        assert told.code == f"error: failed (test_tracebacks.py, line {line})"
+
+    def test_where_a_traceback_is_wanted_it_is_the_error_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FERRULE_TRACEBACK", "1")
+        error = ValueError("no")
+        assert in_one_sentence(error, "failed") is error
+
+    def test_in_another_thread_it_is_the_error_itself(self) -> None:
+        error, told = ValueError("no"), []
+        thread = threading.Thread(target=lambda: told.append(in_one_sentence(error, "failed")))
+        thread.start()
+        thread.join()
+        assert told == [error]
