@@ -266,6 +266,16 @@ def test_auth_must_be_a_verifier() -> None:
         Server("x", auth=lambda facts: ANONYMOUS)  # type: ignore[arg-type]
 
 
+def test_a_mounted_servers_own_verifier_is_not_asked_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "ferrule.server"):
+        Server("host").mount(Server("open"), prefix="a")
+        verifier = ByHeader()
+        Server("host", auth=verifier).mount(Server("same", auth=verifier), prefix="a")
+        assert caplog.records == []
+        Server("host").mount(Server("closed", auth=verifier), prefix="a")
+    assert "the auth of 'closed' is not asked in 'host'" in caplog.text
+
+
 # -- what a verifier knows, and what it is not asked about
 
 

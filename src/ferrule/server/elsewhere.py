@@ -68,8 +68,7 @@ OPTIONS = {
     "mcp_component_fn": "adjust=… of Server.from_openapi",
     "cache_hints": "cache_ttl=… and cache_scope=… of Server",
     "request_state_security": "request_state_keys=[…] of Server",
-    "auth": "nothing yet: authorization is not there",
-    "token_verifier": "nothing yet: authorization is not there",
+    "token_verifier": "auth=… of Server, a Verifier",
 }
 
 
