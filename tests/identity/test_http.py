@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from identity_desk import STEP_UP, ByHeader, new_server, served
-from raw_http import Wire
+from identity_wire import Wire
 
 from ferrule import ANONYMOUS, Principal, RequestFacts, Server, SetupError, Unauthorized, Verifier, WebRequest
 from ferrule.budgets import process
