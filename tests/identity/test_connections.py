@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from identity_desk import ByHeader, new_server, served
-from raw_http import INITIALIZE, Wire
+from identity_wire import INITIALIZE, Wire
 
 from ferrule import ANONYMOUS, CallFailed, Client, Principal, RequestFacts, Server, Tcp, Unauthorized, Unix, Verifier
 from ferrule.budgets import process

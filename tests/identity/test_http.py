@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from identity_desk import STEP_UP, ByHeader, new_server, served
-from raw_http import Wire
+from identity_wire import Wire
 
 from ferrule import ANONYMOUS, Principal, RequestFacts, Server, SetupError, Unauthorized, Verifier, WebRequest
 from ferrule.budgets import process
@@ -264,6 +264,16 @@ async def test_a_header_that_would_split_the_answer_is_not_sent(http_way: tuple[
 def test_auth_must_be_a_verifier() -> None:
     with pytest.raises(SetupError, match="auth must be a Verifier"):
         Server("x", auth=lambda facts: ANONYMOUS)  # type: ignore[arg-type]
+
+
+def test_a_mounted_servers_own_verifier_is_not_asked_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "ferrule.server"):
+        Server("host").mount(Server("open"), prefix="a")
+        verifier = ByHeader()
+        Server("host", auth=verifier).mount(Server("same", auth=verifier), prefix="a")
+        assert caplog.records == []
+        Server("host").mount(Server("closed", auth=verifier), prefix="a")
+    assert "the auth of 'closed' is not asked in 'host'" in caplog.text
 
 
 # -- what a verifier knows, and what it is not asked about

@@ -81,7 +81,9 @@ async def test_what_a_context_has_elsewhere_is_named_in_the_log(era: str, caplog
     assert "here it is ctx.lifespan" in caplog.text
 
 
-@pytest.mark.parametrize("option", ["json_response", "stateless_http", "log_level", "host", "auth", "dependencies"])
+@pytest.mark.parametrize(
+    "option", ["json_response", "stateless_http", "log_level", "host", "token_verifier", "dependencies"]
+)
 def test_an_option_of_another_librarys_server_is_refused_with_ours(option: str) -> None:
     options: dict[str, Any] = {option: True}
     with pytest.raises(SetupError) as caught:

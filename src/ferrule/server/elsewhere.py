@@ -75,8 +75,7 @@ OPTIONS = {
     "request_state_security": "request_state_keys=[…] of Server",
     "retry_interval": 'retry=… of app.run("http") and app.asgi(), in seconds',
     "subscriptions": "nothing: app.notify_resource_updated(uri) reaches whoever subscribed",
-    "auth": "nothing yet: authorization is not there",
-    "token_verifier": "nothing yet: authorization is not there",
+    "token_verifier": "auth=… of Server, a Verifier",
 }
 
 
