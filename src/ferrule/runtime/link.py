@@ -32,7 +32,7 @@ from ferrule.protocol.era import Eras
 from ferrule.protocol.session import Phase, Session, refused
 from ferrule.runtime.asking import DEFAULTS, Asking, LinkOptions, lost
 from ferrule.runtime.batch import BatchPart, Replies
-from ferrule.runtime.dispatch import Dispatcher, unencodable
+from ferrule.runtime.dispatch import Dispatcher, label_of, unencodable
 from ferrule.runtime.holdings import Holdings
 from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
@@ -296,7 +296,7 @@ class Link(Asking):
 
     def _end_work(self, call: Call, task: asyncio.Task[Any]) -> None:
         """Cancel the work of a call; its params are held until the work has really ended."""
-        self.scope.cancel(task)
+        self.scope.cancel(task, label_of(call))
         if call.held:
             task.add_done_callback(lambda _: self.holdings.release(call))
 
@@ -421,7 +421,7 @@ class Link(Asking):
             self._finish(call, Internal("The server stopped before this call was done"))
             call.expired = True
             if task is not None:
-                self.scope.cancel(task)
+                self.scope.cancel(task, label_of(call))
 
     def _wake(self) -> None:
         waiting, self._idle = self._idle, ()

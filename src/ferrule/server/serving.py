@@ -20,7 +20,6 @@ from ferrule.server.lifespans import Lifespan, entered, listed
 from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
-from ferrule.supervision.logs import unwritable_logs_told
 from ferrule.supervision.shutdown import Shutdown
 from ferrule.transports.contract import AnnouncedListener
 from ferrule.transports.contract import Listener as TransportListener
@@ -228,7 +227,7 @@ class Serving:
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
         stop = Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop())))
-        with unwritable_logs_told(), stop:
+        with stop:
             await self.serve(listener, ready=lambda: self._tell_where(listener))
             if stopping:
                 await asyncio.wait(stopping)
