@@ -120,8 +120,10 @@ class Link(Asking):
         if self.channel is None:
             self.channel = channel
             self._context = channel.context
-            if self._on_opened is not None:
-                self._on_opened(self)
+            opened = self._on_opened
+            self._on_opened = None  # an idle link should hold little
+            if opened is not None:
+                opened(self)
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame. Return whether it will be answered."""
