@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import ferrule
+from ferrule import errors
 from ferrule.codes import ErrorCode, category_of
 
 
@@ -28,3 +33,24 @@ def test_the_core_numbers_have_names() -> None:
 def test_a_number_tells_what_it_is_about(code: int, category: str) -> None:
     """ERRC-18"""
     assert category_of(code) == category
+
+
+NUMBER = re.compile(r"-32\d{3}\b")
+
+
+def test_the_numbers_stand_in_one_table() -> None:
+    source = Path(ferrule.__file__).parent
+    found = [
+        f"{path.relative_to(source)}: {line.strip()}"
+        for path in source.rglob("*.py")
+        if path.name != "codes.py"
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if NUMBER.search(line)
+    ]
+    assert found == []
+
+
+def test_every_refusal_has_a_number_of_the_table() -> None:
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.Refusal)}
+    assert len(kinds) > 10
+    assert {kind.code for kind in kinds} <= {code.value for code in ErrorCode}

@@ -31,7 +31,29 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_VERSION = -32022
     TOOL_FAILED = -32031
     TOOL_TIMED_OUT = -32032
+    RESULT_TOO_LARGE = -32036
+    TOOL_BUSY = -32038
     URL_ELICITATION_REQUIRED = -32042
+    OFFER_REFUSED = -32062
+    # The same number means one thing in MCP and another in the profile.
+    RESOURCE_NOT_FOUND = -32002
+    INVALID_URI = -32022
+
+
+STANDARD = frozenset(
+    code.value
+    for code in (
+        ErrorCode.PARSE_ERROR,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.METHOD_NOT_FOUND,
+        ErrorCode.INVALID_PARAMS,
+        ErrorCode.INTERNAL_ERROR,
+    )
+)
+"""The numbers of JSON-RPC 2.0."""
+
+RESERVED = range(-32768, -31999)
+"""What JSON-RPC 2.0 reserves."""
 
 
 CATEGORIES = {
@@ -48,6 +70,6 @@ CATEGORIES = {
 
 def category_of(code: int) -> str:
     """Tell what part of the protocol a number belongs to; `json-rpc` for the standard ones, else `application`."""
-    if code in {-32700, -32600, -32601, -32602, -32603}:
+    if code in STANDARD:
         return "json-rpc"
     return next((name for name, codes in CATEGORIES.items() if code in codes), "application")

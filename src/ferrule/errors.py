@@ -25,6 +25,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ferrule.codes import ErrorCode
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -47,7 +49,7 @@ class FerruleError(Exception):
 class Refusal(FerruleError):
     """We refuse the peer's request: the only kind of error that is ever sent."""
 
-    code: ClassVar[int] = -32603
+    code: ClassVar[int] = ErrorCode.INTERNAL_ERROR.value
     text: ClassVar[str] = "Internal error"
 
     status: int | None = None
@@ -82,28 +84,28 @@ class Refusal(FerruleError):
 class ParseError(Refusal):
     """The frame is not JSON."""
 
-    code = -32700
+    code = ErrorCode.PARSE_ERROR.value
     text = "Parse error"
 
 
 class InvalidRequest(Refusal):
     """The frame is JSON but not a JSON-RPC message we accept here."""
 
-    code = -32600
+    code = ErrorCode.INVALID_REQUEST.value
     text = "Invalid request"
 
 
 class MethodNotFound(Refusal):
     """No such method in this revision, or not one we offer."""
 
-    code = -32601
+    code = ErrorCode.METHOD_NOT_FOUND.value
     text = "Method not found"
 
 
 class InvalidParams(Refusal):
     """The params do not have the shape the method asks for."""
 
-    code = -32602
+    code = ErrorCode.INVALID_PARAMS.value
     text = "Invalid params"
 
 
@@ -126,7 +128,7 @@ class CapabilityOff(MethodNotFound):
 class MessageTooLarge(Refusal):
     """The message is longer than the limit."""
 
-    code = -32012
+    code = ErrorCode.MESSAGE_TOO_LARGE.value
 
     def __init__(self, max_size: int) -> None:
         super().__init__(f"Message too large: the limit is {max_size} bytes", {"maxSize": max_size, "unit": "bytes"})
@@ -136,7 +138,7 @@ class MessageTooLarge(Refusal):
 class Busy(Refusal):
     """Too many calls of this peer are waiting already."""
 
-    code = -32000
+    code = ErrorCode.SERVER_ERROR.value
     text = "Busy: too many requests are waiting"
 
     def __init__(self, message: str = "") -> None:
@@ -182,7 +184,7 @@ class ResultTooLarge(Refusal):
 class Forbidden(Refusal):
     """The caller may not do this."""
 
-    code = -32600
+    code = ErrorCode.INVALID_REQUEST.value
     text = "Forbidden"
 
 
@@ -197,14 +199,14 @@ class Unauthorized(Forbidden):
 class HeaderMismatch(Refusal):
     """An HTTP header contradicts the body it mirrors."""
 
-    code = -32020
+    code = ErrorCode.HEADER_MISMATCH.value
     text = "Header mismatch"
 
 
 class MissingCapability(Refusal):
     """The request needs a client capability it did not declare."""
 
-    code = -32021
+    code = ErrorCode.MISSING_CAPABILITY.value
 
     def __init__(self, required: Mapping[str, Any], message: str = "") -> None:
         names = ", ".join(required)
@@ -214,7 +216,7 @@ class MissingCapability(Refusal):
 class UnsupportedVersion(Refusal):
     """The request names a protocol version we do not serve."""
 
-    code = -32022
+    code = ErrorCode.UNSUPPORTED_VERSION.value
 
     def __init__(self, requested: str, supported: Sequence[str]) -> None:
         super().__init__(
@@ -226,7 +228,7 @@ class UnsupportedVersion(Refusal):
 class ResourceNotFound(Refusal):
     """No resource or template answers to this URI."""
 
-    code = -32002
+    code = ErrorCode.RESOURCE_NOT_FOUND.value
 
     def __init__(self, uri: str, why: str = "") -> None:
         super().__init__(f"Resource not found: {quoted(uri)}" + (f" ({why})" if why else ""), {"uri": quoted(uri)})
@@ -256,7 +258,7 @@ class InvalidUri(InvalidParams):
 class UrlElicitationRequired(Refusal):
     """The request can go on only after the user has visited the given URLs."""
 
-    code = -32042
+    code = ErrorCode.URL_ELICITATION_REQUIRED.value
     text = "URL elicitation required"
 
 
@@ -274,10 +276,14 @@ class PeerError(FerruleError):
     def not_found(self) -> bool:
         """Whether the peer means that what we asked for does not exist, in any revision's number."""
         if self.method == "resources/read":
-            return self.code in {-32002, -32001} or (
-                self.code == -32602 and isinstance(self.data, dict) and "uri" in self.data
+            return self.code in {ErrorCode.RESOURCE_NOT_FOUND.value, ErrorCode.RESOURCE_MISSING.value} or (
+                self.code == ErrorCode.INVALID_PARAMS.value and isinstance(self.data, dict) and "uri" in self.data
             )
-        return self.code == -32601 or (self.code in {-32602, -32002, -32003} and "nknown" in self.message)
+        return self.code == ErrorCode.METHOD_NOT_FOUND.value or (
+            self.code
+            in {ErrorCode.INVALID_PARAMS.value, ErrorCode.RESOURCE_NOT_FOUND.value, ErrorCode.PROMPT_MISSING.value}
+            and "nknown" in self.message
+        )
 
 
 class CallFailed(FerruleError):

@@ -32,7 +32,7 @@ app.run()
 """
 
 ROOMS = {
-    "": "errors",
+    "": "codes errors",
     "budgets": "account bounds collector process shares weight",
     "identity": "principal verifier",
     "protocol": "call capabilities crowd era erlmcp handshake needs sealing session stateless tasks trims",

@@ -9,8 +9,8 @@ import pytest
 from source_tree import PACKAGE, Import, Module, is_module, modules
 
 LAYERS = {
+    "codes": -1,
     "errors": 0,
-    "codes": 0,
     "porting_hints": 0,
     "budgets": 1,
     "identity": 1,

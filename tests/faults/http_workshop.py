@@ -19,6 +19,7 @@ from typing import Any
 from turns import Turns
 
 from ferrule import Context, Logging, Server
+from ferrule.supervision.logs import unwritable_logs_told
 
 
 def open_after(seconds: float) -> Any:
@@ -150,4 +151,5 @@ if __name__ == "__main__":
     logging.basicConfig(**(log if "filename" in log else {"stream": sys.stdout} | log))
     workshop = Workshop(**given.get("server", {}))
     watch_logging(workshop.counts)
-    workshop.run("http", port=0, **given.get("http", {}))
+    with unwritable_logs_told(*logging.getLogger().handlers):
+        workshop.run("http", port=0, **given.get("http", {}))

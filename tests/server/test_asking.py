@@ -17,7 +17,9 @@ from ferrule.errors import InvalidParams, SetupError, UrlElicitationRequired
 from ferrule.schema.content import ImageContent, TextContent, ToolResultContent, ToolUseContent
 from ferrule.schema.sampling import CreateMessageResult, ModelHint, ModelPreferences, SamplingMessage, ToolChoice
 from ferrule.schema.tools import Tool
+from ferrule.server import asking
 from ferrule.server.asking import elicit_question, read_elicitation, sample_question
+from ferrule.server.schemas import schema_of
 from ferrule.testing import pair
 
 
@@ -1038,3 +1040,56 @@ async def test_one_handler_serves_both_eras_without_knowing(wire):
         async with pair(app, era, elicitation=lambda params: {"value": "7A"}) as client:
             assert (await client.call_tool("book")).data == "7A"
     assert runs == ["2025-11-25", "2026-07-28", "2026-07-28"]
+
+
+class TestCompiledForms:
+    """The form of a type is compiled once, however often it is asked for."""
+
+    async def test_a_type_is_compiled_once(self, era, monkeypatch):
+        compiled = []
+        monkeypatch.setattr(asking, "schema_of", lambda type_: compiled.append(type_) or schema_of(type_))
+        app = Server("asks")
+
+        @dataclass
+        class Trip:
+            town: str
+            nights: int = 2
+
+        @app.tool
+        async def book(ctx: Context) -> str:
+            trip = await ctx.ask("Where to?", Trip)
+            return f"{trip.town} {trip.nights}"
+
+        async with pair(app, era, elicitation=lambda params: {"town": "Bern"}) as client:
+            for _ in range(3):
+                assert (await client.call_tool("book")).text == "Bern 2"
+        assert compiled == [Trip]
+
+    async def test_a_type_without_a_hash_is_asked_for_all_the_same(self, era):
+        rule = Unhashable()
+        with pytest.raises(TypeError):
+            hash(Annotated[int, rule])
+        app = Server("asks")
+
+        @app.tool
+        async def count(ctx: Context) -> int:
+            return await ctx.ask("How many?", Annotated[int, rule])
+
+        async with pair(app, era, elicitation=lambda params: {"value": 3}) as client:
+            assert (await client.call_tool("count")).data == 3
+
+    def test_equal_lists_of_choices_have_one_form_and_others_their_own(self):
+        first = elicit_question("?", ["a", "b"], "").params["requestedSchema"]
+        again = elicit_question("?", ["a", "b"], "").params["requestedSchema"]
+        other = elicit_question("?", ["a", "c"], "").params["requestedSchema"]
+        assert first is again
+        assert other["properties"]["value"]["enum"] == ["a", "c"]
+
+    def test_only_so_many_are_kept(self):
+        for number in range(asking.MOST_FORMS + 10):
+            elicit_question("?", [f"choice {number}"], "")
+        assert asking._kept_form.cache_info().currsize == asking.MOST_FORMS
+
+
+class Unhashable:
+    __hash__ = None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 import ferrule
+from ferrule import Server
 from ferrule.supervision.logs import (
     MAX_LINE,
     MAX_TEXT,
@@ -113,7 +116,7 @@ def test_a_full_disk_is_told_of_once_a_minute_with_what_was_lost(capsys: pytest.
     handler, tick = logging.StreamHandler(Full()), Tick()
     logger.addHandler(handler)
     try:
-        with unwritable_logs_told(tick):
+        with unwritable_logs_told(handler, clock=tick):
             for _ in range(10):
                 logger.error("lost")
             tick.now = TELL_EVERY
@@ -131,7 +134,7 @@ def test_mistakes_of_whoever_logs_are_told_as_ever(capsys: pytest.CaptureFixture
     handler = logging.StreamHandler(io.StringIO())
     logger.addHandler(handler)
     try:
-        with unwritable_logs_told():
+        with unwritable_logs_told(handler):
             # caplog's own handler raises what it cannot format
             own, logger.propagate = logger.propagate, False
             logger.error("%d", "no number")
@@ -151,11 +154,34 @@ def test_a_handler_with_an_answer_of_its_own_keeps_it() -> None:
     handler = Own(Full())
     logger.addHandler(handler)
     try:
-        with unwritable_logs_told():
+        with unwritable_logs_told(handler):
             logger.error("lost")
     finally:
         logger.removeHandler(handler)
     assert len(failed) == 1
+
+
+def test_a_server_that_runs_touches_no_handler_of_others() -> None:
+    """Neither the root logger's nor those of our own loggers: whoever added them owns them."""
+    handlers = [logging.StreamHandler(Full()), logging.StreamHandler(Full())]
+    for owner, handler in zip((logging.getLogger(), logging.getLogger("ferrule")), handlers, strict=True):
+        owner.addHandler(handler)
+    before = [dict(vars(handler)) for handler in handlers]
+    seen = []
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        seen.extend(dict(vars(handler)) for handler in handlers)
+        asyncio.get_running_loop().call_soon(lambda: stopping.append(asyncio.ensure_future(app.stop())))
+        yield
+
+    stopping: list[asyncio.Future[None]] = []
+    try:
+        Server("guest", lifespan=lifespan).run("tcp", port=0)
+    finally:
+        for owner, handler in zip((logging.getLogger(), logging.getLogger("ferrule")), handlers, strict=True):
+            owner.removeHandler(handler)
+    assert seen == before
 
 
 HOSTILE = "first\nERROR:root:forged\r\x1b[2J\x9b31m\u202e\u2066\u2028\ud800\x00\x7f"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 from collections.abc import Awaitable, Callable
@@ -140,5 +141,34 @@ def test_a_task_that_fails_does_not_stop_the_others() -> None:
         assert other.done()
         assert not other.cancelled()
         assert not scope.tasks
+
+    scenario(work)
+
+
+def test_a_task_that_ignores_its_cancellation_is_logged_once_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(scope: Scope) -> None:
+        over = asyncio.Event()
+
+        async def deaf() -> None:
+            while not over.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await over.wait()
+
+        known, nameless = scope.spawn(deaf()), scope.spawn(deaf())
+        await asyncio.sleep(0)
+        scope.cancel(known, "tool 'pack' (request 17)")
+        scope.cancel(known, "the same again")
+        scope.cancel(nameless)
+        await asyncio.sleep(4.9)
+        early = list(caplog.messages)
+        await asyncio.sleep(10)
+        logged = list(caplog.messages)
+        over.set()
+        await asyncio.wait([known, nameless])
+        assert early == []
+        assert sorted(logged) == [
+            f"the task {deaf.__qualname__} is still running 5 s after it was cancelled; abandoning it",
+            "tool 'pack' (request 17) is still running 5 s after it was cancelled; abandoning it",
+        ]
 
     scenario(work)

@@ -10,7 +10,7 @@ import pytest
 
 from ferrule.budgets.bounds import MAX_VIOLATIONS
 from ferrule.errors import FerruleError, SetupError
-from ferrule.validation.checking import Checker, depth_of, given_schema, own_schema
+from ferrule.validation.checking import LONGEST_KEPT, Checker, depth_of, foreign_checker, given_schema, own_schema
 from ferrule.validation.violations import (
     MAX_LISTED,
     InvalidArguments,
@@ -327,3 +327,19 @@ def test_violations_that_would_each_hold_the_whole_object_are_not_listed(schema:
 def test_names_of_a_small_object_are_judged_one_by_one() -> None:
     violations = found({"propertyNames": {"pattern": "^a$"}}, {"b": 1, "c": 2, "a": 3})
     assert len(violations) == 2
+
+
+def test_a_small_schema_of_a_peer_is_compiled_once() -> None:
+    form = {"type": "object", "properties": {"nights": {"type": "integer"}}}
+    assert foreign_checker(form, "the form") is foreign_checker(copy.deepcopy(form), "the form")
+    other = foreign_checker({"type": "object", "properties": {"nights": {"type": "string"}}}, "the form")
+    assert other.accepts({"nights": "two"})
+    assert not foreign_checker(form, "the form").accepts({"nights": "two"})
+
+
+@pytest.mark.parametrize(
+    "rules", [{"type": "string", "pattern": "^a+$"}, {"type": "string", "description": "x" * LONGEST_KEPT}]
+)
+def test_one_that_is_large_or_has_a_pattern_is_not_kept(rules: dict[str, Any]) -> None:
+    form = {"type": "object", "properties": {"name": rules}}
+    assert foreign_checker(form, "the form") is not foreign_checker(form, "the form")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Raw, Struct
 
+from ferrule.codes import RESERVED, STANDARD
 from ferrule.errors import CapabilityNotSupported, Internal, Refusal
 from ferrule.protocol.call import Call, Peer, Revision
 from ferrule.schema.methods import Method
@@ -67,8 +68,7 @@ class Era(Protocol):
         """Raise Refusal unless the caller may ask about tasks."""
 
 
-STANDARD_CODES = frozenset({-32700, -32600, -32601, -32602, -32603})
-RESERVED_CODES = range(-32768, -31999)
+STANDARD_CODES, RESERVED_CODES = STANDARD, RESERVED
 """What JSON-RPC keeps for itself and for the protocols on top of it."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, structs
 
+from ferrule.codes import ErrorCode
 from ferrule.errors import (
     CapabilityNotSupported,
     HeaderMismatch,
@@ -74,7 +75,17 @@ ALWAYS_ALLOWED = frozenset({"initialize", "ping"})
 
 KNOWN_CODES = (
     STANDARD_CODES
-    | frozenset({-32000, -32002, -32012, -32020, -32021, -32022, -32042})
+    | frozenset(
+        {
+            ErrorCode.SERVER_ERROR.value,
+            ErrorCode.RESOURCE_NOT_FOUND.value,
+            ErrorCode.MESSAGE_TOO_LARGE.value,
+            ErrorCode.HEADER_MISMATCH.value,
+            ErrorCode.MISSING_CAPABILITY.value,
+            ErrorCode.UNSUPPORTED_VERSION.value,
+            ErrorCode.URL_ELICITATION_REQUIRED.value,
+        }
+    )
     | frozenset(numbers.code for numbers in ERLMCP.values())
 )
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
+from ferrule.codes import ErrorCode
 from ferrule.errors import (
     CapabilityNotSupported,
     Internal,
@@ -73,10 +74,17 @@ NEWEST = Revision(
 )
 REVISIONS = {NEWEST.version: NEWEST}
 
-SEED_ONLY_CODES = {-32002: -32602, -32012: -32600, -32042: -32600, -32000: -32603}
+SEED_ONLY_CODES = {
+    ErrorCode.RESOURCE_NOT_FOUND.value: ErrorCode.INVALID_PARAMS.value,
+    ErrorCode.MESSAGE_TOO_LARGE.value: ErrorCode.INVALID_REQUEST.value,
+    ErrorCode.URL_ELICITATION_REQUIRED.value: ErrorCode.INVALID_REQUEST.value,
+    ErrorCode.SERVER_ERROR.value: ErrorCode.INTERNAL_ERROR.value,
+}
 """Numbers this revision forbids or discourages, and what stands for them."""
 
-KNOWN_CODES = STANDARD_CODES | frozenset({-32020, -32021, -32022})
+KNOWN_CODES = STANDARD_CODES | frozenset(
+    {ErrorCode.HEADER_MISMATCH.value, ErrorCode.MISSING_CAPABILITY.value, ErrorCode.UNSUPPORTED_VERSION.value}
+)
 
 _read_journal = msgspec.json.Decoder(Journal).decode
 _read_responses = msgspec.json.Decoder(dict[str, Raw]).decode

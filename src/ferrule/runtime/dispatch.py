@@ -13,6 +13,7 @@ import msgspec
 from ferrule.errors import CapabilityNotSupported, EncodeError, Internal, MethodNotFound, Refusal
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.needs import Need
+from ferrule.schema.tools import CallToolParams
 from ferrule.supervision.tracebacks import shown
 
 logger = logging.getLogger("ferrule.dispatch")
@@ -159,3 +160,10 @@ def _waiting(handler: Instant) -> Handler:
         return handler(call)
 
     return wait
+
+
+def label_of(call: Call) -> str:
+    """Return what a call is, for logs: "tool 'pack' (request 17)", or the method where it is no tool's."""
+    params = call.params
+    what = f"tool {params.name!r}" if isinstance(params, CallToolParams) else call.method
+    return f"{what} (request {call.id!r})"

@@ -32,7 +32,7 @@ from ferrule.protocol.era import Eras
 from ferrule.protocol.session import Phase, Session, refused
 from ferrule.runtime.asking import DEFAULTS, Asking, LinkOptions, lost
 from ferrule.runtime.batch import BatchPart, Replies
-from ferrule.runtime.dispatch import Dispatcher, unencodable
+from ferrule.runtime.dispatch import Dispatcher, label_of, unencodable
 from ferrule.runtime.holdings import Holdings
 from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
@@ -120,8 +120,10 @@ class Link(Asking):
         if self.channel is None:
             self.channel = channel
             self._context = channel.context
-            if self._on_opened is not None:
-                self._on_opened(self)
+            opened = self._on_opened
+            self._on_opened = None  # an idle link should hold little
+            if opened is not None:
+                opened(self)
             if self.watch is not None:
                 self.watch.opened()
 
@@ -365,7 +367,7 @@ class Link(Asking):
         if call.on_cancel is not None:
             call.on_cancel()
         if call.task is not None:
-            self.scope.cancel(call.task)  # its params are held until it ends, in _finish
+            self.scope.cancel(call.task, label_of(call))  # its params are held until it ends, in _finish
         elif self._line and call in self._line:
             self._line.remove(call)
             self.holdings.release(call)
@@ -457,7 +459,7 @@ class Link(Asking):
             self._finish(call, Internal("The server stopped before this call was done"))
             call.expired = True
             if task is not None:
-                self.scope.cancel(task)
+                self.scope.cancel(task, label_of(call))
 
     def _wake(self) -> None:
         waiting, self._idle = self._idle, ()
@@ -481,7 +483,7 @@ class Link(Asking):
             if call.row.standing and call.held:
                 self.holdings.stand_no_more()
             if call.task is not None:
-                self.scope.cancel(call.task)
+                self.scope.cancel(call.task, label_of(call))
             else:
                 self.holdings.release(call)
         self.session.running.clear()

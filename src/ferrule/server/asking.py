@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -37,6 +38,8 @@ KEPT_RULES = frozenset({"type", "title", "description", "default", "enum", "enum
 FORMATS = frozenset({"email", "uri", "date", "date-time"})
 
 SINGLE_FIELD = "value"
+MOST_FORMS = 256
+"""How many types keep their form; one more forgets the one that was asked for longest ago."""
 UNSAFE = re.compile(r"[\x00-\x20\x7f<>\"\\^`{|}]")
 """Characters that no URL has (RFC 3986 §2)."""
 
@@ -139,15 +142,49 @@ def _meant(schema: Any) -> Any:
     return Literal[tuple(schema)] if is_choice else schema
 
 
+class TypedForm(Struct, frozen=True):
+    """The form that asks for a value of a type."""
+
+    schema: dict[str, Any]
+    """What the client is sent; shared by all who ask, so nobody changes it."""
+    is_single: bool
+    """Whether the type is one value, which the form has as its only field."""
+    type: Any
+    """What the answer is read into."""
+
+    def read(self, content: dict[str, Any]) -> Any:
+        """Make the value of a client's answer; `msgspec.ValidationError` when it does not fit."""
+        given = content.get(SINGLE_FIELD) if self.is_single else content
+        return convert(given, self.type, strict=False)
+
+
 def _form(schema: Any) -> dict[str, Any]:
     schema = _meant(schema)
     if schema is None:
         return {"type": "object", "properties": {}}
     if isinstance(schema, Mapping):
         return _checked(dict(schema))
-    form = inlined(_single(schema) if is_primitive(schema) else schema_of(schema))
+    return _typed_form(schema).schema
+
+
+def _typed_form(type_: Any) -> TypedForm:
+    """Return the form of a type: compiled once, unless the type cannot be told from others by its hash."""
+    try:
+        return _kept_form(type_)
+    except TypeError:
+        # Not hashable, or no type a form can be made of: then this says so.
+        return _new_form(type_)
+
+
+def _new_form(type_: Any) -> TypedForm:
+    schema = schema_of(type_)
+    is_single = inlined(schema).get("type") != "object"
+    form = inlined(_single(schema) if is_single else schema)
     form["properties"] = {name: _with_text_choices(rules) for name, rules in form.get("properties", {}).items()}
-    return _checked(form)
+    return TypedForm(_checked(form), is_single, readable(type_))
+
+
+_kept_form = lru_cache(maxsize=MOST_FORMS)(_new_form)
 
 
 def _with_text_choices(rules: Any) -> Any:
@@ -164,14 +201,9 @@ def _with_text_choices(rules: Any) -> Any:
     return rules
 
 
-def is_primitive(schema: Any) -> bool:
-    """Tell whether a type is one value, not a form of several."""
-    return inlined(schema_of(schema)).get("type") != "object"
-
-
-def _single(schema: Any) -> dict[str, Any]:
-    inner = schema_of(schema)
-    definitions = inner.pop("$defs", {})
+def _single(schema: dict[str, Any]) -> dict[str, Any]:
+    inner = {rule: value for rule, value in schema.items() if rule != "$defs"}
+    definitions = schema.get("$defs", {})
     return {
         "type": "object",
         "properties": {SINGLE_FIELD: inner},
@@ -236,8 +268,7 @@ def read_elicitation(raw: Raw, schema: Any = None) -> Elicitation:
     if isinstance(schema, Mapping):
         return Elicitation(answer.action, _fitting(content, schema))
     try:
-        given = content.get(SINGLE_FIELD) if is_primitive(schema) else content
-        return Elicitation(answer.action, convert(given, readable(schema), strict=False))
+        return Elicitation(answer.action, _typed_form(schema).read(content))
     except msgspec.ValidationError as reason:
         raise InvalidParams(f"The answer to the elicitation does not fit its form: {reason}") from None
 

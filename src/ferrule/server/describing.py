@@ -23,7 +23,8 @@ from ferrule.server.offering import Visible
 
 logger = logging.getLogger("ferrule.tools")
 
-SECRET = re.compile(r"passw|secret|token|api_?key|credential|authorization", re.IGNORECASE)
+SECRET = re.compile(r"passw|passphrase|secret|token|api[-_]?key|credential|authorization|cookie|private", re.IGNORECASE)
+"""How the names of things look that nobody but their owner should see."""
 GOOD_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 MAX_DESCRIPTION = 10_000
 

@@ -21,7 +21,6 @@ from ferrule.server.links import Links
 from ferrule.server.mounting import Mount
 from ferrule.server.settings import ServerSettings
 from ferrule.supervision.event_loop import require_asyncio
-from ferrule.supervision.logs import unwritable_logs_told
 from ferrule.supervision.shutdown import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running
 from ferrule.supervision.tracebacks import in_one_sentence
 from ferrule.transports.contract import AnnouncedListener
@@ -234,7 +233,7 @@ class Serving:
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
         stop = Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop())))
-        with unwritable_logs_told(), stop:
+        with stop:
             await self.serve(listener, ready=lambda: self._tell_where(listener))
             if stopping:
                 await asyncio.wait(stopping)

@@ -25,7 +25,7 @@ from ferrule.errors import (
 )
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
-from ferrule.runtime.dispatch import Handler, internal, need_within
+from ferrule.runtime.dispatch import Handler, internal, label_of, need_within
 from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool
 from ferrule.server.arguments import NoObject
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ferrule.tools")
 
 EXACT = (int, str, bool)
-ABANDONED_AFTER = 5.0
 
 
 class RegisteredTool(Offered):
@@ -252,14 +251,13 @@ class Tools:
             await asyncio.wait({running}, timeout=limit)
         finally:
             if not running.done():
-                scope.cancel(running)
+                scope.cancel(running, label_of(call))
         if running.done():
             result, error = running.result()
             if error is not None:
                 raise error
             return result  # type: ignore[no-any-return]
         call.expired = True
-        asyncio.get_running_loop().call_later(ABANDONED_AFTER, _tell_abandoned, entry.name, running)
         return self._failed(call, f"The tool {entry.name} did not finish within {limit:g} seconds", ToolTimedOut)
 
     def _failed(self, call: Call, message: str, refusal: type[Refusal] = ToolFailed) -> CallToolResult:
@@ -349,11 +347,6 @@ async def _contained(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
         return await work, None
     except BaseException as error:
         return None, error
-
-
-def _tell_abandoned(name: str, running: asyncio.Task[Any]) -> None:
-    if not running.done():
-        logger.error("the tool %s goes on %g seconds after it was cancelled: abandoned", name, ABANDONED_AFTER)
 
 
 def _bad_arguments(entry: RegisteredTool, error: InvalidArguments, *, in_result: bool) -> CallToolResult:

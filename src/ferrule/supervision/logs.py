@@ -145,25 +145,21 @@ class Unwritable:
 
 
 @contextmanager
-def unwritable_logs_told(clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """For a while, let a full disk under a log not fill stderr with a traceback for each record."""
+def unwritable_logs_told(*handlers: logging.Handler, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    """For a while, let a full disk under a handler not fill stderr with a traceback for each record.
+
+    For the owner of the handlers to use: a server touches none that it was not given.
+    """
     # Handlers that have an answer of their own to errors keep it.
-    handlers = [each for each in _handlers() if _is_stock(each)]
-    for handler in handlers:
+    stock = [each for each in handlers if _is_stock(each)]
+    for handler in stock:
         handler.handleError = Unwritable(handler, clock)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        for handler in handlers:
+        for handler in stock:
             vars(handler).pop("handleError", None)
 
 
 def _is_stock(handler: logging.Handler) -> bool:
     return type(handler).handleError is logging.Handler.handleError and "handleError" not in vars(handler)
-
-
-def _handlers() -> list[logging.Handler]:
-    """Give the handlers our records reach."""
-    loggers = [logging.getLogger(name) for name in (*NAMES, OURS)]
-    found = [handler for each in (*loggers, logging.getLogger()) for handler in each.handlers]
-    return list(dict.fromkeys(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Coroutine
 from typing import Any
@@ -19,10 +20,12 @@ ABANDONED_AFTER = 5.0
 class Scope:
     """The tasks one owner started."""
 
-    __slots__ = ("_loop", "tasks")
+    __slots__ = ("_loop", "_watched", "tasks")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._watched: set[asyncio.Task[Any]] | frozenset[asyncio.Task[Any]] = NO_TASKS
+        """Those that were cancelled and have not ended."""
         self.tasks: set[asyncio.Task[Any]] | frozenset[asyncio.Task[Any]] = NO_TASKS
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -31,12 +34,24 @@ class Scope:
         self._adopt(task)
         return task
 
-    def cancel(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a task, and keep it until it has really ended; one that goes on is told of."""
+    def cancel(self, task: asyncio.Task[Any], what: str = "") -> None:
+        """Cancel a task, and keep it until it has really ended; one that goes on is logged once, as `what` it is."""
         self._adopt(task)
         task.cancel()
-        late = self._loop.call_later(ABANDONED_AFTER, _tell_abandoned, task)
-        task.add_done_callback(lambda _: late.cancel())
+        if task not in self._watched:
+            self._watch(task, what)
+
+    def _watch(self, task: asyncio.Task[Any], what: str) -> None:
+        watched = self._watched if isinstance(self._watched, set) else set()
+        watched.add(task)
+        self._watched = watched
+        late = self._loop.call_later(ABANDONED_AFTER, _log_abandoned, task, what)
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            late.cancel()
+            watched.discard(task)
+
+        task.add_done_callback(ended)
 
     def _adopt(self, task: asyncio.Task[Any]) -> None:
         if task not in self.tasks:
@@ -58,5 +73,8 @@ class Scope:
                 logger.warning("%d tasks ignore their cancellation and are left behind", len(stuck))
 
 
-def _tell_abandoned(task: asyncio.Task[Any]) -> None:
-    logger.warning("abandoned: %s goes on %g s after it was cancelled", task.get_coro(), ABANDONED_AFTER)
+def _log_abandoned(task: asyncio.Task[Any], what: str) -> None:
+    if not what:
+        work = task.get_coro()
+        what = f"the task {work.__qualname__}" if inspect.iscoroutine(work) else f"the task {task.get_name()}"
+    logger.warning("%s is still running %g s after it was cancelled; abandoning it", what, ABANDONED_AFTER)

@@ -11,6 +11,7 @@ import decimal
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,6 +46,9 @@ MOST_WALKED = 100_000
 
 MAX_FOREIGN_SIZE = 256 * 1024
 """Bytes of a schema that a peer sent."""
+
+LONGEST_KEPT, MOST_KEPT = 2048, 64
+"""Bytes of a peer's schema that is kept once it is compiled, and how many are."""
 
 _DIALECTS = {
     "json-schema.org/draft/2020-12/schema": "Draft202012Validator",
@@ -176,12 +180,25 @@ class LateChecker(Checker):
 
 
 def foreign_checker(schema: Mapping[str, Any], place: str) -> Checker:
-    """Compile a schema that a peer sent; `TooCostly` when it is larger than a peer's may be."""
+    """Compile a schema that a peer sent; `TooCostly` when it is larger than a peer's may be.
+
+    One as small as a form is kept for the next time; not with a pattern, which may take megabytes once compiled.
+    """
+    text = msgspec.json.encode(schema)
+    if len(text) > MAX_FOREIGN_SIZE:
+        raise TooCostly(f"{place}: longer than {MAX_FOREIGN_SIZE} bytes")
+    if len(text) > LONGEST_KEPT or b"pattern" in text:
+        return _new_foreign_checker(text, place)
+    return _kept_foreign_checker(text, place)
+
+
+def _new_foreign_checker(text: bytes, place: str) -> Checker:
     from ferrule.validation.graph import MAX_FOREIGN_SUBSCHEMAS
 
-    if len(msgspec.json.encode(schema)) > MAX_FOREIGN_SIZE:
-        raise TooCostly(f"{place}: longer than {MAX_FOREIGN_SIZE} bytes")
-    return given_schema(schema, place, max_subschemas=MAX_FOREIGN_SUBSCHEMAS)[1]
+    return given_schema(msgspec.json.decode(text), place, max_subschemas=MAX_FOREIGN_SUBSCHEMAS)[1]
+
+
+_kept_foreign_checker = lru_cache(maxsize=MOST_KEPT)(_new_foreign_checker)
 
 
 def given_schema(

@@ -144,7 +144,7 @@ class Tasks:
     def stop(self, run: TaskRun) -> None:
         """End the work of a task."""
         if run.work is not None:
-            self.scope.cancel(run.work)
+            self.scope.cancel(run.work, f"task {run.id[:6]}")
 
     def _expire(self, run: TaskRun) -> None:
         self.scope.spawn(self._forget(run))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +14,10 @@ from ferrule.errors import Refusal
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import Handler
+from ferrule.server.describing import SECRET
 from ferrule.server.middleware.callers import target
 from ferrule.server.middleware.hooks import Middleware
 
-SECRET = re.compile(r"passw|passphrase|secret|token|api[-_]?key|credential|authorization|cookie|private", re.IGNORECASE)
 HIDDEN = "***"
 MAX_DEPTH = 20
 MAX_READ = 128 * 1024

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import UNSET
 
+from ferrule.codes import ErrorCode
 from ferrule.errors import SetupError
 from ferrule.transports.http.message import Responder, header_lines
 from ferrule.wire.codec import encode
@@ -35,17 +36,17 @@ EMPTY_HEAD = header_lines({"Cache-Control": "no-store", **ALWAYS})
 RETRY_AFTER = header_lines({"Retry-After": "1"})
 
 STATELESS_STATUSES = {
-    -32700: 400,
-    -32600: 400,
-    -32602: 400,
-    -32601: 404,
-    -32020: 400,
-    -32021: 400,
-    -32022: 400,
+    ErrorCode.PARSE_ERROR.value: 400,
+    ErrorCode.INVALID_REQUEST.value: 400,
+    ErrorCode.INVALID_PARAMS.value: 400,
+    ErrorCode.METHOD_NOT_FOUND.value: 404,
+    ErrorCode.HEADER_MISMATCH.value: 400,
+    ErrorCode.MISSING_CAPABILITY.value: 400,
+    ErrorCode.UNSUPPORTED_VERSION.value: 400,
 }
 """The status of an error in the stateless era; one from inside a handler is an answer like any other."""
 
-INVALID_REQUEST = -32600
+INVALID_REQUEST = ErrorCode.INVALID_REQUEST.value
 
 TOO_MANY_STREAMS = "Unavailable: too many streams are open"
 
