@@ -128,6 +128,9 @@ class _Planter:
             for default in (*node.args.defaults, *(given for given in node.args.kw_defaults if given is not None)):
                 yield from self.expression(default)
             self.first, self.last, self.inside = node.body[0].lineno, node.end_lineno or node.lineno, True
+            if any("cache" in ast.unparse(decorator) for decorator in node.decorator_list):
+                # It runs in whichever test comes first, so all judge it, as they judge what runs at import.
+                self.first, self.last = node.decorator_list[0].lineno, node.lineno
         yield from self.body(node.body)
         self.first, self.last, self.inside = before
 

@@ -102,6 +102,12 @@ def test_a_mutant_knows_its_line_and_which_lines_run_with_it() -> None:
     assert mutant.change == "a == b → a != b"
 
 
+def test_a_cached_function_is_judged_by_all_tests() -> None:
+    """It runs in whichever of them comes first: its lines are those that run at import."""
+    mutant = only("@cache\ndef f(a):\n    b = a\n    return b\n")
+    assert (mutant.line, mutant.first, mutant.last) == (4, 1, 2)
+
+
 def test_what_is_in_no_function_knows_its_own_lines() -> None:
     source = b"class A:\n    b = (\n        True\n    )\n\n    def c(self, d=True):\n        return e\n\n\nf = True\n"
     found = [(mutant.line, mutant.first, mutant.last) for mutant in mutants_of(source)]

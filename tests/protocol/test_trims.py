@@ -31,6 +31,7 @@ from ferrule.schema.model import (
     RootsCapability,
     SamplingCapability,
 )
+from ferrule.schema.notices import ProgressParams
 from ferrule.schema.prompts import GetPromptResult, ListPromptsResult, Prompt, PromptArgument, PromptMessage
 from ferrule.schema.resources import (
     ListResourcesResult,
@@ -411,3 +412,10 @@ def test_a_refusal_without_a_number_in_a_revision_is_an_invalid_request(version:
 def test_a_result_that_was_written_ahead_is_the_same_result(version: str) -> None:
     plain = PlainResult(b'"content":[{"type":"text","text":"7"}],"structuredContent":{"result":7}', 7)
     assert sent(version, plain) == sent(version, plain.whole())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_message_of_progress_came_with_2025_03_26(version: str) -> None:
+    """PROG-2"""
+    said = sent(version, ProgressParams(progress_token=1, progress=0.5, message="half"))
+    assert said.get("message") == (None if version == R1 else "half")

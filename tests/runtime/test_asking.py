@@ -147,6 +147,13 @@ class TestAnswers:
         far.answer(1)
         assert not far.link.session.awaited
 
+    async def test_a_request_without_a_channel_of_its_own_is_cancelled_on_the_links(self, linked: Any) -> None:
+        """A request of a batch was sent with the others of it."""
+        far = linked(client=R4)
+        awaited = far.link.session.expect("tools/call", far.link.loop.create_future(), 0.0)
+        far.link.abandon(awaited)
+        assert [told["params"]["requestId"] for told in far.asked("notifications/cancelled")] == [awaited.id]
+
     async def test_a_cancelled_initialize_is_not_told(self, linked: Any, settle: Any) -> None:
         """LIFE-8: initialize is never cancelled, not when its caller leaves and not when its time is up."""
         far = linked(client=R4)

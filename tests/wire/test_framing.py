@@ -464,3 +464,32 @@ def test_a_stream_that_begins_with_a_colon_has_lines() -> None:
     framer = AutoFramer()
     assert framer.feed(b": 1\n") == [b": 1"]
     assert isinstance(framer.framer, LineFramer)
+
+
+NAMED = b"n" * (MAX_HEADER_NAME_SIZE - 1)
+OPENINGS = (
+    (b":", LineFramer),
+    (b"1: 2", LineFramer),
+    (b"a", None),
+    (b"a:", HeaderFramer),
+    (b"a ", LineFramer),
+    (NAMED, None),
+    (NAMED + b":", HeaderFramer),
+    (NAMED + b"n", LineFramer),
+    (NAMED + b"n:", LineFramer),
+)
+
+
+@pytest.mark.parametrize(("opening", "kind"), OPENINGS)
+def test_a_stream_opens_with_a_header_or_with_a_line(opening: bytes, kind: type | None) -> None:
+    """Open as long as it may become the name of a header."""
+    framer = AutoFramer()
+    framer.feed(opening)
+    assert (None if framer.framer is None else type(framer.framer)) is kind
+
+
+@pytest.mark.parametrize("blank", [b"\n", b"\r\n"])
+def test_a_blank_line_may_stand_between_two_blocks(blank: bytes) -> None:
+    framer = HeaderFramer()
+    for _ in range(2):
+        assert framer.feed(blank + b"Content-Length: 2\r\n\r\n{}") == [b"{}"]

@@ -234,8 +234,9 @@ class Asking:
     def abandon(self, awaited: Awaited, reason: str = "") -> None:
         """Stop waiting for a request of ours and tell the peer."""
         notice = self.session.abandon(awaited.id, reason)
-        if notice is not None and awaited.channel is not None:
-            awaited.channel.send(notice)
+        channel = awaited.channel or self.channel
+        if notice is not None and channel is not None:
+            channel.send(notice)
 
     def settle(self, awaited: Awaited, message: Success | Failure) -> None:
         """Hand an answer to whoever waits for it."""
@@ -332,6 +333,7 @@ class Asking:
             return
         now = self.loop.time()
         awaited = self.session.expect("ping", Pong(self), now)
+        awaited.cancellable = False
         awaited.deadline = now + self.options.pong_timeout
         self.arm(awaited.deadline)
         if self.watch is not None:

@@ -293,6 +293,19 @@ class TestExpiry:
             await asyncio.sleep(2)
             assert len(store) == 0
 
+    async def test_one_that_still_runs_is_forgotten_by_a_store_that_forgets_nothing_by_itself(
+        self, peer: Any, virtual_time: None
+    ) -> None:
+        class Lasting(MemoryTasks):
+            async def expire(self, now: float) -> float | None:
+                return None
+
+        store = Lasting()
+        async with peer(new_app(ttl=60.0, clock=virtual, store=store), "stateless") as client:
+            await client.start("wait")
+            await asyncio.sleep(61)
+            assert len(store) == 0
+
     async def test_whoever_waits_then_learns_it(self, peer: Any, virtual_time: None) -> None:
         async with peer(new_app(ttl=60.0, clock=virtual)) as client:
             task = await client.start("wait")

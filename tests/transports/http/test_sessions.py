@@ -294,6 +294,20 @@ def test_whoever_opens_most_sessions_pushes_out_its_own() -> None:
     assert not any(session.link.lost for session in others)
 
 
+@pytest.mark.parametrize("count", [63, 64])
+def test_whoever_holds_sixty_four_sessions_holds_many(count: int) -> None:
+    """Where nobody does, the idlest of all makes room."""
+    table = Table(max_sessions=100)
+    sessions = []
+    for now in range(100):
+        address = f"198.51.100.{now}" if now < 100 - count else "203.0.113.9"
+        sessions.append(table.at(now).open(address=address))
+        table.use(sessions[-1])
+    table.at(1000).open(address="192.0.2.1")
+    lost = [number for number, session in enumerate(sessions) if session.link.lost]
+    assert lost == [0 if count < 64 else 100 - count]
+
+
 def test_a_newcomer_from_elsewhere_is_not_the_one_that_makes_room() -> None:
     table = Table(max_sessions=500)
     flood = [table.at(now).open(address="203.0.113.9") for now in range(500)]

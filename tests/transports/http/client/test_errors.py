@@ -134,6 +134,7 @@ async def test_who_may_ask_is_told_by_the_status_even_where_the_body_is_an_error
         ("text/html", b"<html>Please log in</html>", "a web page"),
         ("text/plain", b"ok", "content of type text/plain"),
         ("application/xml", b"<a/>", "content of type application/xml"),
+        ("text/plain", b"", "HTTP 200 and nothing"),
     ],
 )
 async def test_a_page_is_no_answer(era: str, kind: str, body: bytes, says: str) -> None:

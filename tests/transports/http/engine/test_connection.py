@@ -215,12 +215,32 @@ def test_a_whole_answer_is_one_write() -> None:
         assert bench.wire.writes == count
 
 
+def test_a_request_is_answered_once() -> None:
+    bench = keeping()
+    bench.feed(GET)
+    for body in (b"one", b"two"):
+        bench.answers[0].reply(200, b"", body)
+    assert bench.wire.sent.count(b"HTTP/1.1 200") == 1
+    assert bench.wire.sent.endswith(b"one")
+
+
 def test_a_repeated_head_is_read_once_and_its_bodies_are_told_apart() -> None:
     bench = Bench()
     for body in (b"one", b"two", b"three", b"", b"four" * 100):
         bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
     assert [each.body for each in bench.requests] == [b"one", b"two", b"three", b"", b"four" * 100]
     assert [each.headers[b"content-length"] for each in bench.requests] == [b"3", b"3", b"5", b"0", b"400"]
+
+
+def test_a_repeated_head_with_another_length_may_come_in_pieces_and_with_more_behind_it() -> None:
+    bench = Bench()
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+    bench.feed(head % 3 + b"one")
+    bench.feed(head % 5 + b"th")
+    assert len(bench.requests) == 1
+    bench.feed(b"ree")
+    bench.feed(head % 4 + b"four" + GET)
+    assert [each.body for each in bench.requests] == [b"one", b"three", b"four", b""]
 
 
 def test_a_repeated_head_does_not_pass_the_limit_of_bodies() -> None:
