@@ -18,7 +18,7 @@ MIB = 1024 * KIB
 
 LINES = ("tcp",)
 STDIO = ("stdio",)
-EVERY = ("memory", "tcp", "content-length", "stdio", "websocket", "http", "asgi")
+EVERY = ("memory", "tcp", "content-length", "stdio", "websocket", "http", "asgi", "asgi websocket")
 
 
 class Known(NamedTuple):
@@ -65,16 +65,16 @@ def lines(line: bytes, size: int) -> Callable[[bool], Case]:
 
 
 def stray_lines(line: bytes) -> Callable[[bool], Case]:
-    """Make lines that are no messages for a carrier that goes on after any number of them; each has its price."""
+    """Make lines that are no messages for a carrier that goes on after any number of them: each counts as one."""
     count = 2000
-    return lambda modern: Case("lines", (line + b"\n") * count, count // 10, count, sure=False, raw=True)
+    return lambda modern: Case("lines", (line + b"\n") * count, count, count, sure=False, raw=True)
 
 
 def ws_flood(payload: bytes, size: int, first: int = 0x81) -> Callable[[bool], Case]:
-    """Make a flood of WebSocket frames that are no messages; to find where a frame ends has its price: 2 µs."""
+    """Make a flood of WebSocket frames that are no messages."""
     frame = ws_frame(payload, masked=True, first=first)
     count = size // len(frame)
-    return lambda modern: Case("frames", frame * count, 20 + count // 100, 20 + count // 100, sure=False, raw=True)
+    return lambda modern: Case("frames", frame * count, 20, 20, sure=False, raw=True, units=count)
 
 
 def opening(member: str) -> Callable[[bool], Case]:
@@ -173,6 +173,30 @@ def known() -> Iterator[Known]:
         lambda modern: request("prompts/get", f'"name":"{long_text(MIB)}"', modern=modern),
     )
     yield Known("an unknown method of 1 MiB", lambda modern: request(f"x{long_text(MIB)}", "", modern=modern))
+    yield Known("4 KB of {} for records", lambda modern: call("order", f'{{"items":[{"{}," * 1290}1]}}', modern))
+    yield Known("4 KB of [] for ints", lambda modern: call("count", f'{{"numbers":[{"[]," * 1290}1]}}', modern))
+    yield Known(
+        "4 KB of 1 for the texts of a record",
+        lambda modern: call("order", f'{{"items":[{{"name":"a","amount":1,"tags":[{"1," * 1900}1]}}]}}', modern),
+    )
+    yield Known(
+        "4 KB of arguments nobody asked for",
+        lambda modern: call("say", "{" + ",".join(f'"k{n}":1' for n in range(450)) + "}", modern),
+    )
+    yield Known(
+        "60 KB of lists beside a fraction for records",
+        lambda modern: call("order", f'{{"items":[1.0,{("[" * 100 + "]" * 100 + ",") * 300}1]}}', modern),
+    )
+    yield Known(
+        "60 KB of fractions for ints", lambda modern: call("count", f'{{"numbers":[{"1.0," * 15_000}2]}}', modern)
+    )
+    yield Known(
+        "a head of 15 KB byte by byte",
+        lambda modern: Case(
+            "head", b"GET /mcp HTTP/1.1\r\nX: " + b"a" * 15_000, sure=False, raw=True, piece=1, alone=True
+        ),
+        ("http",),
+    )
     # fields that are kept or told
     yield Known("an id of 1 MiB", lambda modern: request("ping", "", modern=modern, identity=f'"{long_text(MIB)}"'))
     yield Known("an id of 100,000 digits", lambda modern: request("ping", "", modern=modern, identity="9" * 100_000))

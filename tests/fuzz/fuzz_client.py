@@ -17,6 +17,9 @@ from ferrule import Client
 from ferrule.errors import FerruleError, ToolError
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import METHODS
+from ferrule.transports.child import ChildProcess
+from ferrule.transports.stream import StreamChannel
+from ferrule.wire.channel import Receiver
 
 PATIENCE = 10.0
 HOSTILE_ID = 987654321
@@ -24,6 +27,7 @@ HOSTILE_ID = 987654321
 
 URLS = {"tcp": "tcp://127.0.0.1:5000", "websocket": "ws://127.0.0.1:5000/mcp", "http": "http://127.0.0.1:5000/mcp"}
 URLS["sse"] = URLS["http"]
+URLS["child"] = "stdio"
 
 Operation = Callable[[Client], Awaitable[Any]]
 OPERATIONS: dict[str, Operation] = {
@@ -97,6 +101,28 @@ def good_answer(method: str, number: Any, *, full: bool = False) -> dict[str, An
     return answer
 
 
+class WiredChild(ChildProcess):
+    """A child process whose stdout and stdin are a wire: all that reads them is the real thing."""
+
+    def __init__(self, loop: WireLoop) -> None:
+        super().__init__(["nobody"])
+        self._loop = loop
+        self._channel: StreamChannel | None = None
+
+    async def connect(self, receiver: Receiver) -> StreamChannel:
+        """Connect a channel as `ChildProcess` does."""
+        self._channel = self.new_channel(receiver)
+        wire = Wire(self._loop, self._channel, {})
+        self._loop.dialed.append(wire)
+        self._channel.connection_made(wire)
+        return self._channel
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close the channel."""
+        if self._channel is not None:
+            self._channel.close()
+
+
 class ClientTarget:
     """A client over one kind of wire; every request is answered well, but for the one a case is about."""
 
@@ -150,8 +176,9 @@ class ClientTarget:
         async def elicit(*_: Any) -> Any:
             return {"action": "decline"}
 
+        target: Any = WiredChild(self.loop) if self.kind == "child" else URLS[self.kind]
         client = Client(
-            URLS[self.kind],
+            target,
             mode=self.era,  # type: ignore[arg-type]
             request_timeout=PATIENCE,
             tool_timeout=PATIENCE,
@@ -183,7 +210,7 @@ class ClientTarget:
             if not self.loop.idle or work.done() or any(wire.pending or wire.written for wire in self._wires):
                 continue
             if not looks:
-                self.idle_at = time.process_time()
+                self.idle_at = time.process_time() - self.looking
             looks += 1
             if looks > (5000 if self._sound else 5):
                 self.end = self.idle_at
@@ -195,6 +222,12 @@ class ClientTarget:
             self.looking += time.thread_time() - before
 
     def _answer_all(self) -> None:
+        """Answer what was asked; the time that takes is the hostile server's."""
+        before = time.thread_time()
+        self._answer_each()
+        self.looking += time.thread_time() - before
+
+    def _answer_each(self) -> None:
         while self.loop.dialed:
             wire = self.loop.dialed.popleft()
             self._wires[wire] = Asked("http" if self.kind in ("http", "sse") else self.kind)
@@ -237,7 +270,7 @@ class ClientTarget:
 
     def encode(self, frame: bytes) -> bytes:
         """Write a frame as the bytes of this wire."""
-        if self.kind == "tcp":
+        if self.kind in ("tcp", "child"):
             return frame + b"\n"
         if self.kind == "websocket":
             return ws_frame(frame)
@@ -279,7 +312,7 @@ class ClientTarget:
         cpu = self.end - before if self.end else time.process_time() - before - self.looking
         self._hostile = None
         return Cost(
-            self.fed, case.messages, cpu, self.loop.longest, self.written, self.answers, case.requests, case.values
+            self.fed, case.messages, cpu, self.loop.longest, self.written, self.answers, case.requests, case.dearer
         )
 
     async def _operate(self, method: str) -> None:

@@ -13,13 +13,18 @@ import json
 import os
 import re
 import socket
+import ssl
 import time
+from asyncio import sslproto
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from certificates import write_certificate
 from grammar import META, NEWEST
-from httptools import HttpRequestParser, HttpResponseParser
+from httptools import HttpParserError, HttpRequestParser, HttpResponseParser
 from msgspec import Struct
 from mutate import Case
 from resource_oracle import Cost, MeasuringLoop
@@ -35,10 +40,13 @@ from ferrule.wire.channel import Channel, Origin
 
 READ_SIZE = 256 * 1024
 """What one read of an asyncio transport brings at most."""
+SMALL_READS_A_TURN = 50
 PATIENCE = 5.0
 """Seconds in which an answer must come, on any machine."""
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+DEFLATE = b"Sec-WebSocket-Extensions: permessage-deflate\r\n"
 
 PING = b'{"jsonrpc":"2.0","id":"ping","method":"ping"}'
 MODERN_PING = json.dumps(
@@ -56,6 +64,8 @@ class Wire(asyncio.Transport):
         self._incoming: deque[bytes] = deque()
         self._paused = self._due = self._told = False
         self.closed = False
+        self.piece = READ_SIZE
+        """What one read brings at most."""
         self.written: list[bytes] = []
         self.size = 0
         self.on_write: Callable[[Wire], None] | None = None
@@ -65,8 +75,8 @@ class Wire(asyncio.Transport):
     def feed(self, data: bytes) -> None:
         """Let bytes arrive."""
         view = memoryview(data)
-        for start in range(0, len(data), READ_SIZE):
-            self._incoming.append(bytes(view[start : start + READ_SIZE]))
+        for start in range(0, len(data), self.piece):
+            self._incoming.append(bytes(view[start : start + self.piece]))
         self._read_soon()
 
     def hang_up(self) -> None:
@@ -90,9 +100,23 @@ class Wire(asyncio.Transport):
 
     def _read(self) -> None:
         self._due = False
-        if self._incoming and not (self._paused or self.closed):
-            self._protocol.data_received(self._incoming.popleft())  # type: ignore[attr-defined]
-            self._read_soon()
+        # Small reads share a turn: what a turn costs is not what is looked for.
+        for _ in range(SMALL_READS_A_TURN if self.piece < READ_SIZE else 1):
+            if self._incoming and not (self._paused or self.closed):
+                self._hand_over(self._incoming.popleft())
+        self._read_soon()
+
+    def _hand_over(self, data: bytes) -> None:
+        protocol: Any = self._protocol
+        if not isinstance(protocol, asyncio.BufferedProtocol):
+            protocol.data_received(data)
+            return
+        while data and not self.closed:
+            buffer = protocol.get_buffer(len(data))
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            protocol.buffer_updated(size)
+            data = data[size:]
 
     # -- what a protocol does
 
@@ -144,6 +168,9 @@ class Wire(asyncio.Transport):
     def abort(self) -> None:
         self._finish(None)
 
+    def _force_close(self, error: Exception | None) -> None:
+        self._finish(error)
+
     def _finish(self, error: Exception | None) -> None:
         self.closed = True
         self._incoming.clear()
@@ -180,9 +207,17 @@ class WireLoop(MeasuringLoop):
 
     async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **options: Any) -> Any:
         sock.close()
-        wire, protocol = self._connect(protocol_factory, 40000, 5000)
+        if options.get("ssl") is None:
+            wire, protocol = self._connect(protocol_factory, 40000, 5000)
+            self.accepted.append(wire)
+            return wire, protocol
+        protocol = protocol_factory()
+        waiter = self.create_future()
+        tls = sslproto.SSLProtocol(self, protocol, options["ssl"], waiter, server_side=True)
+        wire, _ = self._connect(lambda: tls, 40000, 5000)
         self.accepted.append(wire)
-        return wire, protocol
+        await waiter
+        return tls._app_transport, protocol
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         if options.get("sock") is not None:
@@ -349,13 +384,19 @@ class Target:
         data = case.numbered(number)
         if not case.raw:
             data = self.encode(case, data)
+        if self.wire is not None:
+            self.wire.piece = case.piece or READ_SIZE
         self.looking = 0.0
         before = time.process_time()
         self.send(data)
         self.in_time = await self.quiet(case.awaits)
         cpu = time.process_time() - before - self.looking
         answered, answers = self.sent()
-        return Cost(len(data), case.messages, cpu, self.loop.longest, answered, answers, case.requests, case.values)
+        dearer = case.dearer
+        if case.piece:
+            dearer["reads"] = len(data) // case.piece + 1
+        size = max(len(data), case.inflated)
+        return Cost(size, case.messages, cpu, self.loop.longest, answered, answers, case.requests, dearer)
 
     def ping_case(self) -> Case:
         """Return a plain request that is always answered."""
@@ -575,14 +616,15 @@ class StdioTarget(TcpTarget):
 class WebSocketTarget(ListeningTarget):
     """One message a text frame, each masked."""
 
-    def __init__(self, loop: WireLoop, server: AnyServer, version: str) -> None:
+    def __init__(self, loop: WireLoop, server: AnyServer, version: str, *, compression: bool = False) -> None:
         super().__init__(loop, server)
         self.version = version
+        self.compression = compression
         self.modern = version == NEWEST
         self.name = f"websocket {version}"
 
     def make(self) -> Any:
-        return Http(port=0, websocket={"path": "/ws"})
+        return Http(port=0, websocket={"path": "/ws", "compression": self.compression})
 
     async def open(self) -> None:
         if self.opened:
@@ -593,12 +635,13 @@ class WebSocketTarget(ListeningTarget):
         host, port = self.listener.address
         self.send(
             b"GET /ws HTTP/1.1\r\nHost: %b:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Key: %b\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mcp\r\n\r\n"
-            % (host.encode(), port, KEY)
+            b"Sec-WebSocket-Key: %b\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mcp\r\n%b\r\n"
+            % (host.encode(), port, KEY, DEFLATE if self.compression else b"")
         )
         await self.quiet(1)
         head = self.wire.take()
         assert head.startswith(b"HTTP/1.1 101"), head
+        assert (b"permessage-deflate" in head) is self.compression
         if not self.modern:
             self.send(ws_frame(initialize(self.version), masked=True) + ws_frame(INITIALIZED, masked=True))
             await self.quiet(1)
@@ -753,7 +796,8 @@ def http_bodies(data: bytes) -> list[list[Any]]:
     """Return the messages of each HTTP answer."""
     bodies = Bodies()
     if data:
-        HttpResponseParser(bodies).feed_data(data)
+        with suppress(HttpParserError):  # the answer to a HEAD says the length of a body that it has not
+            HttpResponseParser(bodies).feed_data(data)
     return bodies.found
 
 
@@ -856,6 +900,156 @@ class AsgiTarget(Target):
         return read_body(b"".join(event.get("body", b"") for event in events))
 
 
+class TlsTarget(TcpTarget):
+    """Lines over TCP, sealed by TLS: the records of both sides pass through memory."""
+
+    def __init__(self, loop: WireLoop, server: AnyServer, version: str, folder: Path) -> None:
+        super().__init__(loop, server, version)
+        self.name = f"tls {version}"
+        self.certificate, self.key = write_certificate(folder)
+        self.record = 16 * 1024
+        """Bytes that are sealed together."""
+
+    def make(self) -> Any:
+        return Tcp(port=0, framing="line", certificate=self.certificate, private_key=self.key)
+
+    async def arrive(self) -> Wire:
+        self.wire = await super().arrive()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        self.sealed, self.outgoing, self.clear = ssl.MemoryBIO(), ssl.MemoryBIO(), b""
+        self.tls = context.wrap_bio(self.sealed, self.outgoing)
+        while True:
+            self.sealed.write(self.wire.take())
+            try:
+                self.tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self.wire.feed(self.outgoing.read())
+                await asyncio.sleep(0)
+        self.wire.feed(self.outgoing.read())
+        await asyncio.sleep(0)
+        return self.wire
+
+    def seal(self, data: bytes) -> bytes:
+        """Write bytes as records of TLS."""
+        for start in range(0, len(data), self.record):
+            self.tls.write(data[start : start + self.record])
+        return self.outgoing.read()
+
+    def send(self, data: bytes) -> None:
+        assert self.wire is not None
+        self.wire.feed(data)
+
+    def encode(self, case: Case, frame: bytes) -> bytes:
+        return self.seal(super().encode(case, frame))
+
+    def unseal(self) -> None:
+        """Read what the server has written."""
+        assert self.wire is not None
+        self.sealed.write(self.wire.take())
+        try:
+            while part := self.tls.read(256 * 1024):
+                self.clear += part
+        except ssl.SSLError:
+            pass
+
+    def sent(self) -> tuple[int, int]:
+        self.unseal()
+        return len(self.clear), self.clear.count(b"\n")
+
+    def heard(self) -> list[Any]:
+        if self.wire is None:
+            return []
+        self.unseal()
+        clear, self.clear = self.clear, b""
+        return read_all([line for line in clear.split(b"\n") if line.startswith((b"{", b"["))])
+
+
+class AsgiSocketTarget(Target):
+    """One message a text, below somebody else's WebSocket server."""
+
+    def __init__(self, loop: WireLoop, server: AnyServer, version: str) -> None:
+        super().__init__(loop, server)
+        self.version = version
+        self.modern = version == NEWEST
+        self.name = f"asgi websocket {version}"
+        self.events: list[dict[str, Any]] = []
+        self.serving: asyncio.Future[None] | None = None
+
+    @property
+    def opened(self) -> bool:
+        return self.serving is not None and not self.serving.done() and not self.closes
+
+    @property
+    def closes(self) -> bool:
+        """Whether the server has closed the WebSocket."""
+        return any(event["type"] == "websocket.close" for event in self.events)
+
+    async def start(self) -> None:
+        self.app = self.server.asgi(websocket={"path": "/ws"})
+        await self.app.start()
+
+    async def stop(self) -> None:
+        await self._end()
+        await self.app.stop()
+
+    async def _end(self) -> None:
+        if self.serving is not None:
+            self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1000})
+            await asyncio.wait([self.serving])
+        self.serving = None
+        self.events = []
+
+    async def open(self) -> None:
+        if self.opened:
+            return
+        await self._end()
+        self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.incoming.put_nowait({"type": "websocket.connect"})
+        scope = {
+            "type": "websocket",
+            "path": "/ws",
+            "raw_path": b"/ws",
+            "query_string": b"",
+            "scheme": "ws",
+            "root_path": "",
+            "headers": [(b"host", b"127.0.0.1")],
+            "subprotocols": ["mcp"],
+            "client": ("127.0.0.1", 40000),
+            "server": ("127.0.0.1", 5000),
+        }
+
+        async def send(event: Any) -> None:
+            self.events.append(event)
+
+        self.serving = asyncio.ensure_future(self.app(scope, self.incoming.get, send))
+        while not self.events:
+            await asyncio.sleep(0)
+        assert self.events.pop(0)["type"] == "websocket.accept"
+        if not self.modern:
+            self.send(initialize(self.version))
+            self.send(INITIALIZED)
+            await self.quiet(1)
+
+    def encode(self, case: Case, frame: bytes) -> bytes:
+        return frame
+
+    def send(self, data: bytes) -> None:
+        # What is no text never gets through an ASGI server.
+        self.incoming.put_nowait({"type": "websocket.receive", "text": data.decode(errors="replace")})
+
+    def sent(self) -> tuple[int, int]:
+        texts = [event["text"] for event in self.events if event["type"] == "websocket.send"]
+        return sum(map(len, texts)), len(texts)
+
+    def heard(self) -> list[Any]:
+        texts = [event["text"].encode() for event in self.events if event["type"] == "websocket.send"]
+        self.events = [event for event in self.events if event["type"] == "websocket.close"]
+        return read_all(texts)
+
+
 # -- what a hostile server needs: the requests a client wrote
 
 
@@ -870,7 +1064,7 @@ class Asked:
     def requests(self, wire: Wire) -> list[Any]:
         """Return the messages written since the last time."""
         data = wire.take()
-        if self.kind == "tcp":
+        if self.kind in ("tcp", "child"):
             return read_all([line for line in data.split(b"\n") if line])
         if self.kind == "websocket":
             frames = ws_client_frames(data)
@@ -890,7 +1084,9 @@ def ws_client_frames(data: bytes) -> list[tuple[int, bytes]]:
             size, start = int.from_bytes(data[at + 2 : at + 10], "big"), at + 10
         key, start = data[start : start + 4], start + 4
         payload = data[start : start + size]
-        frames.append((data[at] & 0x0F, bytes(each ^ key[n % 4] for n, each in enumerate(payload))))
+        mask = (key * (size // 4 + 1))[: len(payload)]
+        unmasked = int.from_bytes(payload, "big") ^ int.from_bytes(mask, "big")
+        frames.append((data[at] & 0x0F, unmasked.to_bytes(len(payload), "big")))
         at = start + size
     return frames
 

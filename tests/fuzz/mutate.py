@@ -10,11 +10,16 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from grammar import Message
 
+from ferrule.budgets.bounds import MAX_MENDED_SIZE
+from ferrule.server.arguments import WHOLE_FRACTION
+
+LONG_NUMBER = re.compile(rb"(?<![0-9.])[0-9]{500,4300}(?![0-9])")
 NONCE = b"0nonce00"
 HOLE = "\x00hole\x00"
 HOLE_TEXT = json.dumps(HOLE).encode()
@@ -163,10 +168,29 @@ class Case(NamedTuple):
         """How many frames must come back at least: the answers of a batch are one."""
         return min(1, self.requests) if self.sure else 0
 
+    units: int = 0
+    """How many frames, chunks, headers or lines it is made of that are no messages."""
+
+    piece: int = 0
+    """How many bytes one read brings; 0: as many as there are."""
+    inflated: int = 0
+    """How many bytes it has once it is decompressed."""
+    alone: bool = False
+    """Whether its connection is of no use after it."""
+
     @property
-    def values(self) -> int:
-        """How many values it holds, or seems to: separators within strings count too."""
-        return self.frame.count(b"[") + self.frame.count(b"{") + self.frame.count(b",")
+    def dearer(self) -> dict[str, int]:
+        """What it holds, or seems to, that costs more than its bytes may (see `resource_oracle.DEARER`)."""
+        found = {"units": self.units} if self.units else {}
+        if containers := self.frame.count(b"[") + self.frame.count(b"{"):
+            found["containers"] = containers
+        if digits := sum(map(len, LONG_NUMBER.findall(self.frame))):
+            found["digits"] = digits
+        if b'"arguments"' in self.frame:
+            found["explained"] = 1
+            if len(self.frame) < MAX_MENDED_SIZE + 1000:
+                found["fractions"] = len(WHOLE_FRACTION.findall(self.frame))
+        return found
 
     def numbered(self, number: int) -> bytes:
         """Return the text with a content of its own."""
@@ -226,13 +250,18 @@ def plain(message: Message) -> Case:
     return Case(message.name, frame, _messages(message), message.requests, identity, message.method, message.params)
 
 
-def filled(message: Message, sizes: list[int], chance: random.Random) -> Iterator[Case]:
+def any_size(largest: int, chance: random.Random) -> int:
+    """Return a size of chance, small ones as often as large ones: bounds lie anywhere between."""
+    return int(50 * (largest / 50) ** chance.random())
+
+
+def filled(message: Message, largest: int, chance: random.Random) -> Iterator[Case]:
     """Give every filler once, in an order, in places and with sizes of chance."""
     ways = [*places(message.tree), *((*path, "x-new") for path in objects(message.tree))]
     kinds = list(FILLERS)
     chance.shuffle(kinds)
     for kind in kinds:
-        yield fill(message, chance.choice(ways), kind, chance.choice(sizes))
+        yield fill(message, chance.choice(ways), kind, any_size(largest, chance))
 
 
 def repeated(message: Message, size: int) -> Case:

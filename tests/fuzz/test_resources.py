@@ -18,6 +18,7 @@ import pytest
 from corpus import CLIENT_CORPUS, CORPUS
 from fuzz_client import URLS, ClientTarget, hostile_answers
 from fuzz_wires import (
+    AsgiSocketTarget,
     AsgiTarget,
     HttpTarget,
     MemoryTarget,
@@ -29,7 +30,7 @@ from fuzz_wires import (
     new_server,
 )
 from grammar import HANDSHAKE_VERSIONS, NEWEST, Message, to_client, to_server
-from mutate import Case, broken, filled, plain, repeated, with_spaces
+from mutate import Case, any_size, broken, filled, plain, repeated, with_spaces
 from resource_oracle import HOPELESS, Judge
 
 from ferrule import Server
@@ -37,9 +38,10 @@ from ferrule.testing import ERAS
 
 LONG = os.environ.get("FERRULE_LONG") == "1"
 KIB = 1024
-SIZES = [200, 4 * KIB, 40 * KIB, 300 * KIB] if LONG else [200, 4 * KIB, 40 * KIB]
+LARGEST = 300 * KIB if LONG else 40 * KIB
+"""Bytes that a message is made longer by, at most."""
 SEED = os.environ.get("FERRULE_FUZZ_SEED") or (os.urandom(4).hex() if LONG else "the same each time")
-SECONDS = float(os.environ.get("FERRULE_FUZZ_SECONDS", "25"))
+SECONDS = float(os.environ.get("FERRULE_FUZZ_SECONDS", "15"))
 """Seconds that each wire is tried with `make fuzz`."""
 INPUTS = 150
 """How many inputs each wire is tried with otherwise."""
@@ -47,11 +49,23 @@ INPUTS = 150
 SESSION = 64 * KIB
 """What a new session may keep: its link, its channel, their tables, which grow by leaps."""
 
-EXPLAINED = 0.001
-"""Seconds of CPU, on the reference machine, to say what is wrong with arguments of up to 4 KiB, or that it is much."""
+UNREADABLE = (b'{"jsonrpc":"2.0","id":"ping","method":"ping"', b'{"jsonrpc":"2.0"}', b'{"jsonrpc":"2.0","id":"ping"}')
+"""The smallest messages that are refused: broken JSON, and two that are of no kind."""
 
-FAILED_CALL = 0.0005
-"""Seconds of CPU, on the reference machine, to fail a call whose answer cannot be read, and to say so."""
+UNASKED = b'{"jsonrpc":"2.0","method":"notifications/x"}'
+"""The smallest message that a client takes without having asked."""
+
+FAILED_CALLS = (
+    b'{"jsonrpc":"2.0","id":987654321,"result":1}',
+    b'{"jsonrpc":"2.0","id":987654321,"result":',
+    b'{"jsonrpc":"2.0","id":987654321,"result":{"\xff":1}}',
+    b'{"jsonrpc":"2.0","id":987654321,"result":{"tools":[1],"resources":[1],"prompts":[1],"contents":[1],"tasks":[1],'
+    b'"resourceTemplates":[1],"messages":[{"role":"user","content":1}],"content":[1],"completion":1,"taskId":1}}',
+)
+"""The smallest answers that fail a call: two results of no use, and two that cannot be read."""
+
+STANDING = 32 * KIB
+"""What a call may keep that stands for as long as its caller wants: its stream and its task."""
 
 TWO_ERAS = ("2025-11-25", NEWEST)
 WIRES: dict[str, Callable[[WireLoop, Server, str], Target]] = {
@@ -62,6 +76,7 @@ WIRES: dict[str, Callable[[WireLoop, Server, str], Target]] = {
     "websocket": WebSocketTarget,
     "http": HttpTarget,
     "asgi": AsgiTarget,
+    "asgi websocket": AsgiSocketTarget,
 }
 
 
@@ -88,9 +103,24 @@ class Trial:
         self.bases: dict[str, float] = {}
 
     async def start(self) -> None:
-        """Serve, and learn what a plain message costs."""
+        """Serve, and learn what the smallest messages cost: one that is answered and some that are refused."""
         await self.target.start()
-        self.bases["ping"] = await self.target.base()
+        costs = [await self.target.base()]
+        for frame in UNREADABLE:
+            case = self.target.ping_case()._replace(frame=frame, sure=False)
+            costs.append(await self.least(case, 15))
+        self.bases["ping"] = max(costs)
+
+    async def least(self, case: Case, times: int) -> float:
+        """Return the least that a case costs."""
+        target = self.target
+        costs = []
+        for _ in range(times):
+            if case.alone and target.wire is not None:
+                target.wire.hang_up()
+            costs.append((await target.run(case, 0)).cpu)
+        target.heard()
+        return min(costs)
 
     async def base_of(self, message: Message) -> float:
         """Return what a message costs before it is spoilt."""
@@ -100,11 +130,7 @@ class Trial:
                 # To say what is wrong with arguments takes longer than to take them.
                 tree = {**message.tree, "params": {**message.params, "arguments": {"a": "x", "items": 1, "value": 1}}}
                 cases.append(plain(message._replace(tree=tree)))
-            costs = [min([(await self.target.run(case, 0)).cpu for _ in range(4)]) for case in cases]
-            self.target.heard()
-            self.bases[message.name] = max(costs)
-            if "arguments" in message.params:
-                self.bases[message.name] += EXPLAINED * self.judge.machine.factor
+            self.bases[message.name] = max([await self.least(case, 5) for case in cases])
         return max(self.bases[message.name], self.bases["ping"])
 
     async def bring(self, case: Case, base: float) -> bool:
@@ -116,6 +142,8 @@ class Trial:
         first: list[tuple[bytes, list[Any]]] = []
 
         async def run(number: int) -> Any:
+            if case.alone and target.wire is not None:
+                target.wire.hang_up()
             cost = await target.run(case, number)
             if not first:
                 first.append((case.numbered(number), target.heard()))
@@ -125,6 +153,8 @@ class Trial:
 
         cost = await judge.judge(target.name, case.name, base, run)
         self._look_at_ids(case, *first[0])
+        if case.alone and target.wire is not None:
+            target.wire.hang_up()
         await self.ping(case.name, standing=bool(case.method) and not case.requests)
         return cost.cpu < HOPELESS
 
@@ -159,9 +189,13 @@ class Trial:
         async def run(number: int) -> Any:
             cost = await target.run(case, number)
             target.heard()
+            if case.alone and target.wire is not None:
+                target.wire.hang_up()
             return cost
 
         beside = SESSION if b'"initialize"' in case.frame else 0
+        if case.method and not case.requests:
+            beside = STANDING
         await self.judge.judge_kept(target.name, case.name, beside, run)
 
 
@@ -183,15 +217,15 @@ def slice_of(messages: list[Message], chance: random.Random) -> Iterable[tuple[M
     """Give cases of every message in turn, without an end; what is costly to make is made when it is tried."""
     while True:
         chance.shuffle(messages)
-        ways = [filled(message, SIZES, chance) for message in messages]
+        ways = [filled(message, LARGEST, chance) for message in messages]
         for round_number in range(60):
             for message, way in zip(messages, ways, strict=True):
                 case = next(way, None)
                 if case is not None:
                     yield message, case
                 if round_number == 0:
-                    yield message, repeated(message, chance.choice(SIZES))
-                    yield message, with_spaces(message, chance.choice(SIZES))
+                    yield message, repeated(message, any_size(LARGEST, chance))
+                    yield message, with_spaces(message, any_size(LARGEST, chance))
                     yield message, broken(message, chance)
 
 
@@ -253,12 +287,16 @@ class ClientTrial:
         """Return what a message costs before it is spoilt."""
         key = message.method or "unasked"
         if key not in self.bases:
-            case = (
-                plain(message) if message.method else Case("unasked", b'{"jsonrpc":"2.0","method":"notifications/x"}')
-            )
-            costs = [(await self.target.run(case, 0)).cpu for _ in range(6)]
-            self.bases[key] = min(costs) + FAILED_CALL * self.judge.machine.factor
+            if message.method:
+                cases = [plain(message), *(Case("failed", frame, method=message.method) for frame in FAILED_CALLS)]
+            else:
+                cases = [Case("unasked", frame) for frame in (UNASKED, *UNREADABLE)]
+            self.bases[key] = max([await self._least(case) for case in cases])
         return self.bases[key]
+
+    async def _least(self, case: Case) -> float:
+        """Return the least that a case costs."""
+        return min([(await self.target.run(case, 0)).cpu for _ in range(6)])
 
     async def bring(self, case: Case, base: float) -> bool:
         """Bring a case, and judge it by its cost and by what the call raised. Return whether it can be tried again."""

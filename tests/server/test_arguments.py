@@ -746,6 +746,49 @@ def test_of_long_arguments_the_first_violation_of_each_is_named_and_nothing_is_r
     assert len(str(unknown)) < 600
 
 
+def test_of_many_wrong_parts_each_argument_names_the_first() -> None:
+    """4 KB of `{}` for records took 9 ms to explain: all of them were listed to show 20."""
+
+    def handler(a: list[Point], b: list[int]) -> None: ...
+
+    raw = msgspec.json.encode({"a": [{}] * 600, "b": ["x"] * 300})
+    refusal(handler, raw)
+    before = time.process_time()
+    for _ in range(20):
+        error = refusal(handler, raw)
+    assert time.process_time() - before < 0.1
+    assert [violation.parameter for violation in error.violations] == ["a", "b"]
+
+
+def test_names_nobody_asked_for_are_counted_and_the_first_are_named() -> None:
+    def handler(a: int = 0) -> None: ...
+
+    error = refusal(handler, msgspec.json.encode({f"k{n}": n for n in range(100)}))
+    assert [violation.path for violation in error.violations] == [f"/k{n}" for n in range(20)]
+    assert error.omitted == 80
+    assert str(error).endswith("and 80 more")
+
+
+@pytest.mark.parametrize("text", ["1.5e1", "10.00", "1.0E1", "-0.0", "[3e0]"])
+def test_whole_numbers_are_known_however_they_are_written(text: str) -> None:
+    values: list[Any] = []
+
+    def handler(a: int | list[int], pad: str = "") -> None:
+        values.append(a)
+
+    for pad in ("", PAD):
+        bind(handler).invoke(f'{{"a":{text},"pad":"{pad}"}}'.encode())
+    assert values[0] == values[1] == msgspec.json.decode(text)
+    assert not isinstance(values[0], float)
+
+
+def test_a_number_out_of_range_in_a_long_argument_is_refused() -> None:
+    def handler(a: list[int], pad: str) -> None: ...
+
+    error = refusal(handler, f'{{"a":[1.0,1e999],"pad":"{PAD}"}}'.encode())
+    assert [violation.parameter for violation in error.violations] == ["a"]
+
+
 def test_long_arguments_that_are_no_object_are_told_so() -> None:
     def handler(a: int) -> None: ...
 

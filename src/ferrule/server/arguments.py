@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,6 +37,9 @@ RefusedArguments = dict[str, msgspec.ValidationError | RecursionError]
 NOT_SHOWN = "…"
 """Stands for a value that is too long to be shown."""
 UNHASHABLE = "holds an array or object, which a set cannot"
+
+WHOLE_FRACTION = re.compile(rb"[0-9](?:\.0|[eE])")
+"""How a whole number may begin that is written as a fraction or with an exponent."""
 
 _SHARED_DEFAULTS = (int, float, str, bytes, bool, types.NoneType)
 
@@ -75,11 +80,14 @@ class TypedReader:
             return self._long.read(raw)
         arguments = parsed_arguments(raw)
         known = {parameter.key for parameter in self._parameters}
-        values, lacking, refused = _convert_each(self._parameters, arguments)
-        shape = lacking + [unknown(name, value) for name, value in arguments.items() if name not in known]
-        if not shape and not refused:
+        mend = WHOLE_FRACTION.search(raw) is not None
+        values, lacking, refused = _convert_each(self._parameters, arguments, mend=mend)
+        strange = [name for name in arguments if name not in known]
+        if not lacking and not strange and not refused:
             return values
-        raise InvalidArguments([*shape, *self._explained(arguments, refused, len(memoryview(raw)))])
+        shape = lacking + [unknown(name, arguments[name]) for name in strange[:MAX_VIOLATIONS]]
+        explained = self._explained(arguments, refused, len(memoryview(raw)))
+        raise InvalidArguments([*shape, *explained], more=len(strange[MAX_VIOLATIONS:]))
 
     def _explained(self, arguments: dict[str, Any], refused: RefusedArguments, size: int) -> list[Violation]:
         """Say all the schema has to say about what the types refused, and their own word where it is silent."""
@@ -161,9 +169,9 @@ def _read_part(decode: Callable[[Any], Any], type_: Any, part: msgspec.Raw) -> t
             return value, None
     else:
         content = bytes(part)
-    if len(content) <= MAX_MENDED_SIZE and (b"." in content or b"e" in content or b"E" in content):
+    if len(content) <= MAX_MENDED_SIZE and WHOLE_FRACTION.search(content) is not None:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
-            return convert(_with_whole_numbers(msgspec.json.decode(content)), type_), None
+            return convert(_decode_whole_numbers(content), type_), None
     return None, refused
 
 
@@ -291,7 +299,7 @@ def parsed_arguments(raw: RawJson) -> dict[str, Any]:
 
 
 def _convert_each(
-    parameters: tuple[Parameter, ...], arguments: dict[str, Any]
+    parameters: tuple[Parameter, ...], arguments: dict[str, Any], *, mend: bool = True
 ) -> tuple[Values, list[Violation], RefusedArguments]:
     """Convert each argument on its own: the values, what is missing, and why each type refuses what it does."""
     values: list[Any] = []
@@ -301,7 +309,7 @@ def _convert_each(
         name = parameter.key
         if name in arguments:
             try:
-                values.append(_convert(arguments[name], parameter.type))
+                values.append(_convert(arguments[name], parameter.type, mend=mend))
             except (msgspec.ValidationError, RecursionError) as error:
                 refused[name] = error
         elif parameter.required:
@@ -333,13 +341,13 @@ def _in_own_words(refused: RefusedArguments, arguments: dict[str, Any]) -> list[
     return found
 
 
-def _convert(value: Any, type_: Any) -> Any:
-    """Convert a value as it is, else with 2 for 2.0, else with a text parsed as the JSON it holds."""
+def _convert(value: Any, type_: Any, *, mend: bool) -> Any:
+    """Convert a value as it is, else, to `mend` it, with 2 for 2.0, else with a text parsed as the JSON it holds."""
     try:
         return _fitted(value, type_)
     except msgspec.ValidationError as error:
         refusal = error
-    for candidate in _repairs(value):
+    for candidate in _repairs(value, mend=mend):
         try:
             return _fitted(candidate, type_)
         except msgspec.ValidationError:
@@ -357,11 +365,13 @@ def _fitted(value: Any, type_: Any) -> Any:
         raise msgspec.ValidationError(UNHASHABLE) from None
 
 
-def _repairs(value: Any) -> Iterator[Any]:
-    yield _with_whole_numbers(value)
+def _repairs(value: Any, *, mend: bool) -> Iterator[Any]:
+    if mend:
+        yield _with_whole_numbers(value)
     for parsed in _parsed(value):
         yield parsed
-        yield _with_whole_numbers(parsed)
+        if mend:
+            yield _with_whole_numbers(parsed)
 
 
 def _with_whole_numbers(value: Any) -> Any:
@@ -373,6 +383,17 @@ def _with_whole_numbers(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _with_whole_numbers(item) for key, item in value.items()}
     return value
+
+
+def _whole(text: str) -> int | float:
+    """Read a fraction, or the whole number it is."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("out of range")
+    return int(value) if value.is_integer() else value
+
+
+_decode_whole_numbers = msgspec.json.Decoder(float_hook=_whole).decode
 
 
 def _parsed(value: Any) -> list[Any]:

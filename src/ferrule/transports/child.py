@@ -399,12 +399,16 @@ class ChildProcess:
         await self.close()
         write_stderr = stderr_writer(self._stderr)
         process = self._start()
-        channel = ChildChannel(receiver, LineFramer(self._max_message_size), on_oversize="skip", serving=False)
+        channel = self.new_channel(receiver)
         self._child = RunningChild(process, channel, self._command[0], self._grace)
         if self.observer is not None:
             self._child.observe(self.observer)
         self._child.start(write_stderr)
         return channel
+
+    def new_channel(self, receiver: Receiver) -> ChildChannel:
+        """Make the channel that reads a child's stdout."""
+        return ChildChannel(receiver, LineFramer(self._max_message_size), on_oversize="skip", serving=False)
 
     async def close(self, grace: float | None = None) -> None:
         """End the process: close its stdin, then SIGTERM, then SIGKILL, with `grace` seconds between."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ferrule.errors import SetupError, quoted
-from ferrule.validation.violations import MAX_LISTED, TooCostly, Violation, excerpt, pointer, short, unknown
+from ferrule.validation.violations import MAX_ERRORS, MAX_LISTED, TooCostly, Violation, excerpt, pointer, short, unknown
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -28,6 +28,9 @@ STEP = 20
 """Nanoseconds a visit of one subschema to one part of a value takes, in the dear cases."""
 
 LISTING_BUDGET = 1 << 16
+
+ANY_DEPTH = 1 << 30
+"""More levels than any value has."""
 
 COPIES_BUDGET = 250_000
 """Values that the violations of one value may hold, all together; each takes about half a microsecond to make."""
@@ -115,10 +118,12 @@ class Checker:
         """List everything wrong with a value of `size` bytes, or nothing at all when that would cost too much."""
         if size > LISTING_BUDGET or (size > self._light // 4 and self.is_too_costly(value, CHECKING_BUDGET // 4)):
             return None
-        if self._graph.most_visits(depth_of(value), LISTING_BUDGET) * size > LISTING_BUDGET:
+        if self._may_visit_often(ANY_DEPTH, size) and self._may_visit_often(depth_of(value), size):
             return None
         if self._copies(size) > COPIES_BUDGET:
             return None
+        if self._may_find_many(value):
+            return self._first(value)
         try:
             found: list[Violation] = []
             for error in self._validator.iter_errors(value):
@@ -128,6 +133,29 @@ class Checker:
             return found
         except (ValueError, RecursionError):
             return None
+
+    def _may_visit_often(self, depth: int, size: int) -> bool:
+        """Whether a listing of a value of `size` bytes, `depth` levels deep, would make too many visits."""
+        return self._graph.most_visits(depth, LISTING_BUDGET) * size > LISTING_BUDGET
+
+    def _may_find_many(self, value: Any) -> bool:
+        """Whether a listing could find more than MAX_ERRORS."""
+        values, objects = count_values(value, MAX_ERRORS)
+        return values + objects * self._graph.most_demands > MAX_ERRORS
+
+    def _first(self, value: Any) -> list[Violation] | None:
+        """Return the first thing that is wrong, or None when even that would cost too much."""
+        if self._graph.alternatives:
+            return None  # the one error holds the errors of every alternative
+        import jsonschema_rs
+
+        try:
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return _violations(error)
+        except (ValueError, RecursionError):
+            return None
+        return []
 
     def _copies(self, size: int) -> int:
         """Estimate how many values the violations of a value of `size` bytes hold: each has a copy of its object."""
@@ -270,6 +298,21 @@ def _reads_as(type_: Any) -> Callable[[str], bool]:
         return True
 
     return reads
+
+
+def count_values(value: Any, enough: int) -> tuple[int, int]:
+    """Count the values a JSON value is made of, and the objects among them; exact only up to `enough` values."""
+    values = objects = 0
+    waiting = [value]
+    while waiting and values <= enough:
+        inner = waiting.pop()
+        values += 1
+        if isinstance(inner, dict):
+            objects += 1
+            waiting.extend(inner.values())
+        elif isinstance(inner, list):
+            waiting.extend(inner)
+    return values, objects
 
 
 def depth_of(value: Any) -> int:

@@ -146,6 +146,10 @@ class SchemaGraph:
         """Whether each name of an object may be a violation of its own."""
         self.demands = sum(_demands(node) for node in self._nodes)
         """How many members are required, each of which may be missing."""
+        self.most_demands = max((_demands(node) for node in self._nodes), default=0)
+        """How many of them by one subschema."""
+        self.alternatives = any("anyOf" in node or "oneOf" in node for node in self._nodes)
+        """Whether a value may be refused by several subschemas at once, all of which are heard."""
         self.steps: list[int] = []
         """How many visits a part no, one, two, … levels inside a value is worth; the last holds for all below."""
         self.per_byte: list[int] = []

@@ -13,6 +13,9 @@ from ferrule.budgets.bounds import MAX_VIOLATIONS
 from ferrule.errors import FerruleError, SetupError, quoted
 
 MAX_LISTED = 256
+MAX_ERRORS = 64
+"""Errors up to which a validator is asked for all of them: it makes every one before it hands out the first, and each
+takes microseconds."""
 SHOWN_LENGTH = 200
 
 _MSGSPEC_RULES = {
@@ -53,9 +56,9 @@ class Violation(msgspec.Struct, frozen=True):
 class _Invalid(FerruleError):
     """A value breaks its schema."""
 
-    def __init__(self, heading: str, violations: Sequence[Violation], most: int = MAX_LISTED) -> None:
+    def __init__(self, heading: str, violations: Sequence[Violation], most: int = MAX_LISTED, more: int = 0) -> None:
         self.violations = tuple(violations[:most])
-        self.omitted = len(violations) - len(self.violations)
+        self.omitted = len(violations) - len(self.violations) + more
         lines = [f"{found.path or '(root)'}: {found.message} [{found.rule}]" for found in self.violations]
         if self.omitted:
             lines.append(f"and {self.omitted} more")
@@ -65,8 +68,8 @@ class _Invalid(FerruleError):
 class InvalidArguments(_Invalid):
     """The arguments of a call do not fit its handler."""
 
-    def __init__(self, violations: Sequence[Violation]) -> None:
-        super().__init__("", violations, MAX_VIOLATIONS)
+    def __init__(self, violations: Sequence[Violation], more: int = 0) -> None:
+        super().__init__("", violations, MAX_VIOLATIONS, more)
 
 
 class InvalidOutput(_Invalid):

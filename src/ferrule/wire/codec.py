@@ -96,6 +96,9 @@ Decoded = Message | Rejected
 SHORT = MAX_METHOD_LENGTH
 """A frame up to this size has no room for anything over its bound."""
 
+LONG_NUMBER = 10**MAX_ID_LENGTH
+"""The least number that is too long for an id."""
+
 HEAVY = MAX_MESSAGE_WEIGHT // MOST_PER_BYTE
 """A frame up to this size cannot be over the bound on weight, whatever it holds."""
 
@@ -201,7 +204,7 @@ def is_long(identity: Id | UnsetType) -> bool:
     """Whether an id is over its bound."""
     if isinstance(identity, str):
         return len(identity) > MAX_ID_LENGTH
-    return isinstance(identity, int) and abs(identity) >= 10**MAX_ID_LENGTH
+    return isinstance(identity, int) and abs(identity) >= LONG_NUMBER
 
 
 def _unusual(envelope: Envelope) -> Message | Rejected:

@@ -13,7 +13,7 @@ import msgspec
 
 from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_VIOLATIONS
 from ferrule.server.types.form import Form, Schema, Writer, form, shown
-from ferrule.validation.violations import Unfit, Violation, excerpt, pointer
+from ferrule.validation.violations import MAX_ERRORS, Unfit, Violation, excerpt, pointer
 
 logger = logging.getLogger("ferrule.server")
 
@@ -94,10 +94,11 @@ def model_reader(type_: Any) -> Callable[[Any], Any]:
         written = msgspec.json.encode(value)
         try:
             return validate(written)
-        except ValueError as error:
-            if not hasattr(error, "errors"):
+        except ValueError as refusal:
+            if not hasattr(refusal, "errors"):
                 raise
-            if len(written) > MAX_EXPLAINED_SIZE:
+            error: Any = refusal  # a ValidationError of pydantic
+            if len(written) > MAX_EXPLAINED_SIZE or error.error_count() > MAX_ERRORS:
                 raise Unfit([_short(error)], is_complete=True) from None
             problems = [_violation(problem, value) for problem in error.errors(include_url=False)]
             raise Unfit(problems, is_complete=True) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import time
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -206,6 +207,43 @@ def test_rubbish_is_refused_alike_however_it_is_cut(data: bytes, cuts: list[int]
         statuses = [line[9:12] for line in bench.wire.sent.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
         found.append((seen(bench), statuses, bench.wire.ended or bench.wire.closed))
     assert found[0] == found[1]
+
+
+def cost_of_reads(size: int) -> float:
+    """Return the CPU time of a head of which each read brings one byte: the least of three attempts."""
+    head = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * size
+    costs = []
+    for _ in range(3):
+        bench = Bench()
+        before = time.process_time()
+        for at in range(len(head)):
+            bench.feed(head[at : at + 1])
+        costs.append(time.process_time() - before)
+        bench.feed(b"\r\n\r\n")
+        assert len(bench.requests) == 1
+    return min(costs)
+
+
+def test_a_head_that_comes_byte_by_byte_costs_in_proportion() -> None:
+    assert cost_of_reads(15_000) < 15 * cost_of_reads(2000)
+
+
+@pytest.mark.parametrize("size", [10, 1000, 1100, 5000])
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_the_end_of_a_head_is_found_wherever_it_is_cut(size: int, cut: int) -> None:
+    bench = Bench()
+    bench.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * size + b"\r\n\r\n"[:cut])
+    assert not bench.requests
+    bench.feed(b"\r\n\r\n"[cut:] + GET)
+    assert len(bench.requests) == 2
+
+
+def test_a_long_head_that_goes_wrong_is_refused_before_its_end() -> None:
+    bench = Bench()
+    bench.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 2000)
+    for _ in range(2000):
+        bench.feed(b"\n")
+    assert bench.wire.sent.startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_whole_answer_is_one_write() -> None:

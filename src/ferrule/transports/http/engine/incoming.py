@@ -14,6 +14,8 @@ from ferrule.transports.http.engine.parsing import CHUNKED, Head, Unacceptable, 
 
 MAX_BLANK_LINES = 4
 MAX_KEPT_HEAD = 2048
+CHECK_EVERY = 1024
+"""Bytes of a head that has not come whole, after which it is looked at again; up to so many, each time some come."""
 
 NO_HEAD = Head(
     raw=b"",
@@ -33,12 +35,14 @@ NO_HEAD = Head(
 class Incoming:
     """The bytes of one connection that are not answered yet, and the last head that was read of them."""
 
-    __slots__ = ("_at", "_body", "_buffer", "_head", "_kept", "_kept_size", "ledger")
+    __slots__ = ("_at", "_body", "_buffer", "_checked", "_head", "_kept", "_kept_size", "ledger")
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._buffer = b""
         self._at = 0
+        self._checked = 0
+        """How many bytes of a head that has not come whole were looked at."""
         self._head = self._kept = NO_HEAD
         self._kept_size = 0
         self._body: Body | None = None
@@ -58,13 +62,24 @@ class Incoming:
                 raise Unacceptable(400, "empty lines instead of a request")
         self._at = at
         settings = self.ledger.settings
-        end = buffer.find(b"\r\n\r\n", at, at + settings.max_head_size) + 4
+        seen = max(0, self._checked - 3)
+        end = buffer.find(b"\r\n\r\n", at + seen, at + settings.max_head_size) + 4
         if end < 4:
-            if at < len(buffer):
-                check_beginning(buffer[at : at + settings.max_head_size + 1], settings.max_head_size)
+            self._check_beginning(settings.max_head_size)
             return None
         self._at = end
+        self._checked = 0
         return parse_head(buffer[at:end], settings.max_headers)
+
+    def _check_beginning(self, max_head_size: int) -> None:
+        """Refuse a head that has not come whole if it can never become acceptable.
+
+        A long one is looked at again for each CHECK_EVERY bytes only: it may come in reads of one byte.
+        """
+        size = len(self._buffer) - self._at
+        if 0 < size <= CHECK_EVERY or size - self._checked >= CHECK_EVERY or size > max_head_size:
+            self._checked = size
+            check_beginning(self._buffer[self._at : self._at + max_head_size + 1], max_head_size)
 
     def _whole_body(self, head: Head) -> bytes | None:
         """Give the body if it has come whole and in one piece."""
@@ -108,3 +123,4 @@ class Incoming:
     def _discard(self) -> None:
         """Throw away what has come."""
         self._buffer, self._at, self._body = b"", 0, None
+        self._checked = 0
