@@ -103,7 +103,7 @@ class ToolResultContent(Block, tag="tool_result"):
     tool_use_id: str
     content: list[ContentBlock]
     structured_content: Any = None
-    is_error: bool | None = False
+    is_error: bool | None = None
     meta: JsonObject | None = field(default=None, name="_meta")
     if TYPE_CHECKING:
         type: Literal["tool_result"] = "tool_result"
