@@ -238,6 +238,16 @@ def test_the_end_of_a_head_is_found_wherever_it_is_cut(size: int, cut: int) -> N
     assert len(bench.requests) == 2
 
 
+def test_a_request_after_a_repeated_head_that_came_byte_by_byte_is_found() -> None:
+    bench = Bench()
+    long = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 300 + b"\r\n\r\n"
+    for at in range(2 * len(long)):
+        bench.feed((long + long)[at : at + 1])
+    assert len(bench.requests) == 2
+    bench.feed(GET)
+    assert len(bench.requests) == 3
+
+
 def test_a_long_head_that_goes_wrong_is_refused_before_its_end() -> None:
     bench = Bench()
     bench.feed(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 2000)

@@ -54,6 +54,7 @@ class Incoming:
         head = kept if self._kept_size and buffer.startswith(kept.raw, at) else parse_again(kept, buffer, at)
         if head is not None:
             self._at = at + len(head.raw)
+            self._checked = 0
             return head
         limit = at + 2 * MAX_BLANK_LINES
         while buffer.startswith(b"\r\n", at):
