@@ -7,7 +7,6 @@ Rule 2: the last thing an exchange sends is its answer; after it, and after the 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 
 from ferrule.transports.http.answers import (
@@ -26,6 +25,7 @@ from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Failure, HttpError, Message, Notification, Success
 
 COMMENT = b":\n\n"
+NEVER = float("inf")
 
 
 class Everyone(ChannelDefaults):
@@ -74,7 +74,7 @@ class Exchange(ChannelDefaults):
         self._streaming = self._waits = False
         self.open = True
         self.bucket: set[Living] | None = None
-        self.expires = math.inf
+        self.expires = NEVER
         """When the credentials of the reader end; for what stands open for long."""
 
     def wait(self) -> None:

@@ -59,16 +59,14 @@ class StatelessDoor:
 
     def take(self, request: HttpRequest, origin: Origin, responder: Responder, head: bytes, method: str) -> None:
         """Answer one request whose headers fit it, or one that cannot be read, which the link explains best."""
-        settings = self._settings
-        standing = method in STANDING
-        if standing:
-            if self._pulse.open >= settings.max_streams:
+        if method in STANDING:
+            if self._pulse.open >= self._settings.max_streams:
                 refuse(responder, 503, TOO_MANY_STREAMS, head + RETRY_AFTER)
                 return
-            settings = self._standing_settings
-        exchange = Exchange(self.crowd, responder, head, settings, self._pulse)
-        if standing:
+            exchange = Exchange(self.crowd, responder, head, self._standing_settings, self._pulse)
             exchange.expires = expiry_of(request)
+        else:
+            exchange = Exchange(self.crowd, responder, head, self._settings, self._pulse)
         if self.crowd.frame_received(request.body, exchange, origin):
             if exchange.open:
                 exchange.wait()
