@@ -19,8 +19,8 @@ OURS = "ferrule"
 NAMES = tuple(
     f"{OURS}.{name}"
     for name in (
-        *("calls", "client", "context", "dispatch", "extensions", "http", "http.access", "link", "observer", "openapi"),
-        *("protocol", "results", "scope", "server", "skills", "tasks", "threads", "tools", "transports"),
+        *("auth", "calls", "client", "context", "dispatch", "extensions", "http", "http.access", "link", "observer"),
+        *("openapi", "protocol", "results", "scope", "server", "skills", "tasks", "threads", "tools", "transports"),
     )
 )
 """Our loggers: a filter holds only for the very logger it was given to."""

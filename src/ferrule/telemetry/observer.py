@@ -41,6 +41,7 @@ from ferrule.errors import (
     ToolFailed,
     ToolNotFound,
     ToolTimedOut,
+    Unauthorized,
     UnsupportedVersion,
     UrlElicitationRequired,
 )
@@ -71,6 +72,7 @@ REASONS: dict[type[Refusal], str] = {
     ResultTooLarge: "result_too_large",
     HeaderMismatch: "header_mismatch",
     Forbidden: "forbidden",
+    Unauthorized: "unauthorized",
     Busy: "busy",
     ToolBusy: "tool_busy",
     RateLimited: "rate_limited",

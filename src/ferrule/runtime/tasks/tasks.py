@@ -12,6 +12,7 @@ from typing import Any
 from ferrule.errors import Busy
 from ferrule.protocol.call import Call
 from ferrule.protocol.tasks import wanted
+from ferrule.runtime.dispatch import label_of
 from ferrule.runtime.tasks.holder import TaskHolder
 from ferrule.runtime.tasks.run import TaskRun
 from ferrule.runtime.tasks.settings import TaskSettings
@@ -144,7 +145,7 @@ class Tasks:
     def stop(self, run: TaskRun) -> None:
         """End the work of a task."""
         if run.work is not None:
-            self.scope.cancel(run.work, f"task {run.id[:6]}")
+            self.scope.cancel(run.work, label_of(run.call))
 
     def _expire(self, run: TaskRun) -> None:
         self.scope.spawn(self._forget(run))

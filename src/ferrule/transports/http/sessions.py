@@ -59,6 +59,7 @@ class Sessions:
         self._busy = busy
         self._shared = shared
         self._open: dict[str, Open] = {}
+        self._last_origin = Origin("http")
         self._shares: Shares[str] = Shares()
         self._unused: dict[str, dict[str, Open]] = {}
         """By owner, the sessions nobody has used since their handshake, the oldest first."""
@@ -75,7 +76,11 @@ class Sessions:
     def prepare(self, origin: Origin, *, lasting: bool = True) -> Open:
         """Make a session that is not in the table yet: its handshake may still fail."""
         identity = secrets.token_urlsafe(ID_BYTES) if lasting else ""
-        link = self._link(structs.replace(origin, headers=NO_HEADERS, lasting=lasting))
+        kept = structs.replace(origin, headers=NO_HEADERS, lasting=lasting)
+        if kept == self._last_origin:
+            kept = self._last_origin  # many sessions may come from one sender
+        self._last_origin = kept
+        link = self._link(kept)
         session = Open(identity, link, origin.binding, self._shared)
         session.owner = origin.principal or origin.address
         link.channel_opened(session.standing)

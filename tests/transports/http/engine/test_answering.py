@@ -191,7 +191,7 @@ def test_the_access_log_has_no_secrets(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_the_access_log_tells_milliseconds(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "time", SimpleNamespace(perf_counter=iter([7.0, 7.5]).__next__))
+    monkeypatch.setattr(answering, "time", SimpleNamespace(monotonic=iter([7.0, 7.5]).__next__))
     with caplog.at_level(logging.INFO, "ferrule.http.access"):
         exchange(hello, b"GET /x HTTP/1.1\r\n" + LAST, access_log=True)
     assert caplog.records[0].getMessage().split()[4] == "500.0"
