@@ -33,7 +33,7 @@ format: $(READY)
 	$(BIN)/ruff format src tests bench examples
 
 fuzz: $(READY)
-	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/fuzz tests/wire tests/protocol tests/server/test_uri_template.py
+	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/fuzz tests/wire tests/protocol tests/server/offers/test_uri_template.py
 
 faults: $(READY)
 	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults tests/transports tests/budgets

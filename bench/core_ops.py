@@ -74,7 +74,7 @@ def tracking() -> Op:
 
 def validating() -> Op:
     """Check a call's arguments against a compiled JSON Schema."""
-    from ferrule.validation.checking import given_schema
+    from ferrule.validation.checker import given_schema
 
     number = {"type": "integer"}
     schema = {"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]}
@@ -101,7 +101,7 @@ def reading() -> Op:
 
 def notifying() -> Op:
     """Tell the one subscriber of one of a thousand resources, up to the encoded frame."""
-    from ferrule.server.subscriptions import Subscriber, Subscriptions
+    from ferrule.server.notifications.subscriptions import Subscriber, Subscriptions
     from ferrule.wire.channel import ChannelDefaults
     from ferrule.wire.codec import encode
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ferrule.testing.carrier_kit import Carrier, carrier, judging, life
+from ferrule.testing.carrier_kit import Carrier, carrier, life
+from ferrule.testing.carrier_kit import verdict as judging
 
 
 def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ferrule.client.client import Client
-    from ferrule.client.reconnect import Reconnect
+    from ferrule.client.features.tasks import Task
+    from ferrule.client.link.reconnect import Reconnect
     from ferrule.client.sync import SyncClient
-    from ferrule.client.tasks import Task
     from ferrule.errors import (
         CallFailed,
         CapabilityNotSupported,
@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from ferrule.identity.principal import Principal
     from ferrule.identity.verifier import ANONYMOUS, RequestFacts, Verifier
     from ferrule.runtime.tasks.settings import TaskSettings
-    from ferrule.server.context import Context
-    from ferrule.server.depends import Depends
-    from ferrule.server.extensions import Extension
-    from ferrule.server.files import Audio, File, Image
+    from ferrule.server.calls.context import Context
+    from ferrule.server.calls.files import Audio, File, Image
+    from ferrule.server.calls.results import ToolResult
+    from ferrule.server.calls.streams import Progress
+    from ferrule.server.extensions.extension import Extension
+    from ferrule.server.functions.depends import Depends
+    from ferrule.server.functions.questions import Ask
     from ferrule.server.middleware.caching import Caching
     from ferrule.server.middleware.concurrency import Concurrency
     from ferrule.server.middleware.error_mapping import ErrorMapping
@@ -44,18 +47,15 @@ if TYPE_CHECKING:
     from ferrule.server.middleware.logs import Logging
     from ferrule.server.middleware.rate_limit import RateLimit
     from ferrule.server.middleware.timing import Timing
+    from ferrule.server.offers.prompt_messages import AssistantMessage, Message, UserMessage
+    from ferrule.server.offers.refusals import Refused
+    from ferrule.server.offers.transforms import Arg, transformed
     from ferrule.server.openapi.rules import OpenApiRule
-    from ferrule.server.prompt_messages import AssistantMessage, Message, UserMessage
-    from ferrule.server.questions import Ask
-    from ferrule.server.refusals import Refused
-    from ferrule.server.results import ToolResult
     from ferrule.server.server import Server
-    from ferrule.server.streaming import Progress
-    from ferrule.server.transforming import Arg, transformed
     from ferrule.telemetry.observer import Observer
     from ferrule.transports.http.listener import Http
-    from ferrule.transports.http.web import WebRequest, WebResponse
-    from ferrule.transports.stdio import Stdio
+    from ferrule.transports.http.routes.web import WebRequest, WebResponse
+    from ferrule.transports.process.stdio import Stdio
     from ferrule.transports.tcp.listener import Tcp, Unix
     from ferrule.transports.websocket.listener import WebSocket
 
@@ -64,11 +64,11 @@ __version__ = "0.1.0"
 HOMES = {
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
-    "Reconnect": "ferrule.client.reconnect",
-    "Context": "ferrule.server.context",
-    "Task": "ferrule.client.tasks",
+    "Reconnect": "ferrule.client.link.reconnect",
+    "Context": "ferrule.server.calls.context",
+    "Task": "ferrule.client.features.tasks",
     "TaskSettings": "ferrule.runtime.tasks.settings",
-    "Depends": "ferrule.server.depends",
+    "Depends": "ferrule.server.functions.depends",
     "Middleware": "ferrule.server.middleware.hooks",
     "Caching": "ferrule.server.middleware.caching",
     "Concurrency": "ferrule.server.middleware.concurrency",
@@ -76,26 +76,26 @@ HOMES = {
     "Logging": "ferrule.server.middleware.logs",
     "RateLimit": "ferrule.server.middleware.rate_limit",
     "Timing": "ferrule.server.middleware.timing",
-    "Arg": "ferrule.server.transforming",
-    "transformed": "ferrule.server.transforming",
+    "Arg": "ferrule.server.offers.transforms",
+    "transformed": "ferrule.server.offers.transforms",
     "Observer": "ferrule.telemetry.observer",
-    "Audio": "ferrule.server.files",
-    "File": "ferrule.server.files",
-    "Image": "ferrule.server.files",
-    "Progress": "ferrule.server.streaming",
-    "AssistantMessage": "ferrule.server.prompt_messages",
-    "Message": "ferrule.server.prompt_messages",
-    "UserMessage": "ferrule.server.prompt_messages",
-    "Extension": "ferrule.server.extensions",
-    "Ask": "ferrule.server.questions",
+    "Audio": "ferrule.server.calls.files",
+    "File": "ferrule.server.calls.files",
+    "Image": "ferrule.server.calls.files",
+    "Progress": "ferrule.server.calls.streams",
+    "AssistantMessage": "ferrule.server.offers.prompt_messages",
+    "Message": "ferrule.server.offers.prompt_messages",
+    "UserMessage": "ferrule.server.offers.prompt_messages",
+    "Extension": "ferrule.server.extensions.extension",
+    "Ask": "ferrule.server.functions.questions",
     "OpenApiRule": "ferrule.server.openapi.rules",
-    "Refused": "ferrule.server.refusals",
-    "ToolResult": "ferrule.server.results",
+    "Refused": "ferrule.server.offers.refusals",
+    "ToolResult": "ferrule.server.calls.results",
     "Server": "ferrule.server.server",
     "Http": "ferrule.transports.http.listener",
-    "Stdio": "ferrule.transports.stdio",
-    "WebRequest": "ferrule.transports.http.web",
-    "WebResponse": "ferrule.transports.http.web",
+    "Stdio": "ferrule.transports.process.stdio",
+    "WebRequest": "ferrule.transports.http.routes.web",
+    "WebResponse": "ferrule.transports.http.routes.web",
     "WebSocket": "ferrule.transports.websocket.listener",
     "Tcp": "ferrule.transports.tcp.listener",
     "Unix": "ferrule.transports.tcp.listener",

@@ -16,9 +16,9 @@ EMPTY_STARTS = ("process_", "do_")
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 WORDS_OF_THE_SPECIFICATION = {
-    ("client/facts.py", "server_info"),
-    ("client/opening.py", "_server_info"),
-    ("server/context.py", "info"),
+    ("client/state.py", "server_info"),
+    ("client/link/opening.py", "_server_info"),
+    ("server/calls/context.py", "info"),
 }
 """`serverInfo` and the log level `info` are the specification's own."""
 

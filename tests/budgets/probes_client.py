@@ -11,19 +11,19 @@ from table import probe
 
 from ferrule import Client
 from ferrule.budgets.weight import full_weight
-from ferrule.client.cache import Cache
-from ferrule.client.era_memory import EraMemory
-from ferrule.client.notices import Notices
-from ferrule.client.progress import progress_told
-from ferrule.client.rounds import input_required
-from ferrule.client.subscription import Changes
-from ferrule.client.tool_facts import ToolFacts
+from ferrule.client.features.cache import Cache
+from ferrule.client.features.progress import progress_told
+from ferrule.client.features.subscription import Changes
+from ferrule.client.features.tool_facts import ToolFacts
+from ferrule.client.link.era_memory import EraMemory
+from ferrule.client.link.inbox import Notices
+from ferrule.client.link.rounds import input_required
 from ferrule.errors import InvalidAnswer
 from ferrule.protocol.call import Note
 from ferrule.schema.tools import Tool
 from ferrule.supervision.scope import Scope
 from ferrule.validation import graph, patterns
-from ferrule.validation.checking import foreign_checker
+from ferrule.validation.checker import foreign_checker
 from ferrule.validation.violations import TooCostly
 
 
@@ -185,7 +185,7 @@ async def _bytes(limit: int, size: int) -> bool:
     return await _lists(padded, max_list_bytes=limit)
 
 
-@probe("ferrule.validation.checking.MAX_FOREIGN_SIZE")
+@probe("ferrule.validation.checker.MAX_FOREIGN_SIZE")
 async def _schema_size(limit: int, size: int) -> bool:
     empty = {"type": "object", "title": ""}
     return compiles({**empty, "title": "x" * (size - len(msgspec.json.encode(empty)))})

@@ -7,20 +7,20 @@ from unittest import mock
 from table import probe
 
 from ferrule.stores.memory import LogBounds, MemoryEventLog
-from ferrule.transports.http import session as http_session
-from ferrule.transports.http.engine.bodies import ChunkedBody
+from ferrule.transports.http.endpoint import session as http_session
+from ferrule.transports.http.endpoint.guard import Guard
+from ferrule.transports.http.endpoint.keepalive import Pulse
+from ferrule.transports.http.endpoint.session import HttpSession, Standing
+from ferrule.transports.http.endpoint.sessions import Sessions
+from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.engine.accounting import Ledger
+from ferrule.transports.http.engine.body import ChunkedBody
 from ferrule.transports.http.engine.connection import Connection
-from ferrule.transports.http.engine.ledger import Ledger
-from ferrule.transports.http.engine.parsing import Unacceptable
-from ferrule.transports.http.guard import Guard
+from ferrule.transports.http.engine.head_parser import Unacceptable
 from ferrule.transports.http.message import HttpRequest, Responder
-from ferrule.transports.http.pair import query_of
-from ferrule.transports.http.pulse import Pulse
-from ferrule.transports.http.session import HttpSession, Standing
-from ferrule.transports.http.sessions import Sessions
+from ferrule.transports.http.old_sse.endpoint import query_of
+from ferrule.transports.http.routes.web import WebRequest
 from ferrule.transports.http.settings import DoorSettings, EngineSettings
-from ferrule.transports.http.streams import Streaming
-from ferrule.transports.http.web import WebRequest
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Notification
 
@@ -35,12 +35,12 @@ def chunked(wire: bytes) -> bool:
     return body.done
 
 
-@probe("ferrule.transports.http.engine.bodies.MAX_TRAILERS")
+@probe("ferrule.transports.http.engine.body.MAX_TRAILERS")
 async def trailers(limit: int, size: int) -> bool:
     return chunked(b"0\r\n" + b"a:b\r\n" * size + b"\r\n")
 
 
-@probe("ferrule.transports.http.engine.bodies.MAX_FRAMING")
+@probe("ferrule.transports.http.engine.body.MAX_FRAMING")
 async def framing(limit: int, size: int) -> bool:
     return chunked(b"0\r\na:" + b"x" * (size - 4) + b"\r\n\r\n")
 
@@ -57,20 +57,20 @@ async def unfinished_bodies(limit: int, size: int) -> bool:
 def _ignore(request: HttpRequest, responder: Responder) -> None: ...
 
 
-@probe("ferrule.transports.http.guard.LONGEST_REMEMBERED", clamps=True)
+@probe("ferrule.transports.http.endpoint.guard.LONGEST_REMEMBERED", clamps=True)
 async def remembered_header(limit: int, size: int) -> bool:
     guard = Guard(DoorSettings(), "127.0.0.1")
     value = b"application/json;" + b" " * (size - 17)
     return guard.is_json[value] and value in guard.is_json
 
 
-@probe("ferrule.transports.http.pair.MOST_NAMES")
+@probe("ferrule.transports.http.old_sse.endpoint.MOST_NAMES")
 async def names_of_a_query(limit: int, size: int) -> bool:
     query = "&".join(["a=b"] * size + ["session_id=x"])
     return "session_id" in query_of(HttpRequest("GET", "/sse", query, {}))
 
 
-@probe("ferrule.transports.http.web.MAX_FIELDS")
+@probe("ferrule.transports.http.routes.web.MAX_FIELDS")
 async def fields_of_a_form(limit: int, size: int) -> bool:
     body = "&".join(f"a{number}=b" for number in range(size)).encode()
     try:
@@ -98,7 +98,7 @@ def told(standing: Standing, size: int) -> None:
     standing.send(Notification("x", {"t": "x" * (size - empty)}))
 
 
-@probe("ferrule.transports.http.session.MAX_UNHEARD_BYTES", lowered=10_000, clamps=True)
+@probe("ferrule.transports.http.endpoint.session.MAX_UNHEARD_BYTES", lowered=10_000, clamps=True)
 async def unheard(limit: int, size: int) -> bool:
     with mock.patch.object(http_session, "MAX_UNHEARD_BYTES", limit):
         session = HttpSession("id", Link(), None, shared(max_body_size=100 * 2**20))
@@ -106,7 +106,7 @@ async def unheard(limit: int, size: int) -> bool:
         return session.shared.unheard.total == size
 
 
-@probe("ferrule.transports.http.session.MAX_ALL_UNHEARD_BYTES", lowered=10_000, clamps=True)
+@probe("ferrule.transports.http.endpoint.session.MAX_ALL_UNHEARD_BYTES", lowered=10_000, clamps=True)
 async def unheard_of_all(limit: int, size: int) -> bool:
     with mock.patch.object(http_session, "MAX_ALL_UNHEARD_BYTES", limit):
         all_of_them = shared(max_body_size=100 * 2**20)
@@ -116,7 +116,7 @@ async def unheard_of_all(limit: int, size: int) -> bool:
         return all_of_them.unheard.total == size
 
 
-@probe("ferrule.transports.http.session.MAX_ALL_FINISHED", lowered=20, clamps=True)
+@probe("ferrule.transports.http.endpoint.session.MAX_ALL_FINISHED", lowered=20, clamps=True)
 async def ended_streams(limit: int, size: int) -> bool:
     with mock.patch.object(http_session, "MAX_ALL_FINISHED", limit):
         all_of_them = shared()
@@ -126,7 +126,7 @@ async def ended_streams(limit: int, size: int) -> bool:
         return all_of_them.finished.total == size
 
 
-@probe("ferrule.transports.http.session.MOST_UNHEARD", clamps=True)
+@probe("ferrule.transports.http.endpoint.session.MOST_UNHEARD", clamps=True)
 async def unheard_events(limit: int, size: int) -> bool:
     standing = Standing(HttpSession("id", Link(), None, shared()))
     for _ in range(size):

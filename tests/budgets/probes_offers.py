@@ -11,10 +11,11 @@ from table import probe
 
 from ferrule import Client, FerruleError, Server
 from ferrule.budgets.account import Account
-from ferrule.server import links, resources
-from ferrule.server.binding import InvalidArguments, bind
-from ferrule.server.spelling import Spellings
-from ferrule.server.subscriptions import COST, SHARE, Subscriber, Subscriptions
+from ferrule.server.functions.binder import InvalidArguments, bind
+from ferrule.server.hosting import link_state as links
+from ferrule.server.notifications.subscriptions import COST, SHARE, Subscriber, Subscriptions
+from ferrule.server.offers import resources
+from ferrule.server.offers.spelling import Spellings
 
 
 def numbers(a: list[int]) -> None:
@@ -49,12 +50,12 @@ async def mended(limit: int, size: int) -> bool:
     return refused(b'{"a":[2.0%s]}' % (b" " * (size - 5))) is None
 
 
-@probe("ferrule.server.spelling.LONGEST_NAME", clamps=True)
+@probe("ferrule.server.offers.spelling.LONGEST_NAME", clamps=True)
 async def suggested(limit: int, size: int) -> bool:
     return Spellings(["x" * size]).nearest("x" * size) != ""
 
 
-@probe("ferrule.server.spelling.MOST_NAMES", clamps=True)
+@probe("ferrule.server.offers.spelling.MOST_NAMES", clamps=True)
 async def among(limit: int, size: int) -> bool:
     names = [msgspec.json.encode(number).decode() for number in range(size - 1)]
     return Spellings([*names, "last"]).nearest("lasr") == "last"
@@ -91,7 +92,7 @@ async def subscriptions(limit: int, size: int) -> bool:
     return left == 0
 
 
-@probe("ferrule.server.links.MOST_PRINCIPALS", clamps=True, lowered=50)
+@probe("ferrule.server.hosting.link_state.MOST_PRINCIPALS", clamps=True, lowered=50)
 async def principals(limit: int, size: int) -> bool:
     with lowered(links, "MOST_PRINCIPALS", limit):
         known = links.Principals()
@@ -101,7 +102,7 @@ async def principals(limit: int, size: int) -> bool:
         return known.find("principal 0") is not None
 
 
-@probe("ferrule.server.links.PRINCIPAL_LIFETIME", clamps=True, lowered=100)
+@probe("ferrule.server.hosting.link_state.PRINCIPAL_LIFETIME", clamps=True, lowered=100)
 async def remembered(limit: int, size: int) -> bool:
     now = 0.0
     with lowered(links, "PRINCIPAL_LIFETIME", limit + 0.5):
@@ -112,7 +113,7 @@ async def remembered(limit: int, size: int) -> bool:
         return known.find("first") is not None
 
 
-@probe("ferrule.server.resources.MAX_KEPT_BYTES", clamps=True, lowered=1000)
+@probe("ferrule.server.offers.resources.MAX_KEPT_BYTES", clamps=True, lowered=1000)
 async def kept_bytes(limit: int, size: int) -> bool:
     with lowered(resources, "MAX_KEPT_BYTES", limit):
         app = Server("s")
@@ -123,7 +124,7 @@ async def kept_bytes(limit: int, size: int) -> bool:
         return app.resources.kept_bytes == size
 
 
-@probe("ferrule.server.resources.MAX_KEPT", clamps=True, lowered=10)
+@probe("ferrule.server.offers.resources.MAX_KEPT", clamps=True, lowered=10)
 async def kept_reads(limit: int, size: int) -> bool:
     with lowered(resources, "MAX_KEPT", limit):
         app = Server("s")

@@ -8,12 +8,12 @@ from unittest import mock
 from table import probe
 
 from ferrule.budgets import process
-from ferrule.transports.backlog import backlog
+from ferrule.transports.backpressure import backlog
 from ferrule.transports.stream import StreamChannel
-from ferrule.transports.websocket import reading
+from ferrule.transports.websocket import parser as reading
 from ferrule.transports.websocket.deflate import Deflate
 from ferrule.transports.websocket.frames import COMPRESSED, FIN, TEXT, PlainWriter
-from ferrule.transports.websocket.reading import FrameReader, ReadingRules
+from ferrule.transports.websocket.parser import FrameReader, ReadingRules
 from ferrule.wire.framing import LineFramer
 
 MIB = 1024 * 1024

@@ -75,7 +75,7 @@ def uses() -> Iterator[Use]:
 
 USES = list(uses())
 
-OWN_TEXT = {"ferrule.server.docstrings"}
+OWN_TEXT = {"ferrule.server.functions.docstrings"}
 """Modules whose patterns read the program's own text alone, such as its docstrings."""
 
 

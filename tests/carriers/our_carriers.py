@@ -22,13 +22,13 @@ from certificates import write_certificate
 from ferrule import CarrierError, Http, Tcp, Unix, WebSocket
 from ferrule.testing.carrier_kit import Carrier, FarSide, Stand, Wire, relayed, serving
 from ferrule.testing.carrier_kit.bounds import LONG, LONG_ONES
-from ferrule.transports.child import ChildProcess
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.http.asgi import AsgiApp
-from ferrule.transports.http.client.pair import SseTransport
+from ferrule.transports.http.asgi.app import AsgiApp
+from ferrule.transports.http.client.old_sse import SseTransport
 from ferrule.transports.http.client.transport import HttpTransport
-from ferrule.transports.http.pair_listener import Sse
+from ferrule.transports.http.old_sse.listener import Sse
 from ferrule.transports.memory import Memory
+from ferrule.transports.process.child import ChildProcess
 from ferrule.transports.tcp.transport import TcpTransport
 from ferrule.transports.websocket.client import WebSocketTransport
 

@@ -7,7 +7,7 @@ import sys
 
 from ferrule.errors import CarrierError
 from ferrule.testing.carrier_kit import FarSide
-from ferrule.transports.stdio import Stdio
+from ferrule.transports.process.stdio import Stdio
 
 
 async def main() -> None:

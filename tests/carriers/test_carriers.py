@@ -70,7 +70,7 @@ SHOWN_ELSEWHERE = {
     (
         "stdio",
         "back pressure back",
-    ): "transports/test_stdio.py::test_std_03_a_client_that_does_not_read_is_not_read_either",
+    ): "transports/process/test_stdio.py::test_std_03_a_client_that_does_not_read_is_not_read_either",
     **{
         (name, "lines"): "carriers/test_framing.py::test_fram_09_each_carrier_has_its_own_framing"
         for name in ("http", "streamable-http", "sse", "ws")

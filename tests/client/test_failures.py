@@ -30,7 +30,7 @@ from ferrule.errors import (
     VersionMismatch,
 )
 from ferrule.testing import pair
-from ferrule.transports.http.web import WebResponse
+from ferrule.transports.http.routes.web import WebResponse
 
 PROMPT = {"mode": "handshake"}
 

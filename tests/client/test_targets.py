@@ -12,10 +12,10 @@ import pytest
 from ferrule import Client, Server
 from ferrule.client.targets import transport_for
 from ferrule.errors import SetupError
-from ferrule.transports.child import ChildProcess
-from ferrule.transports.http.client.pair import SseTransport
+from ferrule.transports.http.client.old_sse import SseTransport
 from ferrule.transports.http.client.transport import HttpTransport
 from ferrule.transports.memory import Memory
+from ferrule.transports.process.child import ChildProcess
 from ferrule.transports.tcp.transport import TcpTransport
 from ferrule.transports.websocket.client import WebSocketTransport
 

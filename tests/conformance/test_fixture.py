@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from ferrule import CapabilityNotSupported, Client, PeerError, ToolError
-from ferrule.cli.loading import load_server
+from ferrule.cli.target import load_server
 from ferrule.testing import ERAS, pair
 
 T = TypeVar("T")

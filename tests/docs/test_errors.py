@@ -7,7 +7,7 @@ import re
 import doc_pages
 
 from ferrule.protocol.erlmcp import ERLMCP
-from ferrule.server.refusals import FAMILIES, REASONS
+from ferrule.server.offers.refusals import FAMILIES, REASONS
 
 PAGE = (doc_pages.PROJECT / "docs" / "guides" / "errors.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(\w+)` \| (-\d+) \| (\d+) \|$", re.MULTILINE)

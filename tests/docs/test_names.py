@@ -16,9 +16,9 @@ from doc_pages import PROJECT, Block
 
 import ferrule
 from ferrule import Client, Context, Server
-from ferrule.server.describing import ToolOptions
-from ferrule.server.prompts import PromptOptions
-from ferrule.server.resources import ResourceOptions
+from ferrule.server.offers.descriptions import ToolOptions
+from ferrule.server.offers.prompts import PromptOptions
+from ferrule.server.offers.resources import ResourceOptions
 
 RECEIVERS = {"app": Server, "ctx": Context, "client": Client}
 OPTIONS = {"tool": ToolOptions, "resource": ResourceOptions, "prompt": PromptOptions}

@@ -9,8 +9,8 @@ import sys
 import uvloop
 
 from ferrule import Context, Server, Stdio, Tcp
-from ferrule.supervision.shutdown import Shutdown
-from ferrule.transports.admission import process_admission
+from ferrule.supervision.signals import Shutdown
+from ferrule.transports.sockets.admission import process_admission
 
 app = Server("tcp", version="1.0.0", **json.loads(sys.argv[2]) if len(sys.argv) > 2 else {})
 stopping: set[asyncio.Future[None]] = set()

@@ -12,8 +12,8 @@ import time
 import pytest
 from raw_http import HONEST, EngineProcess, engine, until
 
-from ferrule.transports import accepting
-from ferrule.transports.accepting import Accepting
+from ferrule.transports.sockets import accept as accepting
+from ferrule.transports.sockets.accept import Accepting
 
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 

@@ -22,10 +22,10 @@ from proxy import Proxy
 from tcp_workshop import Process
 
 from ferrule import CallFailed, Client, Http, OutcomeUnknown, PeerError, Reconnect, Server, Tcp, TimedOut, WebSocket
-from ferrule.client.subscription import Changes
+from ferrule.client.features.subscription import Changes
 from ferrule.protocol.session import Phase
-from ferrule.runtime.crowd import Crowd
-from ferrule.transports.http.pair_listener import Sse
+from ferrule.runtime.sessionless import Crowd
+from ferrule.transports.http.old_sse.listener import Sse
 
 PATIENCE = 120.0
 QUICK = Reconnect(first_delay=0.02, longest_delay=0.2, jitter=0.0, resubscribe=True)

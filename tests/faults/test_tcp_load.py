@@ -21,8 +21,8 @@ from pace import LONG, prompt
 from tcp_workshop import INITIALIZE, INITIALIZED, PROGRAM, Process, line, serving
 
 from ferrule import Client, Server
+from ferrule.transports.tcp.connections import Served
 from ferrule.transports.tcp.listener import Tcp, Unix
-from ferrule.transports.tcp.reception import Served
 from many_files import many_files
 
 KIB = 1024

@@ -17,7 +17,7 @@ from ferrule import Client
 from ferrule.errors import FerruleError, ToolError
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import METHODS
-from ferrule.transports.child import ChildProcess
+from ferrule.transports.process.child import ChildProcess
 from ferrule.transports.stream import StreamChannel
 from ferrule.wire.channel import Receiver
 

@@ -34,7 +34,7 @@ from ferrule.server.server import Server as AnyServer
 from ferrule.transports.http.listener import Http
 from ferrule.transports.http.mirror import mirrored_headers
 from ferrule.transports.memory import memory_pair
-from ferrule.transports.stdio import Stdio
+from ferrule.transports.process.stdio import Stdio
 from ferrule.transports.tcp.listener import Tcp
 from ferrule.wire.channel import Channel, Origin
 
@@ -578,7 +578,7 @@ class StdioTarget(TcpTarget):
         """A new peer is a new process: nothing is served until one comes."""
 
     async def arrive(self) -> Wire:
-        from ferrule.transports import stdio
+        from ferrule.transports.process import stdio
 
         await self._end()
         made: list[Wire] = []

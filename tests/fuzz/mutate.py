@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from grammar import Message
 
 from ferrule.budgets.bounds import MAX_MENDED_SIZE
-from ferrule.server.arguments import WHOLE_FRACTION
+from ferrule.server.functions.arguments import WHOLE_FRACTION
 
 LONG_NUMBER = re.compile(rb"(?<![0-9.])[0-9]{500,4300}(?![0-9])")
 NONCE = b"0nonce00"

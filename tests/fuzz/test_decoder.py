@@ -19,7 +19,7 @@ import pytest
 from msgspec import UNSET
 
 from ferrule import Server, ToolError
-from ferrule.runtime.asking import LinkOptions
+from ferrule.runtime.requests import LinkOptions
 from ferrule.transports.memory import memory_pair
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.codec import Rejected, Unreadable, decode
@@ -281,7 +281,7 @@ def test_frm_16_a_client_survives_mutated_answers(seed: int) -> None:
     """JRPC-21 CORR-04: nothing gets out of the link, and every caller learns something in the end."""
 
     async def scene() -> None:
-        from ferrule.client.answering import Answering
+        from ferrule.client.features.answers import Answering
         from ferrule.protocol.call import Peer
         from ferrule.protocol.era import Eras
         from ferrule.protocol.handshake import NEWEST, Handshake

@@ -17,10 +17,10 @@ from mutate import STRINGS
 from resource_oracle import ATTEMPTS, Machine
 
 from ferrule.errors import FerruleError
-from ferrule.server.uri_template import UriTemplate
-from ferrule.transports.http.custom import CustomRoute
+from ferrule.server.offers.uri_template import UriTemplate
+from ferrule.transports.http.routes.custom import CustomRoute
 from ferrule.transports.websocket.handshake import judge_answer
-from ferrule.validation.checking import foreign_checker
+from ferrule.validation.checker import foreign_checker
 from ferrule.validation.frontmatter import front_matter
 from ferrule.wire.framing import AutoFramer, HeaderFramer, LineFramer
 from ferrule.wire.rescue import rescue, rescue_from_head

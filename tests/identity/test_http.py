@@ -13,7 +13,7 @@ from identity_wire import Wire
 
 from ferrule import ANONYMOUS, Principal, RequestFacts, Server, SetupError, Unauthorized, Verifier, WebRequest
 from ferrule.budgets import process
-from ferrule.transports.http import caller
+from ferrule.transports.http.endpoint import caller
 
 
 async def opened(wire: Wire, era: str, user: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCE = PROJECT / "src" / "ferrule"
 
-STARTS_SERVERS = {"test_asgi_servers.py", "test_pair_listener.py"}
+STARTS_SERVERS = {"test_servers.py", "test_listener.py"}
 """Test files that run foreign servers as processes: too slow to judge with."""
 
 
@@ -43,22 +43,22 @@ AREAS = (
     Area(
         "tasks",
         ("runtime/tasks",),
-        ("tests/runtime/tasks", "tests/server/tasks", "tests/client/test_question_tasks.py", LIMITS),
+        ("tests/runtime/tasks", "tests/server/tasks", "tests/client/features/test_question_tasks.py", LIMITS),
     ),
     Area("engine", ("transports/http/engine",), ("tests/transports/http/engine", LIMITS)),
     Area(
         "sessions",
-        ("transports/http/session.py", "transports/http/sessions.py"),
+        ("transports/http/endpoint/session.py", "transports/http/endpoint/sessions.py"),
         ("tests/transports/http/*", LIMITS),
     ),
     Area(
         "retry",
-        ("transports/http/client/retrying.py", "transports/http/client/judging.py"),
+        ("transports/http/client/retrying.py", "transports/http/client/status.py"),
         ("tests/transports/http/client", LIMITS),
     ),
     Area(
         "reconnect",
-        ("client/replaying.py", "client/reconnecting.py", "client/reconnect.py", "supervision/backoff.py"),
+        ("client/link/replay.py", "client/link/keeper.py", "client/link/reconnect.py", "supervision/backoff.py"),
         ("tests/client", "tests/supervision", LIMITS),
     ),
 )

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from ferrule.errors import Refusal
 from ferrule.protocol.era import RESERVED_CODES, STANDARD_CODES, Eras, sendable
 from ferrule.protocol.handshake import NEWEST, Handshake
-from ferrule.protocol.sealing import Keyring, Seal
+from ferrule.protocol.seal import Keyring, Seal
 from ferrule.protocol.stateless import Sealing, Stateless
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import VERSION_KEY, Meta

@@ -18,7 +18,7 @@ from ferrule.protocol.era import Eras
 from ferrule.protocol.erlmcp import ERLMCP
 from ferrule.protocol.handshake import REVISIONS, Handshake, OfferRefused
 from ferrule.protocol.needs import Need, Question
-from ferrule.protocol.sealing import Keyring, Seal
+from ferrule.protocol.seal import Keyring, Seal
 from ferrule.protocol.session import Phase, Session
 from ferrule.protocol.stateless import Sealing, Stateless
 from ferrule.protocol.tasks import Wish

@@ -28,7 +28,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call, Cancel, Ignored, Note, Peer, Reply, Withdrawn
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import REVISIONS, Handshake
-from ferrule.protocol.sealing import Keyring, Seal
+from ferrule.protocol.seal import Keyring, Seal
 from ferrule.protocol.session import MAX_ID, MOST_OUTLASTING, NEXT_PHASES, IllegalTransition, Phase, Session
 from ferrule.protocol.stateless import Sealing, Stateless
 from ferrule.schema.lifecycle import InitializeParams, ServerCapabilities

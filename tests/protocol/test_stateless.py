@@ -23,7 +23,7 @@ from ferrule.protocol.call import Call
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import REVISIONS, Handshake
 from ferrule.protocol.needs import Need, Question
-from ferrule.protocol.sealing import Expired, Keyring, Seal, Tampered
+from ferrule.protocol.seal import Expired, Keyring, Seal, Tampered
 from ferrule.protocol.session import Session
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
 from ferrule.protocol.tasks import Wish

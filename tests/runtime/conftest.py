@@ -14,13 +14,13 @@ import pytest
 from ferrule.protocol.call import Peer
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import REVISIONS, Handshake
-from ferrule.protocol.sealing import Keyring, Seal
+from ferrule.protocol.seal import Keyring, Seal
 from ferrule.protocol.session import Phase
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.protocol.stateless import Sealing, Stateless
-from ferrule.runtime.asking import LinkOptions
 from ferrule.runtime.dispatch import Dispatcher
 from ferrule.runtime.link import Link
+from ferrule.runtime.requests import LinkOptions
 from ferrule.schema.lifecycle import InitializeParams, ServerCapabilities
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import ClientCapabilities, EmptyResult, Implementation

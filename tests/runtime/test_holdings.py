@@ -12,7 +12,7 @@ import pytest
 from ferrule import Server
 from ferrule.budgets import process
 from ferrule.budgets.weight import LIGHT
-from ferrule.runtime.asking import LinkOptions
+from ferrule.runtime.requests import LinkOptions
 from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tools import CallToolResult

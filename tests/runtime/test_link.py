@@ -22,7 +22,7 @@ from ferrule.protocol.session import Phase
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tools import CallToolResult
 from ferrule.transports.memory import MemoryChannel
-from ferrule.transports.stdio import StdioChannel
+from ferrule.transports.process.stdio import StdioChannel
 from ferrule.wire.channel import ChannelDefaults, Origin, Traits
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import EMPTY_PARAMS, Request

@@ -21,10 +21,10 @@ from ferrule import CallFailed, Client, Context, PeerError, Server, SetupError, 
 from ferrule.errors import Forbidden, MissingCapability
 from ferrule.schema.model import Params, Result
 from ferrule.schema.tools import CallToolResult
-from ferrule.server.results import unstructured
+from ferrule.server.calls.results import unstructured
 from ferrule.testing import pair
 from ferrule.transports.http.listener import Http
-from ferrule.transports.stdio import Stdio
+from ferrule.transports.process.stdio import Stdio
 from patience import PATIENT
 
 MESSAGE = {"jsonrpc": "2.0"}

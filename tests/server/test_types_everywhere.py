@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from typed_tools import ANY, TYPES, Sample, echo, make_app
 
 from ferrule import Client
-from ferrule.server.binding import InvalidArguments, bind
+from ferrule.server.functions.binder import InvalidArguments, bind
 from ferrule.testing import ERAS
 
 PROGRAM = str(Path(__file__).resolve().parent / "typed_tools.py")

@@ -12,8 +12,8 @@ import pytest
 from ferrule import Client, Server
 from ferrule.errors import EncodeError
 from ferrule.testing import ERAS, Recorded, Recorder
-from ferrule.transports.child import ChildProcess
 from ferrule.transports.memory import Memory
+from ferrule.transports.process.child import ChildProcess
 from ferrule.wire.channel import Channel, ChannelDefaults, Origin, Receiver
 from ferrule.wire.messages import Message, Notification, Request
 

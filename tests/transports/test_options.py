@@ -14,17 +14,17 @@ import pytest
 from ferrule import Client, Server
 from ferrule.client.targets import transport_for
 from ferrule.errors import SetupError
-from ferrule.server.serving import _listener
-from ferrule.transports.child import ChildProcess
+from ferrule.server.hosting.serving import _listener
+from ferrule.transports.http.client.old_sse import SseTransport
 from ferrule.transports.http.client.options import HttpOptions
-from ferrule.transports.http.client.pair import SseTransport
 from ferrule.transports.http.client.transport import HttpTransport
 from ferrule.transports.http.listener import Http
-from ferrule.transports.http.pair_listener import Sse
+from ferrule.transports.http.old_sse.listener import Sse
 from ferrule.transports.http.settings import DoorSettings, EngineSettings
 from ferrule.transports.memory import Memory
+from ferrule.transports.process.child import ChildProcess
+from ferrule.transports.process.stdio import Stdio
 from ferrule.transports.registry import TRANSPORTS
-from ferrule.transports.stdio import Stdio
 from ferrule.transports.tcp.listener import Tcp, Unix
 from ferrule.transports.tcp.settings import TcpOptions, TcpSettings, UnixSettings
 from ferrule.transports.tcp.transport import TcpTransport

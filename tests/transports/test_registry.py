@@ -10,8 +10,8 @@ import pytest
 
 from ferrule.errors import SetupError
 from ferrule.transports.http.client.transport import HttpTransport
+from ferrule.transports.process.stdio import Stdio
 from ferrule.transports.registry import TRANSPORTS, TransportKind, Transports, load
-from ferrule.transports.stdio import Stdio
 
 KIND = TransportKind(name="kite", aliases=("dragon",), prefixes=("kite://",), listener=Stdio)
 

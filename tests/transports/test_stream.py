@@ -17,8 +17,8 @@ import pytest
 from ferrule.budgets import process
 from ferrule.budgets.bounds import FRAMES_A_TURN, FREE_UNFINISHED
 from ferrule.errors import EncodeError
-from ferrule.transports.backlog import backlog
-from ferrule.transports.pipe import PipeTransport
+from ferrule.transports.backpressure import backlog
+from ferrule.transports.process.pipe import PipeTransport
 from ferrule.transports.stream import LARGE, StreamChannel, frame_as_lines
 from ferrule.wire.channel import Channel
 from ferrule.wire.framing import Framer, FramingLost, HeaderFramer, LineFramer

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.validation.frontmatter import MAX_LINES, MAX_SIZE, front_matter, read_yaml
-from ferrule.validation.scalars import MAX_DEPTH, Malformed
+from ferrule.validation.yaml_scalars import MAX_DEPTH, Malformed
 
 DOCUMENT = """---
 name: pdf-processing   # what it is called

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ferrule.validation.checking import TOO_COSTLY, foreign_checker
+from ferrule.validation.checker import TOO_COSTLY, foreign_checker
 from ferrule.validation.patterns import CLASS_WEIGHT, FAST, FLAGS_FACTOR, MAX_PATTERN_WEIGHT, PER_STEP, pattern_cost
 from ferrule.validation.violations import TooCostly
 

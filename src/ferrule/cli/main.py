@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import FerruleError
-from ferrule.supervision.shutdown import awaited_at_exit, left_running
+from ferrule.supervision.signals import awaited_at_exit, left_running
 from ferrule.transports.registry import DEFAULT, TRANSPORTS, load
 
 if TYPE_CHECKING:
@@ -113,6 +113,6 @@ def _run(place: str, arguments: list[str], transport: str, options: dict[str, An
 
 
 def _load(place: str, arguments: list[str]) -> Server:
-    from ferrule.cli.loading import load_server
+    from ferrule.cli.target import load_server
 
     return load_server(place, arguments)

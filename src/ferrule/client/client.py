@@ -12,24 +12,24 @@ import msgspec
 from msgspec import Raw, structs
 
 from ferrule.budgets.collector import decode_long
-from ferrule.client.answering import AnswerHandler, Answering, root
-from ferrule.client.batch import Batch
-from ferrule.client.cache import Cache
-from ferrule.client.calling import Calling, TaskChoice
-from ferrule.client.connecting import Connecting
-from ferrule.client.conversation import Conversation, RequestOptions
 from ferrule.client.debounce import Debounce
-from ferrule.client.fetching import given
-from ferrule.client.notices import Deliver, Notices
+from ferrule.client.features.answers import AnswerHandler, Answering, root
+from ferrule.client.features.batch import Batch
+from ferrule.client.features.cache import Cache
+from ferrule.client.features.pages import given
+from ferrule.client.features.progress import ProgressHandler
+from ferrule.client.features.skills import Skilled
+from ferrule.client.features.subscription import Changes, Listening, covers
+from ferrule.client.features.tasks import ProgressRelay
+from ferrule.client.features.tool_calls import Calling, TaskChoice
+from ferrule.client.features.tool_facts import ToolFacts
+from ferrule.client.link.connection import Connecting
+from ferrule.client.link.conversation import Conversation, RequestOptions
+from ferrule.client.link.inbox import Deliver, Notices
+from ferrule.client.link.keeper import Reconnecting
+from ferrule.client.link.replay import LOST
 from ferrule.client.phases import Phases
-from ferrule.client.progress import ProgressHandler
-from ferrule.client.reconnecting import Reconnecting
-from ferrule.client.replaying import LOST
 from ferrule.client.settings import ClientOptions, read_settings, require_level
-from ferrule.client.skills import Skilled
-from ferrule.client.subscription import Changes, Listening, covers
-from ferrule.client.tasks import ProgressRelay
-from ferrule.client.tool_facts import ToolFacts
 from ferrule.errors import (
     Cancelled,
     PeerError,

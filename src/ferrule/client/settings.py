@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from msgspec import Struct
 
-from ferrule.client.opening import Mode
-from ferrule.client.reconnect import Reconnect
+from ferrule.client.link.opening import Mode
+from ferrule.client.link.reconnect import Reconnect
 from ferrule.errors import SetupError
 from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS

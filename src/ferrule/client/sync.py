@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from ferrule.client.client import Client
-from ferrule.client.tasks import Task
+from ferrule.client.features.tasks import Task
 from ferrule.errors import AlreadyInitialized, NotConnected, SetupError
 from ferrule.schema.tasks import Task as TaskState
 from ferrule.schema.tools import CallToolResult

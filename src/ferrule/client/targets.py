@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from ferrule.errors import SetupError
-from ferrule.transports.child import ChildProcess
 from ferrule.transports.contract import Transport
 from ferrule.transports.memory import Memory
+from ferrule.transports.process.child import ChildProcess
 from ferrule.transports.registry import TRANSPORTS
 
 UNDERSTOOD = (

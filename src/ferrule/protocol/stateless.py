@@ -28,7 +28,7 @@ from ferrule.protocol.call import Call, Peer, Revision
 from ferrule.protocol.capabilities import nested, require_client, require_extension
 from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.needs import Answers, Journal, Need, Question
-from ferrule.protocol.sealing import Seal, SealTooLarge, request_binding
+from ferrule.protocol.seal import Seal, SealTooLarge, request_binding
 from ferrule.protocol.session import Session
 from ferrule.protocol.tasks import Wish, acknowledged, input_request
 from ferrule.schema.lifecycle import ServerCapabilities

@@ -19,7 +19,7 @@ from ferrule.schema.model import (
 from ferrule.schema.prompts import GetPromptResult, Prompt, PromptMessage
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.schema.tools import CallToolResult, PlainResult, Tool
-from ferrule.schema.wrapping import RESULT_MARK, wrapping
+from ferrule.schema.wrapped import RESULT_MARK, wrapping
 
 
 def without(*fields: str) -> Callable[[Any], Any]:

@@ -30,14 +30,14 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call, Cancel, Ignored, Note, Reply, Withdrawn
 from ferrule.protocol.era import Eras
 from ferrule.protocol.session import Phase, Session, refused
-from ferrule.runtime.asking import DEFAULTS, Asking, LinkOptions, lost
 from ferrule.runtime.batch import BatchPart, Replies
 from ferrule.runtime.dispatch import Dispatcher, label_of, unencodable
 from ferrule.runtime.holdings import Holdings
+from ferrule.runtime.requests import DEFAULTS, Asking, LinkOptions, lost
 from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
 from ferrule.supervision.logs import keep_short
-from ferrule.supervision.starting import starting
+from ferrule.supervision.start import starting
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.codec import Batch, Decoded, Rejected, check_array, read, read_batch, too_large
 from ferrule.wire.messages import Failure, Message, Notification, Request, Success

@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ferrule.schema.content import ContentBlock, TextContent
 from ferrule.schema.model import Icon, Model, Name, PagedResult, Params, Result, Value
-from ferrule.schema.wrapping import unwrapped
+from ferrule.schema.wrapped import unwrapped
 
 EMPTY_OBJECT = Raw(b"{}")
 

@@ -18,12 +18,12 @@ from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
-from ferrule.protocol.sealing import Keyring, Seal
+from ferrule.protocol.seal import Keyring, Seal
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
-from ferrule.runtime.asking import LinkOptions
-from ferrule.runtime.crowd import Crowd
 from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.link import Link
+from ferrule.runtime.requests import LinkOptions
+from ferrule.runtime.sessionless import Crowd
 from ferrule.schema.keys import check_extensions, check_keys
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
@@ -32,30 +32,30 @@ from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.tasks import TASKS_EXTENSION
 from ferrule.schema.tools import Tool
-from ferrule.server.changes import ChangeNotices
-from ferrule.server.completions import Completions
-from ferrule.server.composing import Composing
-from ferrule.server.describing import ToolOptions
-from ferrule.server.elsewhere import SERVER, answering, instead_of
-from ferrule.server.entrances import Entrance
-from ferrule.server.extending import Extending
-from ferrule.server.extensions import Extensions
-from ferrule.server.kept_results import KeptResults
-from ferrule.server.layers import AnyLayer
-from ferrule.server.lifespans import Lifespan
-from ferrule.server.links import Links
-from ferrule.server.local import LocalCalls
-from ferrule.server.offering import Recipe
-from ferrule.server.prompts import PromptOptions, Prompts
-from ferrule.server.resources import ResourceOptions, Resources
-from ferrule.server.routes import CustomRoutes
-from ferrule.server.serving import Serving
+from ferrule.server.calls.kept_results import KeptResults
+from ferrule.server.calls.threads import Threads
+from ferrule.server.extensions.extension import Extensions
+from ferrule.server.extensions.shortcuts import Extending
+from ferrule.server.foreign_names import SERVER, answering, instead_of
+from ferrule.server.hosting.composition import Composing
+from ferrule.server.hosting.lifespans import Lifespan
+from ferrule.server.hosting.link_state import Links
+from ferrule.server.hosting.listeners import Entrance
+from ferrule.server.hosting.local import LocalCalls
+from ferrule.server.hosting.routes import CustomRoutes
+from ferrule.server.hosting.serving import Serving
+from ferrule.server.middleware.stack import AnyLayer
+from ferrule.server.notifications.announcements import Telling
+from ferrule.server.notifications.changes import ChangeNotices
+from ferrule.server.notifications.subscriptions import Subscriptions
+from ferrule.server.offers.completions import Completions
+from ferrule.server.offers.descriptions import ToolOptions
+from ferrule.server.offers.entry import Recipe
+from ferrule.server.offers.prompts import PromptOptions, Prompts
+from ferrule.server.offers.resources import ResourceOptions, Resources
+from ferrule.server.offers.tools import Tools
+from ferrule.server.offers.visibility import Visibility
 from ferrule.server.settings import ServerOptions, ServerSettings
-from ferrule.server.subscriptions import Subscriptions
-from ferrule.server.telling import Telling
-from ferrule.server.threads import Threads
-from ferrule.server.tools import Tools
-from ferrule.server.visibility import Visibility
 from ferrule.transports.options import require_types
 from ferrule.wire.channel import Origin, Receiver
 
@@ -197,7 +197,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
         """Answer a method of your own; the handler gets its params, a Context if it takes one, and dependencies."""
-        from ferrule.server.own_methods import answerer
+        from ferrule.server.extensions.own_methods import answerer
 
         if not isinstance(name, str):
             raise SetupError('@app.method needs the name: @app.method("vendor/name")')

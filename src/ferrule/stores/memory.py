@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from ferrule.budgets.shares import Shares
-from ferrule.stores.store import owner_of
+from ferrule.stores.contracts import owner_of
 
 LEAST_LOOKED_AT = 1024
 """How many values there are before those that expired are looked for."""

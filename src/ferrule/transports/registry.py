@@ -168,11 +168,11 @@ TRANSPORTS = Transports(
     TransportKind(
         name="stdio",
         help="stdin and stdout of the process that starts it",
-        listener="ferrule.transports.stdio:Stdio",
+        listener="ferrule.transports.process.stdio:Stdio",
         prefixes=("stdio:",),
-        transport="ferrule.transports.child:from_command_line",
+        transport="ferrule.transports.process.child:from_command_line",
         options="child",
-        claim="ferrule.transports.stdio:claim",
+        claim="ferrule.transports.process.stdio:claim",
         hint="speaks MCP on stdin and stdout: start it from an MCP client",
     ),
     TransportKind(
@@ -188,9 +188,9 @@ TRANSPORTS = Transports(
     TransportKind(
         name="sse",
         help="HTTP+SSE, for clients older than Streamable HTTP",
-        listener="ferrule.transports.http.pair_listener:Sse",
+        listener="ferrule.transports.http.old_sse.listener:Sse",
         prefixes=("sse+http://", "sse+https://"),
-        transport="ferrule.transports.http.client.pair:SseTransport",
+        transport="ferrule.transports.http.client.old_sse:SseTransport",
         options="http",
         takes_headers=True,
     ),

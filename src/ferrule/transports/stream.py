@@ -18,8 +18,8 @@ from typing import Literal, cast
 
 from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import Busy, CarrierError
-from ferrule.transports.backlog import backlog, most_waiting
-from ferrule.transports.ending import tell_lost
+from ferrule.transports.backpressure import backlog, most_waiting
+from ferrule.transports.closing import tell_lost
 from ferrule.transports.foreign import foreign_protocol
 from ferrule.transports.unfinished import NO_ROOM, Unfinished
 from ferrule.transports.waiting import HELD_BACK, Waiters

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ferrule.budgets import process
 from ferrule.budgets.bounds import FREE_UNFINISHED
-from ferrule.transports.backlog import Backlog
+from ferrule.transports.backpressure import Backlog
 
 NO_ROOM = "too much is held of messages that are not whole yet; send it again later, or in smaller messages"
 

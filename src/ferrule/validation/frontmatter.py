@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ferrule.validation.scalars import MAX_DEPTH, Flow, Malformed, folded, keep, plain, uncommented
+from ferrule.validation.yaml_scalars import MAX_DEPTH, Flow, Malformed, folded, keep, plain, uncommented
 
 MAX_SIZE = 16 * 1024
 """How long front matter may be, in characters."""

@@ -12,7 +12,7 @@ from ferrule import Context, Depends, Progress, Refusal, Server, SetupError, Too
 from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
 from ferrule.schema.tools import CallToolResult
-from ferrule.server.tasks.calls import TaskCalls
+from ferrule.server.calls.tasks import TaskCalls
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 OLD = ("2024-11-05", "2025-03-26", "2025-06-18")

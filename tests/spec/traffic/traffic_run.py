@@ -14,8 +14,8 @@ import traffic_peers
 from traffic_record import Traffic, traffic_of
 
 from ferrule.testing import Recorder
-from ferrule.transports.child import ChildProcess
 from ferrule.transports.memory import Memory
+from ferrule.transports.process.child import ChildProcess
 
 
 async def in_memory(revision: str) -> Traffic:

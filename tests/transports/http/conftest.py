@@ -18,7 +18,7 @@ from ferrule import Context, Server
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.stateless import NEWEST as STATELESS
 from ferrule.testing import run_in_virtual_time
-from ferrule.transports.http.doors import Doors
+from ferrule.transports.http.endpoint.router import Doors
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.mirror import mirrored_headers
 from ferrule.transports.http.settings import DoorSettings

@@ -13,8 +13,9 @@ import pytest
 from ferrule import Server
 from ferrule.errors import CarrierError, SetupError
 from ferrule.protocol.stateless import NEWEST as STATELESS
-from ferrule.transports.http import asgi, listener
-from ferrule.transports.http.doors import Doors
+from ferrule.transports.http import listener
+from ferrule.transports.http.asgi import app as asgi
+from ferrule.transports.http.endpoint.router import Doors
 from ferrule.transports.http.listener import Http
 
 PLAIN = {"host": "localhost", "content-type": "application/json", "accept": "application/json, text/event-stream"}

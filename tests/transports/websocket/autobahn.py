@@ -24,13 +24,14 @@ from unittest.mock import patch
 from autobahn_report import PAGE, SECTIONS, Verdicts, failed, page, remarks, table
 
 from ferrule import Server
-from ferrule.transports.websocket import client, door
+from ferrule.transports.websocket import client
+from ferrule.transports.websocket import endpoint as door
 from ferrule.transports.websocket.channel import WebSocketChannel
 from ferrule.transports.websocket.client import WebSocketTransport
 from ferrule.transports.websocket.deflate import WORTH_IT
 from ferrule.transports.websocket.frames import BINARY, COMPRESSED, FIN, TEXT
 from ferrule.transports.websocket.listener import WebSocket
-from ferrule.transports.websocket.reading import Binary
+from ferrule.transports.websocket.parser import Binary
 from ferrule.wire.channel import Origin
 
 AGENT = "ferrule"

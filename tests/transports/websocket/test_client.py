@@ -16,7 +16,7 @@ from ferrule import Client, Context, Server
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
 from ferrule.supervision.backoff import Backoff
 from ferrule.transports.http.listener import Http
-from ferrule.transports.tcp.redialing import Redialing, WayNotice
+from ferrule.transports.tcp.redial import Redialing, WayNotice
 from ferrule.transports.websocket.client import WebSocketTransport, read_url
 from ferrule.transports.websocket.listener import WebSocket
 from ferrule.wire.channel import Origin

@@ -10,8 +10,8 @@ from msgspec import structs
 from ferrule.errors import InvalidParams, Refusal
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
+from ferrule.runtime.tasks.form import cursor_after, read_cursor, told
 from ferrule.runtime.tasks.tasks import Tasks
-from ferrule.runtime.tasks.wording import cursor_after, read_cursor, told
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, CancelTaskResult, ListTasksResult, Task
 from ferrule.stores.tasks import StoredTask

@@ -18,7 +18,7 @@ from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Question
 from ferrule.protocol.tasks import input_request, related
 from ferrule.runtime.dispatch import internal
-from ferrule.runtime.tasks.wording import told
+from ferrule.runtime.tasks.form import told
 from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, TASK_STATUS_CHANGED
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, TASK, CreateTaskResult, Task, TaskError

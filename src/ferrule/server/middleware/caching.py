@@ -11,15 +11,15 @@ import msgspec
 
 from ferrule.errors import Refusal, SetupError
 from ferrule.protocol.call import Call
-from ferrule.runtime.crowd import Crowd
 from ferrule.runtime.dispatch import Handler
+from ferrule.runtime.sessionless import Crowd
 from ferrule.schema.content import ResourceLink
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult
-from ferrule.server.kept_results import PREFIX
-from ferrule.server.middleware.callers import caller
+from ferrule.server.calls.kept_results import PREFIX
+from ferrule.server.functions.types.known import encode_hook
+from ferrule.server.middleware.caller_key import caller
 from ferrule.server.middleware.hooks import Middleware
-from ferrule.server.types.known import encode_hook
 from ferrule.transports.options import require_number
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
-from ferrule.server.middleware.callers import Key, key_of, methods_of
+from ferrule.server.calls.slots import Places
+from ferrule.server.middleware.caller_key import Key, key_of, methods_of
 from ferrule.server.middleware.hooks import Middleware
-from ferrule.server.places import Places
 
 
 class Concurrency(Middleware):

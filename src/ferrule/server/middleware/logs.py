@@ -14,9 +14,9 @@ from ferrule.errors import Refusal
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import Handler
-from ferrule.server.describing import SECRET
-from ferrule.server.middleware.callers import target
+from ferrule.server.middleware.caller_key import target
 from ferrule.server.middleware.hooks import Middleware
+from ferrule.server.offers.descriptions import SECRET
 
 HIDDEN = "***"
 MAX_DEPTH = 20

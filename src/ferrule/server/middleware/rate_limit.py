@@ -10,7 +10,7 @@ from ferrule.errors import RateLimited, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.limits import TokenBucket
-from ferrule.server.middleware.callers import Key, key_of, methods_of
+from ferrule.server.middleware.caller_key import Key, key_of, methods_of
 from ferrule.server.middleware.hooks import Middleware
 from ferrule.transports.options import require_number
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ferrule.errors import Refusal
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
-from ferrule.server.middleware.callers import target
+from ferrule.server.middleware.caller_key import target
 from ferrule.server.middleware.hooks import Middleware
 
 OTHERS = "…"

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.errors import SetupError
-from ferrule.server.lifespans import Lifespan, listed
+from ferrule.server.hosting.lifespans import Lifespan, listed
 from ferrule.server.openapi.document import Document
-from ferrule.server.openapi.importing import ImportOptions, WebClient, offer
+from ferrule.server.openapi.importer import ImportOptions, WebClient, offer
 from ferrule.server.openapi.in_process import InProcess
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.errors import SetupError
-from ferrule.schema.wrapping import wrapping
+from ferrule.schema.wrapped import wrapping
 from ferrule.server.openapi.document import Document
 from ferrule.server.openapi.schemas import Schemas
 

@@ -3,10 +3,10 @@
 from ferrule.testing.carrier_kit.carrier import Carrier, Feature, Stand, Wire, serving
 from ferrule.testing.carrier_kit.far_side import FarSide
 from ferrule.testing.carrier_kit.findings import Broken, NotApplicable
-from ferrule.testing.carrier_kit.judging import RULES, Report, Verdict, carrier_tests, judge, prove
 from ferrule.testing.carrier_kit.near_side import NearSide
 from ferrule.testing.carrier_kit.relay import Relay, relayed
 from ferrule.testing.carrier_kit.rule import Rule
+from ferrule.testing.carrier_kit.verdict import RULES, Report, Verdict, carrier_tests, judge, prove
 
 __all__ = [
     "RULES",

@@ -10,10 +10,10 @@ from typing import Any
 from ferrule.errors import EncodeError
 from ferrule.identity.verifier import Verifier
 from ferrule.protocol.era import Eras
-from ferrule.server.context import Context
+from ferrule.server.calls.context import Context
 from ferrule.server.server import Server
 from ferrule.testing.carrier_kit.witness import Watched
-from ferrule.transports.http.custom import CustomRoute
+from ferrule.transports.http.routes.custom import CustomRoute
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.messages import Notification
 

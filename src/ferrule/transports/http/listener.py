@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ferrule.errors import SetupError
+from ferrule.transports.closing import left_of_grace
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.ending import left_of_grace
-from ferrule.transports.http.acceptor import require_http
-from ferrule.transports.http.doors import Doors
+from ferrule.transports.http.endpoint.acceptor import require_http
+from ferrule.transports.http.endpoint.router import Doors
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
-from ferrule.transports.websocket.door import WebSocketDoor
+from ferrule.transports.websocket.endpoint import WebSocketDoor
 from ferrule.transports.websocket.settings import beside_http
 
 logger = logging.getLogger("ferrule.http")

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ferrule.errors import SetupError
-from ferrule.transports.accepting import Accepting
-from ferrule.transports.admission import Admission, Occupancy, process_admission
-from ferrule.transports.binding import listen
+from ferrule.transports.closing import left_of_grace
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.ending import left_of_grace
+from ferrule.transports.sockets.accept import Accepting
+from ferrule.transports.sockets.admission import Admission, Occupancy, process_admission
+from ferrule.transports.sockets.bind import listen
+from ferrule.transports.sockets.tls import server_context
 from ferrule.transports.tcp.address import Address
-from ferrule.transports.tcp.reception import Reception
+from ferrule.transports.tcp.connections import Reception
 from ferrule.transports.tcp.settings import ServedSettings, TcpSettings, UnixSettings, settings_from
 from ferrule.transports.tcp.unix import identity_of, listen_unix, remove_unix
-from ferrule.transports.tls import server_context
 
 logger = logging.getLogger("ferrule.transports")
 

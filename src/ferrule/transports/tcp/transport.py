@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from ferrule.errors import CarrierError, ConnectFailed, SetupError
-from ferrule.transports.ending import end_within
-from ferrule.transports.reaching import dial, reaching
+from ferrule.transports.closing import end_within
+from ferrule.transports.sockets.dial import dial, reaching
+from ferrule.transports.sockets.sockets import prepare
+from ferrule.transports.sockets.tls import TlsSettings, explain
 from ferrule.transports.stream import StreamChannel
 from ferrule.transports.tcp.address import Address, read_address
 from ferrule.transports.tcp.settings import TcpOptions, settings_from
-from ferrule.transports.tcp.sockets import prepare
-from ferrule.transports.tls import TlsSettings, explain
 from ferrule.wire.channel import Receiver, Traits
 from ferrule.wire.framing import Frames, FramingLost, Oversize
 from ferrule.wire.rescue import rescue_from_head

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from ferrule.transports.http.asgi_answer import Event, Receive, Send, header_pairs
-from ferrule.transports.http.caller import denial
+from ferrule.transports.http.asgi.answer import Event, Receive, Send, header_pairs
+from ferrule.transports.http.endpoint.caller import denial
 from ferrule.transports.http.message import HttpRequest
-from ferrule.transports.websocket.asgi_channel import AsgiWebSocket
+from ferrule.transports.websocket.asgi import AsgiWebSocket
 from ferrule.transports.websocket.entrance import Entrance
 from ferrule.transports.websocket.frames import NORMAL
 from ferrule.transports.websocket.handshake import JOINS_NO_OTHER, SUBPROTOCOL, UpgradeRefused

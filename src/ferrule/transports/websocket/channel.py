@@ -20,8 +20,8 @@ from typing import cast
 
 from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import CarrierError
-from ferrule.transports.backlog import backlog, most_waiting
-from ferrule.transports.ending import tell_lost
+from ferrule.transports.backpressure import backlog, most_waiting
+from ferrule.transports.closing import tell_lost
 from ferrule.transports.unfinished import NO_ROOM, Unfinished
 from ferrule.transports.waiting import HELD_BACK, Waiters
 from ferrule.transports.websocket.deflate import WORTH_IT, Deflate
@@ -44,7 +44,7 @@ from ferrule.transports.websocket.frames import (
     PlainWriter,
     Writer,
 )
-from ferrule.transports.websocket.reading import (
+from ferrule.transports.websocket.parser import (
     Binary,
     Control,
     Event,
@@ -55,7 +55,7 @@ from ferrule.transports.websocket.reading import (
     split_messages,
 )
 from ferrule.transports.websocket.settings import ChannelSettings
-from ferrule.transports.websocket.vigil import Seen, Vigil
+from ferrule.transports.websocket.timers import Seen, Vigil
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Message

@@ -9,10 +9,10 @@ from base64 import b64encode
 from typing import Any, cast
 
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
-from ferrule.transports.ending import end_within
-from ferrule.transports.http.client.places import Place, place
-from ferrule.transports.reaching import dial, reaching
-from ferrule.transports.tls import TlsSettings
+from ferrule.transports.closing import end_within
+from ferrule.transports.http.client.url import Place, place
+from ferrule.transports.sockets.dial import dial, reaching
+from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.transports.websocket.channel import WebSocketChannel
 from ferrule.transports.websocket.handshake import MAX_ANSWER_HEAD, NOT_HTTP, Agreed, judge_answer, write_request
 from ferrule.transports.websocket.settings import WebSocketOptions, read_options

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, Protocol, TypeVar
 
-from ferrule.transports.admission import Admission, process_admission
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.http.answers import RETRY_AFTER
-from ferrule.transports.http.caller import Callers, origin_of
-from ferrule.transports.http.guard import Guard
+from ferrule.transports.http.endpoint.caller import Callers, origin_of
+from ferrule.transports.http.endpoint.guard import Guard
+from ferrule.transports.http.heads import RETRY_AFTER
 from ferrule.transports.http.message import HttpRequest
+from ferrule.transports.sockets.admission import Admission, process_admission
 from ferrule.transports.verification import call_at_expiry
 from ferrule.transports.websocket.handshake import UpgradeRefused
 from ferrule.transports.websocket.settings import WebSocketSettings

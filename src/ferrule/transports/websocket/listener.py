@@ -10,14 +10,14 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.transports.closing import LAST_GRACE, left_of_grace
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.ending import LAST_GRACE, left_of_grace
-from ferrule.transports.http.answers import TEXT_HEAD
+from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.engine.engine import Engine
-from ferrule.transports.http.guard import Guard
+from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.settings import DoorSettings, EngineSettings
-from ferrule.transports.websocket.door import WebSocketDoor
+from ferrule.transports.websocket.endpoint import WebSocketDoor
 from ferrule.transports.websocket.settings import WebSocketSettings
 
 logger = logging.getLogger("ferrule.http")

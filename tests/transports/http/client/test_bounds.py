@@ -13,14 +13,14 @@ import pytest
 from ferrule import Client
 from ferrule.budgets import process
 from ferrule.errors import InvalidAnswer
-from ferrule.transports.http.client.asked import SLICE, Asked
-from ferrule.transports.http.client.outbound import MAX_FRAMING, MAX_HEADERS, Cut, Outbound
+from ferrule.transports.http.client.connection import MAX_FRAMING, MAX_HEADERS, Cut, Outbound
+from ferrule.transports.http.client.request import SLICE, Asked
 from ferrule.wire.sse import MAX_EVENT_ID, Event, SseParser
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from scripted import Seen, Site, text_result
-from test_outbound import Desk, Wire
+from test_connection import Desk, Wire
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

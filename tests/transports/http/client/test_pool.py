@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from ferrule.errors import ConnectFailed
-from ferrule.transports.http.client.asked import Once
-from ferrule.transports.http.client.dialing import Dialer
-from ferrule.transports.http.client.heading import Heading
-from ferrule.transports.http.client.outbound import Outbound
-from ferrule.transports.http.client.places import place
+from ferrule.transports.http.client.connection import Outbound
+from ferrule.transports.http.client.dial import Dialer
+from ferrule.transports.http.client.headers import Heading
 from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
-from ferrule.transports.tls import TlsSettings
+from ferrule.transports.http.client.request import Once
+from ferrule.transports.http.client.url import place
+from ferrule.transports.sockets.tls import TlsSettings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.client.places import place
 from ferrule.transports.http.client.proxies import proxy_for
+from ferrule.transports.http.client.url import place
 
 BOTH = {"HTTP_PROXY": "http://plain:1", "https_proxy": "http://me:pw@secure:2"}
 

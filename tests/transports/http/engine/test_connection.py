@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
-from ferrule.transports.backlog import Backlog
-from ferrule.transports.http.engine import doubts
-from ferrule.transports.http.engine.answering import LARGE
+from ferrule.transports.backpressure import Backlog
+from ferrule.transports.http.engine import half_closed as doubts
+from ferrule.transports.http.engine.accounting import Ledger
+from ferrule.transports.http.engine.answer import LARGE
 from ferrule.transports.http.engine.connection import BURST, LINGER_BYTES, MAX_WAITING, UNCOUNTED, Connection
-from ferrule.transports.http.engine.ledger import Ledger
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
 

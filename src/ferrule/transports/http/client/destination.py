@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ferrule.transports.http.client.dialing import Dialer
-from ferrule.transports.http.client.heading import Heading
+from ferrule.transports.http.client.dial import Dialer
+from ferrule.transports.http.client.headers import Heading
 from ferrule.transports.http.client.options import http_options
-from ferrule.transports.http.client.places import place
 from ferrule.transports.http.client.pool import Pool
 from ferrule.transports.http.client.proxies import proxy_for
+from ferrule.transports.http.client.url import place
 
 
 class Destination:

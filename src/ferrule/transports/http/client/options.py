@@ -13,7 +13,7 @@ from ferrule.supervision.backoff import Backoff
 from ferrule.transports.http.client.retrying import RETRYABLE, Retry
 from ferrule.transports.http.message import header_lines
 from ferrule.transports.options import require_message_size, require_number, require_types
-from ferrule.transports.tls import TlsSettings
+from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 LEAST = {

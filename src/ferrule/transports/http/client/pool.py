@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 from ferrule.errors import ConnectFailed, FerruleError
-from ferrule.transports.http.client.outbound import Outbound, Reader
-from ferrule.transports.reaching import is_shortage
+from ferrule.transports.http.client.connection import Outbound, Reader
+from ferrule.transports.sockets.dial import is_shortage
 from ferrule.transports.waiting import Waiters
 
 Lane = Literal["usual", "urgent"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.client.places import Place, place
+from ferrule.transports.http.client.url import Place, place
 
 
 def proxy_for(target: Place, given: str | bool, environment: Mapping[str, str]) -> Place | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import FerruleError, HttpFailed
-from ferrule.transports.http.client.asked import Once
-from ferrule.transports.http.client.heading import About
-from ferrule.transports.http.client.judging import hand_on
+from ferrule.transports.http.client.headers import About
+from ferrule.transports.http.client.request import Once
+from ferrule.transports.http.client.status import hand_on
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Request
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.client.posting import Post
+    from ferrule.transports.http.client.post import Post
 
 MAX_PAGES = 50
 

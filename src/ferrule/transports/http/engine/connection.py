@@ -16,14 +16,14 @@ from contextlib import suppress
 from typing import Any, cast
 
 from ferrule.telemetry.observer import ObservedExchange
-from ferrule.transports.backlog import backlog as unread
-from ferrule.transports.http.answers import EMPTY_HEAD
-from ferrule.transports.http.engine.answering import CONTINUE, Answer
-from ferrule.transports.http.engine.bodies import Body
-from ferrule.transports.http.engine.doubts import Doubts
-from ferrule.transports.http.engine.incoming import NO_HEAD, Incoming
-from ferrule.transports.http.engine.ledger import RETRY_AFTER, Ledger
-from ferrule.transports.http.engine.parsing import Head, Unacceptable
+from ferrule.transports.backpressure import backlog as unread
+from ferrule.transports.http.engine.accounting import RETRY_AFTER, Ledger
+from ferrule.transports.http.engine.answer import CONTINUE, Answer
+from ferrule.transports.http.engine.body import Body
+from ferrule.transports.http.engine.half_closed import Doubts
+from ferrule.transports.http.engine.head_parser import Head, Unacceptable
+from ferrule.transports.http.engine.request_reader import NO_HEAD, Incoming
+from ferrule.transports.http.heads import EMPTY_HEAD
 from ferrule.transports.http.message import HttpRequest
 
 logger = logging.getLogger("ferrule.http")

@@ -8,13 +8,13 @@ import socket
 from typing import TYPE_CHECKING
 
 from ferrule.supervision.scope import Scope
-from ferrule.transports.accepting import Accepting, Farewells
-from ferrule.transports.binding import listen
+from ferrule.transports.http.engine.accounting import RETRY_AFTER, Ledger
 from ferrule.transports.http.engine.connection import Connection
-from ferrule.transports.http.engine.ledger import RETRY_AFTER, Ledger
 from ferrule.transports.http.message import Handle
 from ferrule.transports.http.settings import EngineSettings
-from ferrule.transports.tls import server_context
+from ferrule.transports.sockets.accept import Accepting, Farewells
+from ferrule.transports.sockets.bind import listen
+from ferrule.transports.sockets.tls import server_context
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 if TYPE_CHECKING:

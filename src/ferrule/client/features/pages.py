@@ -1,0 +1,145 @@
+"""Asking for results that may come in pages and may be kept, and reading them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from ferrule.budgets.collector import decode_long
+from ferrule.budgets.weight import full_weight
+from ferrule.client.features.cache import without_hints
+from ferrule.client.features.progress import ProgressHandler
+from ferrule.client.link.conversation import RequestOptions
+from ferrule.client.link.replay import Replaying
+from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
+from ferrule.schema.methods import Method
+from ferrule.schema.rounds import COMPLETE
+
+T = TypeVar("T")
+
+MAX_PAGES = 10_000
+
+PER_ITEM = 400
+"""Bytes an item of a list takes, besides what its text does."""
+
+
+class Fetching(Replaying):
+    """The reading half of a client."""
+
+    def _how(
+        self, timeout: float | None, on_progress: ProgressHandler | None = None, meta: dict[str, Any] | None = None
+    ) -> RequestOptions:
+        limit = self.settings.max_request_time
+        if limit is not None:
+            timeout = limit if timeout is None else min(timeout, limit)
+        return RequestOptions(timeout, limit, on_progress, meta)
+
+    def _plain(self, timeout: float | None = None) -> RequestOptions:
+        return self._how(given(timeout, self.settings.request_timeout))
+
+    async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
+        """Ask for something that may be kept, unless it is kept already."""
+        return (await self._fetch_raw(method, params, timeout))[0]
+
+    async def _fetch_raw(self, method: str, params: dict[str, Any], timeout: float | None) -> tuple[Any, Raw]:
+        """Ask as `_fetch` does, and return besides the text that was read."""
+        conversation = self._talk()
+        if self._reconnecting.active:
+            conversation = await self._present(given(timeout, self.settings.request_timeout))
+        clock = conversation.live().loop.time
+        keeps = self.settings.cache and conversation.stateless
+        if keeps:
+            kept = self.cache.find(method, params, clock())
+            if kept is not None:
+                return self._read(method, kept), kept
+        changes = self.cache.changes
+        raw, simple = await self._ask_simply(method, params, self._plain(timeout))
+        result = self._read(method, raw)
+        if keeps and simple and self.cache.changes == changes:
+            self.cache.keep(method, params, raw, clock())
+        return result, raw
+
+    async def _listed(self, each: Callable[[], AsyncIterator[T]]) -> list[T]:
+        """Gather all pages; a cursor that has gone stale in the cache means to start over."""
+        hits = self.cache.hits
+        try:
+            return [item async for item in each()]
+        except PeerError as error:
+            if error.code != InvalidParams.code or self.cache.hits == hits:
+                raise
+        return [item async for item in each()]
+
+    async def _pages(
+        self, method: str, member: str, timeout: float | None, asked: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[Any]:
+        cursor: str | None = None
+        seen: set[str] = set()
+        items = weight = 0
+        for _ in range(MAX_PAGES):
+            params = {**(asked or {}), **({} if cursor is None else {"cursor": cursor})}
+            try:
+                page, raw = await self._fetch_raw(method, params, timeout)
+            except PeerError:
+                self.cache.drop_pages(method)
+                raise
+            found = getattr(page, member)
+            items += len(found)
+            weight += full_weight(bytes(raw)) + PER_ITEM * len(found)
+            self._require_bounded(method, items, weight)
+            for item in found:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+            if cursor in seen:
+                raise InvalidAnswer(f"{method}: the server gave the same cursor again")
+            seen.add(cursor)
+        raise InvalidAnswer(f"{method}: more than {MAX_PAGES} pages")
+
+    def _require_bounded(self, method: str, items: int, weight: int) -> None:
+        """Raise `InvalidAnswer` when a list has become longer than a list may be."""
+        most, heaviest = self.settings.max_list_items, self.settings.max_list_bytes
+        if items > most:
+            raise InvalidAnswer(f"{method}: the server lists more than {most} items; see Client(max_list_items=…)")
+        if weight > heaviest:
+            raise InvalidAnswer(
+                f"{method}: the server's list takes more than {heaviest} bytes once it is read; "
+                "see Client(max_list_bytes=…)"
+            )
+
+    def _read(self, method: str, raw: Raw) -> Any:
+        row = self._row(method)
+        try:
+            result = decode_long(row.decode_result, raw, len(raw))
+        except (msgspec.DecodeError, RecursionError) as reason:
+            if not row.cacheable:
+                raise malformed(method, reason) from None
+            result = _read_without_hints(row, raw)
+        self._require_complete(method, result.result_type)
+        return result
+
+    def _require_complete(self, method: str, kind: str | None) -> None:
+        """A kind of result nobody here has declared is no answer; the handshake era has no kinds."""
+        if kind not in (None, COMPLETE) and self._talk().stateless:
+            raise InvalidAnswer(f"{method}: the server answered with an unknown kind of result: {kind!r}")
+
+
+def _read_without_hints(row: Method, raw: Raw) -> Any:
+    """Read a result again without its caching hints: hints that make no sense do not spoil it."""
+    try:
+        return row.decode_result(without_hints(raw))
+    except (msgspec.DecodeError, RecursionError) as reason:
+        raise malformed(row.name, reason) from None
+
+
+def malformed(method: str, reason: Exception) -> InvalidAnswer:
+    """Make the exception for an answer that cannot be read."""
+    return InvalidAnswer(f"the server's answer to {method} is malformed: {reason}")
+
+
+def given(value: float | None, otherwise: Any) -> Any:
+    """Give a value, or what stands for it when there is none; zero is a value."""
+    return otherwise if value is None else value

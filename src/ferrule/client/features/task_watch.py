@@ -1,0 +1,272 @@
+"""Following a task to its end: look, answer what it asks, wait, look again; also when the way to it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from ferrule.budgets.bounds import MAX_QUESTIONS
+from ferrule.client.features.progress import contained
+from ferrule.client.link.conversation import RequestOptions
+from ferrule.errors import (
+    CallFailed,
+    Declined,
+    HttpFailed,
+    InvalidAnswer,
+    LinkLost,
+    NotConnected,
+    OutcomeUnknown,
+    PeerError,
+    Refusal,
+    TimedOut,
+)
+from ferrule.schema.methods import METHODS
+from ferrule.schema.rounds import InputRequest
+from ferrule.schema.tasks import PROGRESS_KEY
+from ferrule.schema.tasks import Task as TaskState
+from ferrule.supervision.backoff import Backoff
+
+if TYPE_CHECKING:
+    from ferrule.client.features.tasks import ProgressRelay
+    from ferrule.client.features.tool_calls import Calling
+
+logger = logging.getLogger("ferrule.client")
+
+T = TypeVar("T")
+
+LEAST_PAUSE, LONGEST_PAUSE = 0.02, 60.0
+"""How many seconds are between two looks, whatever the server asks for."""
+
+WORTH_LISTENING = 0.25
+"""From how many seconds between two looks on it is worth a subscription to hear of changes at once."""
+
+UNTOLD = Backoff(first=0.2, factor=1.5, longest=5.0, jitter=0.0)
+"""How long to wait between looks where the server does not say."""
+
+AGAIN = Backoff(first=0.1, factor=2.0, longest=5.0)
+"""How long to wait before a task is looked for again that was out of reach."""
+
+MOST_ASKED = 10 * MAX_QUESTIONS
+"""How many questions a task may ask until its end."""
+
+CLOSED_PATIENCE = 0.5
+"""How many seconds a client that was closed may take to be opened again."""
+
+LOSSES = (LinkLost, NotConnected, HttpFailed, OutcomeUnknown, TimedOut)
+
+_read_state = METHODS["tasks/get"].decode_result
+
+
+async def limited(work: Awaitable[T], timeout: float | None, what: str) -> T:
+    """Wait for something no longer than so many seconds."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await work
+    except TimeoutError:
+        raise TimedOut(f"{what} did not end within {timeout:g} s") from None
+
+
+class Following:
+    """One wait for the end of one task; used as `async with`."""
+
+    def __init__(self, client: Calling, task_id: str, known: TaskState | None, relay: ProgressRelay) -> None:
+        self._client = client
+        self._id = task_id
+        self._known = known
+        self._relay = relay
+        self._news = asyncio.Event()
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        self._result: asyncio.Task[Raw] | None = None
+        self._listens: asyncio.Task[None] | None = None
+        self._told = True
+        self._failure: Exception | None = None
+        self._message: str | None = None
+        self._done: float = 0
+
+    async def __aenter__(self) -> Following:
+        self._client.followed.setdefault(self._id, []).append(self._news)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        waiting = self._client.followed[self._id]
+        waiting.remove(self._news)
+        if not waiting:
+            del self._client.followed[self._id]
+        for task in (*self._asked.values(), self._result, self._listens):
+            if task is not None:
+                task.cancel()
+        if self._listens is not None and not self._client.was_closed:
+            with suppress(CallFailed):
+                self._client.spawn(self._client.unwatch_task(self._id))
+
+    async def states(self) -> AsyncIterator[TaskState]:
+        """Give how the task stands, again and again, to its end."""
+        looks = 0
+        state = self._known
+        while state is None or not state.ended:
+            if state is not None:
+                self._react(state)
+                yield state
+                await self._wait(self._pause(state, looks))
+            if self._failure is not None:
+                raise self._failure
+            self._news.clear()
+            state = await self._look()
+            looks += 1
+        self._tell(state)
+        yield state
+
+    def _pause(self, state: TaskState, looks: int) -> float:
+        asked = state.pause
+        return UNTOLD.delay(looks + 1, lambda: 0.0) if asked is None else min(max(asked, LEAST_PAUSE), LONGEST_PAUSE)
+
+    async def _wait(self, pause: float) -> None:
+        """Wait until it is time to look again, or somebody says that there is something to see."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._news.wait()
+
+    # -- looking
+
+    async def _look(self) -> TaskState:
+        clock = asyncio.get_running_loop().time
+        lost_at, losses = None, 0
+        while True:
+            try:
+                return await self._client.get_task(self._id)
+            except LOSSES as loss:
+                lost_at = clock() if lost_at is None else lost_at
+                losses += 1
+                if clock() - lost_at >= self._patience():
+                    raise
+                logger.info("the task %s is out of reach, and is looked for again: %s", self._id, loss)
+                await asyncio.sleep(AGAIN.delay(losses, random.random))
+
+    def _patience(self) -> float:
+        patience = math.inf if self._client.comes_back else self._client.settings.task_patience
+        return min(patience, CLOSED_PATIENCE) if self._client.was_closed else patience
+
+    # -- reacting
+
+    def _react(self, state: TaskState) -> None:
+        """Tell of the task and answer what it asks; if there is no link now, at the first look that finds one."""
+        if not self._client.comes_back:
+            with suppress(CallFailed):
+                self._act(state)
+
+    def _act(self, state: TaskState) -> None:
+        self._tell(state)
+        if self._client.stateless and (state.pause or 0.0) >= WORTH_LISTENING and self._is_deaf:
+            self._listens = self._client.spawn(self._listen())
+        if state.status != "input_required":
+            return
+        if not self._client.stateless and (self._result is None or self._result.done()):
+            self._result = self._client.spawn(self._fetch_result())
+            self._result.add_done_callback(seen)
+        questions = state.input_requests or {}
+        if len(questions) > MAX_QUESTIONS or len(self._asked) + len(questions) > MOST_ASKED:
+            self._failure = InvalidAnswer(f"the task {self._id} asks more than {MAX_QUESTIONS} questions at once")
+            self._news.set()
+            return
+        for key, request in questions.items():
+            if key not in self._asked:
+                self._asked[key] = self._client.spawn(self._answer(key, request))
+
+    @property
+    def _is_deaf(self) -> bool:
+        """Whether nobody tells of the task, though the server might: a new conversation has to ask for it anew."""
+        if self._listens is None:
+            return True
+        return self._listens.done() and self._told and not self._client.watches_task(self._id)
+
+    async def _listen(self) -> None:
+        """Hear of the task's changes, and look once more then: it may have changed meanwhile."""
+        self._told = await self._client.watch_task(self._id)
+        if self._told:
+            self._news.set()
+
+    def _tell(self, state: TaskState) -> None:
+        """Tell of progress from how the task stands, unless it is told of apart."""
+        target, message = self._relay.target, state.status_message
+        if self._relay.heard or target is None or state.ended:
+            return
+        told = (state.meta or {}).get(PROGRESS_KEY)
+        if isinstance(told, dict) and isinstance(told.get("progress"), int | float):
+            done, total = told["progress"], told.get("total")
+        else:
+            done, total = self._done + (message != self._message), None
+        if done <= self._done:
+            return
+        self._done, self._message = done, message
+        try:
+            value = target(done, total, message)
+        except Exception:
+            logger.exception("a progress callback failed")
+            return
+        if asyncio.iscoroutine(value):
+            self._client.spawn(contained(value))
+
+    async def _answer(self, key: str, request: InputRequest) -> None:
+        """Answer one question of the task, once."""
+        try:
+            answer = await self._client.answering.answer(request.method, request.params)
+            params = {"taskId": self._id, "inputResponses": {key: answer}}
+            await self._client.ask_about_task("tasks/update", params)
+        except LOSSES:
+            self._asked.pop(key, None)  # asked again when the task can be reached again
+        except asyncio.CancelledError:
+            self._asked.pop(key, None)
+            raise
+        except (Refusal, Declined) as refusal:
+            self._failure = InvalidAnswer(f"the task {self._id} asks what cannot be answered: {refusal}")
+        except Exception as failure:
+            self._failure = failure
+        self._news.set()
+
+    async def _fetch_result(self) -> Raw:
+        """Wait at the server for the result: its questions come to whoever does (handshake era)."""
+        try:
+            return await self._client.ask_about_task("tasks/result", {"taskId": self._id}, RequestOptions())
+        finally:
+            self._news.set()
+
+    async def outcome(self, state: TaskState) -> Raw:
+        """Give the result of a task that has ended, or raise the error it ended with."""
+        if self._client.stateless:
+            if state.error is not None:
+                error = state.error
+                raise PeerError(error.code, error.message, error.data, method="tools/call")
+            if isinstance(state.result, Raw):
+                return state.result
+            raise InvalidAnswer(f"the task {self._id} is {state.status} and has no result")
+        if self._result is not None:
+            await asyncio.wait([self._result])
+            if not self._result.cancelled() and not isinstance(self._result.exception(), LOSSES):
+                return self._result.result()
+        return await self._client.ask_about_task("tasks/result", {"taskId": self._id})
+
+
+def seen(ended: asyncio.Future[Any]) -> None:
+    """Take note of how something ended that nobody may wait for any more."""
+    if not ended.cancelled():
+        ended.exception()
+
+
+def read_state(raw: Raw) -> TaskState:
+    """Read how a task stands."""
+    try:
+        state: TaskState = _read_state(raw)
+    except (msgspec.DecodeError, RecursionError) as reason:
+        raise InvalidAnswer(f"the server's answer to tasks/get is malformed: {reason}") from None
+    return state

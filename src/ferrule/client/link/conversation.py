@@ -1,0 +1,253 @@
+"""A client's side of one conversation: ask in it, and answer what the server asks back until it has its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw, Struct, structs
+
+from ferrule.client.features.answers import Answering
+from ferrule.client.features.progress import ProgressHandler, progress_told
+from ferrule.client.link.link import Lifecycle
+from ferrule.client.link.opening import Opened, Opening
+from ferrule.client.link.rounds import answers_to, input_required
+from ferrule.errors import (
+    AlreadyInitialized,
+    CallFailed,
+    CapabilityNotSupported,
+    LinkLost,
+    NotConnected,
+    TooManyRounds,
+)
+from ferrule.protocol.call import Awaited
+from ferrule.protocol.capabilities import server_offers
+from ferrule.protocol.introduction import Introduction
+from ferrule.runtime.dispatch import NoteHandler
+from ferrule.runtime.requests import LinkOptions
+from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
+from ferrule.schema.methods import METHODS, Method
+from ferrule.schema.tasks import TASKS_EXTENSION
+from ferrule.schema.tools import ToolCall
+from ferrule.supervision.scope import Scope
+from ferrule.transports.contract import Transport
+from ferrule.wire.messages import Id
+
+if TYPE_CHECKING:
+    from ferrule.telemetry.observer import Observers
+
+Resume = Callable[[CallFailed, str, dict[str, Any], "RequestOptions"], Awaitable[tuple[Raw, bool]]]
+
+EVERYTHING = ServerCapabilities(
+    tools=ListCapability(), resources=ResourcesCapability(), prompts=ListCapability(), completions={}, logging={}
+)
+"""A server that offers all; what a revision trims from it is nothing a server of that revision can declare."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+"""How long to leave alone a server that sheds load: twice as long each time, up to the longest."""
+
+
+class RequestOptions(Struct, frozen=True):
+    """How one request is asked."""
+
+    timeout: float | None = None
+    limit: float | None = None
+    on_progress: ProgressHandler | None = None
+    meta: dict[str, Any] | None = None
+    tasks: bool | None = None
+    """Whether this request says that it may be answered with a task; None for what the client says always."""
+
+
+class Allowed(Struct, frozen=True):
+    """A method this server may be asked, and whether it may answer by asking back."""
+
+    may_ask: bool
+
+
+class Conversation(Lifecycle):
+    """One client and one server: what may be asked, how it is asked, and the rounds that lead to an answer."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        opening: Opening,
+        answering: Answering,
+        heard: NoteHandler,
+        *,
+        options: LinkOptions,
+        max_rounds: int = 10,
+        strict: bool = True,
+        observers: Observers | None = None,
+    ) -> None:
+        super().__init__(transport, opening, answering, heard, options=options, observers=observers)
+        self.max_rounds = max_rounds
+        self.strict = strict
+        self._allowed: dict[str, Allowed] = {}
+        self._level = opening.log_level
+        self._introductions: dict[bool, Introduction] = {}
+        self.lasting: Scope | None = None
+        """Where input is gathered that the next conversation can still use; None: it ends with this one."""
+        self.resume: Resume | None = None
+        """How a round is asked that was lost with this conversation; None: it is lost for good."""
+
+    def want_level(self, level: str) -> None:
+        """Ask for log messages of this level with every request from now on (stateless era)."""
+        assert self.opened is not None
+        assert self.peer is not None
+        introduction = self.opening.introduction(self.peer.version, level)
+        self.opened = structs.replace(self.opened, introduction=introduction)
+        self._level = level
+        self._introductions.clear()
+
+    def _introduction(self, opened: Opened, tasks: bool | None) -> Introduction:
+        """Give how a request says who sends it; one may say for itself whether it can be answered with a task."""
+        extensions = self.opening.capabilities.extensions or {}
+        if tasks is None or not opened.stateless or tasks is (TASKS_EXTENSION in extensions):
+            return opened.introduction
+        if tasks not in self._introductions:
+            assert self.peer is not None
+            others = {name: settings for name, settings in extensions.items() if name != TASKS_EXTENSION}
+            declared = {**others, TASKS_EXTENSION: {}} if tasks else others
+            capabilities = structs.replace(self.opening.capabilities, extensions=declared or None)
+            opening = structs.replace(self.opening, capabilities=capabilities)
+            self._introductions[tasks] = opening.introduction(self.peer.version, self._level)
+        return self._introductions[tasks]
+
+    # -- asking
+
+    async def ask(self, method: str, params: dict[str, Any], how: RequestOptions) -> Raw:
+        """Ask the server and give its complete result, going through as many rounds of input as it needs."""
+        return (await self.ask_simply(method, params, how))[0]
+
+    async def ask_simply(self, method: str, params: dict[str, Any], how: RequestOptions) -> tuple[Raw, bool]:
+        """Ask as `ask` does, and tell besides whether the first round was the last."""
+        if method not in self._allowed:
+            self.allow(method)
+        raw = await self._once(method, params, how)
+        final = await self.completed(method, params, how, raw)
+        return final, final is raw
+
+    async def completed(self, method: str, params: dict[str, Any], how: RequestOptions, raw: Raw) -> Raw:
+        """Give the complete result a first answer leads to: that answer itself, unless it asks for input."""
+        allowed = self._allowed.get(method)
+        if allowed is not None and allowed.may_ask and b'"input_required"' in bytes(raw):
+            return await self._rounds(method, params, how, raw)
+        return raw
+
+    def abandon(self, awaited: Awaited) -> None:
+        """Stop waiting for an answer nobody wants any more."""
+        if self.link is not None and not self.link.closed:
+            self.link.abandon(awaited, "the caller does not want the answer any more")
+
+    def allow(self, method: str) -> Allowed:
+        """Decide once whether this server may be asked this, and whether it may ask back."""
+        row = METHODS.get(method)
+        if row is not None:
+            self._require(row)
+        allowed = Allowed(row is not None and row.may_ask and self.stateless)
+        if self.opened is not None:
+            self._allowed[method] = allowed
+        return allowed
+
+    def _require(self, row: Method) -> None:
+        """Refuse at once what the server never offered, and what its era does not have."""
+        peer = self.live().session.peer
+        if peer is None or self.opened is None or not self.strict:
+            return
+        known = row.stateless if self.stateless else row.handshake and row.name not in peer.revision.absent
+        if not known:
+            raise CapabilityNotSupported(row.name, f"{row.name} does not exist in the protocol of {peer.version}")
+        if row.name == "initialize":
+            raise AlreadyInitialized("the handshake has been made already")
+        self.require(row.capability)
+
+    def require(self, capability: str) -> None:
+        """Refuse at once what the server never declared, unless its revision has no word for it."""
+        peer = self.live().session.peer
+        if peer is None or self.opened is None or not self.strict:
+            return
+        if not isinstance(peer.capabilities, ServerCapabilities):
+            return
+        name = capability.partition(".")[0]
+        declarable = not name or getattr(peer.revision.trim(EVERYTHING), name) is not None
+        if declarable and not server_offers(peer.capabilities, capability):
+            raise CapabilityNotSupported(capability)
+
+    def start(self, method: str, params: dict[str, Any], how: RequestOptions) -> Awaited:
+        """Send a request and give its entry, whose waiter will hold the result."""
+        link, opened = self.link, self.opened
+        if link is None or link.closed or self.closing:
+            link = self.live()
+        if opened is None:
+            raise NotConnected("the conversation is not open yet")
+        stamp, meta, progress = self._introduction(opened, how.tasks).stamp, how.meta, how.on_progress
+        if progress is None:
+            return link.start(method, stamp(params, None, meta), None, how.timeout, how.limit)
+        told = progress_told(progress, link.scope)
+        return link.start(method, lambda token: stamp(params, token, meta), None, how.timeout, how.limit, told)
+
+    def call_tool(self, name: str, arguments: Mapping[str, Any], how: RequestOptions) -> Awaited:
+        """Send a call of a tool as `start` does; one that says nothing unusual takes a way without detours."""
+        if "tools/call" not in self._allowed:
+            self.allow("tools/call")
+        link, opened = self.link, self.opened
+        if opened is None or how.on_progress is not None or how.meta is not None:
+            awaited = self.start("tools/call", {"name": name, "arguments": arguments}, how)
+            awaited.subject = name
+            return awaited
+        if link is None or link.closed or self.closing:
+            link = self.live()
+        params = ToolCall(name, arguments, opened.introduction.plain)
+        awaited = link.start("tools/call", params, None, how.timeout, how.limit)
+        awaited.subject = name
+        return awaited
+
+    def listen(self, wanted: dict[str, Any], begun: Callable[[Id], None]) -> Awaited:
+        """Open a subscription; its id is told before it is sent, since the server may acknowledge it at once."""
+        link, opened = self.live(), self.opened
+        assert opened is not None
+        stamp = self._introduction(opened, True if "taskIds" in wanted else None).stamp
+
+        def stamped(identity: Id) -> Any:
+            begun(identity)
+            return stamp({"notifications": wanted})
+
+        return link.start("subscriptions/listen", stamped)
+
+    async def _rounds(self, method: str, params: dict[str, Any], how: RequestOptions, raw: Raw) -> Raw:
+        pause = FIRST_PAUSE
+        for _ in range(self.max_rounds):
+            asked = input_required(raw)
+            if asked is None:
+                return raw
+            again = dict(params)
+            if asked.input_requests:
+                again["inputResponses"] = await answers_to(
+                    asked, self.answering.answer, self.lasting or self.scope, method
+                )
+            else:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            if asked.request_state is not None:
+                again["requestState"] = asked.request_state
+            try:
+                raw = await self._once(method, again, how)
+            except (LinkLost, NotConnected) as loss:
+                if self.resume is None:
+                    raise
+                return (await self.resume(loss, method, again, how))[0]
+        if input_required(raw) is None:
+            return raw
+        raise TooManyRounds(f"{method}: the server asked for input more than {self.max_rounds} times")
+
+    async def _once(self, method: str, params: dict[str, Any], how: RequestOptions) -> Raw:
+        if self.link is not None and self.link.congested:
+            how = structs.replace(how, timeout=await self.link.make_room(method, how.timeout))
+        awaited = self.start(method, params, how)
+        awaited.subject = params.get("name") or params.get("uri")
+        try:
+            return await awaited.waiter  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            self.abandon(awaited)
+            raise

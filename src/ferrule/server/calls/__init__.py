@@ -1,0 +1,1 @@
+"""One call of a handler: its context, its execution, its result."""

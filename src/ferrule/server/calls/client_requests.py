@@ -1,0 +1,164 @@
+"""Asking the client from inside a handler: its user, its model, its folders; what was answered is remembered.
+
+Rule: a handler may be run again from the top. What it asked and did in an earlier round it is given at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from ferrule.errors import Cancelled, Declined, ToolError
+from ferrule.protocol.call import Call
+from ferrule.protocol.needs import Answers, Question
+from ferrule.schema.roots import ListRootsResult, Root
+from ferrule.schema.sampling import CreateMessageResult
+from ferrule.server.calls.forms import Elicitation, elicit_question, read_elicitation, sample_question, url_question
+
+if TYPE_CHECKING:
+    from ferrule.runtime.tasks.run import TaskRun
+    from ferrule.server.server import Server
+
+_read_message = msgspec.json.Decoder(CreateMessageResult).decode
+_read_roots = msgspec.json.Decoder(ListRootsResult).decode
+_read_any = msgspec.json.Decoder().decode
+_write = msgspec.json.Encoder().encode
+
+
+class Consulting:
+    """The half of a context that asks: every answer is known by its question, over all rounds of one call."""
+
+    __slots__ = ("_call", "server")
+
+    def __init__(self, call: Call, server: Server) -> None:
+        self._call = call
+        self.server = server
+
+    @property
+    def _host(self) -> Server:
+        """The server the client speaks with; another one than `server` where that is mounted."""
+        return self.server
+
+    @property
+    def task(self) -> TaskRun | None:
+        """The task this call runs as, with its `id` and `status`; None where it is answered as any other."""
+        run: TaskRun | None = self._call.as_task
+        return run if run is not None and run.is_begun else None
+
+    async def elicit(
+        self,
+        message: str,
+        schema: Any = None,
+        *,
+        key: str = "",
+        url: str = "",
+        elicitation_id: str = "",
+        response_type: Any = None,
+    ) -> Elicitation:
+        """Ask the client's user, by form, or by a URL to visit; gives `.action` and `.data`.
+
+        `response_type` is the name FastMCP has for `schema`.
+        """
+        schema = response_type if schema is None else schema
+        if url:
+            if not elicitation_id and self._call.peer.revision.two_way:
+                # Unique within the server (MCP client/elicitation); the stateless era has none.
+                elicitation_id = str(uuid.uuid4())
+            question = url_question(message, url, key, elicitation_id)
+            return read_elicitation((await self._learn([question]))[0])
+        question = elicit_question(message, schema, key)
+        return read_elicitation((await self._learn([question]))[0], schema)
+
+    async def ask(self, message: str, schema: Any = None, *, key: str = "") -> Any:
+        """Ask the client's user and give the value; raises Declined when there is none."""
+        answer = await self.elicit(message, schema, key=key)
+        if answer.action != "accept":
+            raise Declined(answer.action)
+        return answer.data
+
+    async def ask_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
+        """Ask several things at once, each under its key; gives the values by key."""
+        answers = await self.elicit_all(questions)
+        for answer in answers.values():
+            if answer.action != "accept":
+                raise Declined(answer.action)
+        return {key: answer.data for key, answer in answers.items()}
+
+    async def elicit_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Elicitation]:
+        """Ask several things at once, each under its key; gives what the user did with each."""
+        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
+        learned = zip(questions.items(), await self._learn(asked), strict=True)
+        return {key: read_elicitation(raw, schema) for (key, (_, schema)), raw in learned}
+
+    async def sample(
+        self, messages: Any, *, max_tokens: int = 1000, key: str = "", **options: Any
+    ) -> CreateMessageResult:
+        """Ask the client's model; `messages` is text, a message or a list of them."""
+        raw = (await self._learn([sample_question(messages, max_tokens, key, options)]))[0]
+        try:
+            return _read_message(raw)
+        except msgspec.ValidationError as reason:
+            raise ToolError(f"the client's model gave no usable answer: {reason}") from None
+
+    async def list_roots(self, *, key: str = "") -> list[Root]:
+        """Ask the client for the folders it works in."""
+        raw = (await self._learn([Question("roots/list", {}, key)]))[0]
+        try:
+            return _read_roots(raw).roots
+        except msgspec.ValidationError as reason:
+            raise ToolError(f"the client gave no usable roots: {reason}") from None
+
+    async def step(self, name: str, deed: Callable[[], Any] | Awaitable[Any]) -> Any:
+        """Do something that must not happen twice: what it gives is remembered over the rounds of this call.
+
+        It is remembered as JSON and given so in every round, also in the one that does it.
+        """
+        answers = self._answers()
+        place = answers.place_step(name)
+        known = answers.find_step(place)
+        if known is not None:
+            if inspect.iscoroutine(deed):
+                deed.close()
+            return _read_any(known)
+        value = deed() if callable(deed) else deed
+        if inspect.isawaitable(value):
+            value = await value
+        try:
+            written = Raw(_write(value))
+        except (TypeError, ValueError, RecursionError) as reason:
+            raise TypeError(f"ctx.step({name!r}) must give what JSON can say, to be remembered: {reason}") from None
+        answers.keep_step(place, written)
+        return _read_any(written)
+
+    def _answers(self) -> Answers:
+        """Give what this call has learned so far; a retry has recalled it before its handler ran."""
+        call = self._call
+        if call.answers is None:
+            call.answers = Answers()
+        return call.answers
+
+    async def _learn(self, questions: Sequence[Question]) -> list[Raw]:
+        """Give the answers: from earlier rounds where they are known, from the client where not."""
+        answers = self._answers()
+        places = [answers.place(question) for question in questions]
+        known = [answers.find(place, question) for place, question in zip(places, questions, strict=True)]
+        missing = [(p, q) for p, q, answer in zip(places, questions, known, strict=True) if answer is None]
+        if not missing:
+            return [answer for answer in known if answer is not None]
+        if self.task is not None:
+            fresh = iter(await self.task.ask(missing))
+        elif self._host.links.running(self._call):
+            fresh = iter(await _all(self._call.era.ask(self._call, missing)))
+        else:
+            raise Cancelled("the call has ended")
+        return [next(fresh) if answer is None else answer for answer in known]
+
+
+async def _all(awaitables: Sequence[Awaitable[Raw]]) -> list[Raw]:
+    return list(await asyncio.gather(*awaitables)) if len(awaitables) > 1 else [await awaitables[0]]

@@ -1,0 +1,269 @@
+"""What a handler may use: its call, its client, its server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic
+
+import msgspec
+
+from ferrule.errors import Cancelled
+from ferrule.identity.principal import Principal
+from ferrule.protocol.call import Call, Peer
+from ferrule.schema.model import Implementation, LogLevel
+from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, ProgressParams
+from ferrule.server.calls.client_requests import Consulting
+from ferrule.server.calls.reporting import amount, loggable, progress_amount, text_of
+from ferrule.server.calls.sync_context import SyncContext
+from ferrule.server.foreign_names import CONTEXT, answering
+from ferrule.wire.messages import Notification
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from ferrule.schema.resources import ReadResourceResult
+
+    State = TypeVar("State", default=Any)
+else:
+    # Only type checkers need to know the default that lets `Context` be written alone.
+    from typing import TypeVar
+
+    State = TypeVar("State")
+
+logger = logging.getLogger("ferrule.context")
+
+LEVELS: dict[str, int] = {
+    level: rank
+    for rank, level in enumerate(
+        ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"),
+    )
+}
+
+_read_meta = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+@answering(CONTEXT)
+class Context(Consulting, Generic[State]):
+    """What a handler receives when it asks for a `Context`, or for a `Context[AppState]` to have the lifespan typed."""
+
+    __slots__ = ()
+
+    # -- who asks
+
+    @property
+    def request_id(self) -> int | str:
+        """The id of the request being answered."""
+        return self._call.id
+
+    @property
+    def peer(self) -> Peer:
+        """The client as far as the protocol lets us know it: revision, capabilities, name."""
+        return self._call.peer
+
+    def extension(self, name: str) -> dict[str, Any] | None:
+        """Give the settings with which the client declares an extension, None when it does not."""
+        return self._call.peer.extension(name)
+
+    @property
+    def client(self) -> Implementation | None:
+        """The client's own name and version; for display and logs only."""
+        return self._call.peer.implementation
+
+    @property
+    def principal(self) -> str | None:
+        """Who is authenticated, if anyone: the key of `identity`, `issuer#subject` or a certificate's name."""
+        return self._call.origin.principal
+
+    @property
+    def transport(self) -> str:
+        """How the request came: `stdio`, `http`, `websocket`, `tcp`, `unix` or `memory`."""
+        return self._call.origin.carrier
+
+    @property
+    def identity(self) -> Principal | None:
+        """Who is authenticated, with issuer, client, scopes and expiry, if anyone."""
+        return self._call.origin.identity
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The HTTP headers of the request, empty on other transports."""
+        return self._call.origin.headers
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """Everything in the request's `_meta`."""
+        meta: dict[str, Any] = _read_meta(self._call.raw).get("_meta") or {}
+        return meta
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody wants the answer any more: cancelled, or out of time; a handler in a thread looks here."""
+        if self.task is not None:
+            return self.task.kept.ended or self._call.expired
+        return self._call.cancelled or self._call.expired
+
+    def raise_if_cancelled(self) -> None:
+        """End a handler in a thread whose answer nobody wants any more, by raising `Cancelled`."""
+        if self.cancelled:
+            raise Cancelled("the call has ended")
+
+    @property
+    def hears_progress(self) -> bool:
+        """Whether the client asked to be told of progress, or may look for it."""
+        return self.task is not None or (self._call.meta is not None and self._call.meta.progress_token is not None)
+
+    @property
+    def task_id(self) -> str | None:
+        """The id of the task this call runs as, if it does."""
+        return None if self.task is None else self.task.id
+
+    async def start_task(self, message: str | None = None) -> None:
+        """Go on as a task from here: the client is answered now, and learns the result later.
+
+        For tools with `task_start="handler"`; does nothing in a call that is a task already or cannot become one.
+        """
+        if self._call.as_task is not None:
+            await self._call.as_task.begin_from_handler(message)
+
+    @property
+    def lifespan(self) -> State:
+        """What the server's lifespan yielded."""
+        return self.server.yielded()  # type: ignore[no-any-return]  # whoever writes Context[State] knows
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Values kept between requests: per session; in the stateless era per principal."""
+        return self._host.links.values(self._call)
+
+    # -- telling
+
+    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far the work is; does nothing when it did not ask to know."""
+        number = progress_amount(progress, self._call.method)
+        if number is not None:
+            report = number, amount(total), None if message is None else text_of(message)
+            if self.task is not None:
+                await self.task.report(*report)
+            elif self._is_news(number):
+                await self._tell_progress(*report)
+                return
+        await self._breathe()
+
+    def _is_news(self, progress: float) -> bool:
+        """Tell whether the client asked to know, and may be told so much more."""
+        call = self._call
+        if call.meta is None or call.meta.progress_token is None or not self._host.links.running(call):
+            return False
+        if call.progressed is not None and progress <= call.progressed:
+            logger.warning(
+                "progress of %s must increase: %s after %s was dropped", call.method, progress, call.progressed
+            )
+            return False
+        call.progressed = progress
+        return self._host.links.may_tell_progress(call)
+
+    async def _tell_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        call = self._call
+        token: Any = call.meta.progress_token  # type: ignore[union-attr]  # it is there, or this would be no news
+        params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
+        call.channel.send(Notification(PROGRESS, call.peer.revision.trim(params)))
+        await call.channel.wait_writable()
+
+    progress = report_progress
+
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
+        """Send the client a log message, if it wants messages of this level."""
+        if level not in LEVELS:
+            raise ValueError(f"unknown log level {level!r}; one of {', '.join(LEVELS)}")
+        call = self._call
+        wanted = not call.cancelled and self._host.wants_log(call, LEVELS[level])
+        if not wanted or not self._host.links.may_log(call):
+            await self._breathe()
+            return
+        params: dict[str, Any] = {"level": level, "data": loggable(data)}
+        if logger is not None:
+            params["logger"] = logger
+        if self.task is not None:
+            self.task.log(params)
+            await self._breathe()
+            return
+        call.channel.send(Notification(LOG_MESSAGE, params))
+        await call.channel.wait_writable()
+
+    async def close_stream(self) -> None:
+        """Let go of the client's connection while the work goes on; the client comes back for the rest by itself.
+
+        Does nothing where there is no stream to come back to: in the stateless era, and on other transports than HTTP.
+        """
+        self._call.channel.release()
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send the client a notification of an extension, as part of this call."""
+        call = self._call
+        if call.cancelled:
+            await self._breathe()
+            return
+        call.channel.send(Notification(method, dict(params)) if params else Notification(method))
+        await call.channel.wait_writable()
+
+    async def elicitation_complete(self, elicitation_id: str) -> None:
+        """Tell the client that what its user was sent to a URL for is done, also after the call has ended.
+
+        Does nothing where the revision has no such notification.
+        """
+        call = self._call
+        channel = call.channel if self._host.links.running(call) else self._host.links.of(call).channel
+        if channel is None or ELICITATION_COMPLETE in call.peer.revision.absent:
+            await self._breathe()
+            return
+        channel.send(Notification(ELICITATION_COMPLETE, {"elicitationId": elicitation_id}))
+        await channel.wait_writable()
+
+    async def debug(self, data: Any, logger: str | None = None) -> None:
+        """Log at level debug."""
+        await self.log("debug", data, logger)
+
+    async def info(self, data: Any, logger: str | None = None) -> None:
+        """Log at level info."""
+        await self.log("info", data, logger)
+
+    async def warning(self, data: Any, logger: str | None = None) -> None:
+        """Log at level warning."""
+        await self.log("warning", data, logger)
+
+    async def error(self, data: Any, logger: str | None = None) -> None:
+        """Log at level error."""
+        await self.log("error", data, logger)
+
+    async def _breathe(self) -> None:
+        """Let others run now and then: a handler that only tells, and is not heard, would hold the loop for ever."""
+        if self._host.links.owes_a_turn(self._call):
+            await asyncio.sleep(0)
+
+    # -- what this client sees
+
+    async def enable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
+        """Offer tools, resources or prompts to this session that are switched off; without one, to this principal."""
+        self._host.visibility.switch_for(self._call, self.server, names, tags, kind, on=True)
+
+    async def disable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
+        """Hide tools, resources or prompts from this session; without one, from this principal."""
+        self._host.visibility.switch_for(self._call, self.server, names, tags, kind, on=False)
+
+    # -- the rest
+
+    async def read_resource(self, uri: str) -> ReadResourceResult:
+        """Read one of the server's own resources."""
+        return await self.server.read_resource(uri, self)
+
+    @property
+    def sync(self) -> SyncContext:
+        """The same calls for a plain `def` handler: each blocks the handler's own thread only."""
+        return SyncContext(self, self._host.loop)
+
+    @property
+    def call(self) -> Call:
+        """The call itself, for middleware and extensions."""
+        return self._call

@@ -1,0 +1,110 @@
+"""How a tool's function is run: awaited, in place, in a thread, or drained; chosen once, when it is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from ferrule.errors import SetupError
+from ferrule.server.calls.context import Context
+from ferrule.server.calls.slots import Places
+from ferrule.server.calls.streams import Budget, drained, drained_in_place, drained_in_thread
+from ferrule.server.calls.threads import Bulkhead, Threads
+from ferrule.server.functions.binder import Binding
+
+Run = Callable[[Any, Any], Awaitable[Any]]
+"""Runs a function with raw arguments and a context; gives its value."""
+
+
+class Crowding:
+    """How many calls of one tool may run at once, and how many wait."""
+
+    __slots__ = ("max_concurrent", "max_threads", "max_waiting", "what")
+
+    def __init__(self, name: str, max_threads: int, max_concurrent: int | None, max_waiting: int) -> None:
+        self.what = f"the tool {name}"
+        self.max_threads = _at_least(1, max_threads, self.what, "max_threads")
+        self.max_concurrent = max_concurrent and _at_least(1, max_concurrent, self.what, "max_concurrent")
+        if max_concurrent == 0:
+            raise SetupError(f"{self.what}: max_concurrent must be at least 1, not 0")
+        self.max_waiting = _at_least(0, max_waiting, self.what, "max_waiting")
+
+
+def _at_least(least: int, value: Any, what: str, option: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise SetupError(f"{what}: {option} must be a number of at least {least}, not {value!r}")
+    return value
+
+
+def run_for(
+    binding: Binding, threads: Threads, crowding: Crowding, budget: Budget, *, inline: bool
+) -> tuple[Run, Places | None]:
+    """Choose how a function is run; gives the places its calls take, too, where they are counted."""
+    streams = binding.signature.is_generator
+    if not binding.is_async and not binding.signature.is_async_generator and not inline:
+        most = min(crowding.max_threads, crowding.max_concurrent or crowding.max_threads)
+        bulkhead = Bulkhead(threads, most, crowding.max_waiting, crowding.what)
+        if not binding.signature.wraps_async:
+            work = _draining_in_thread(binding, budget) if streams else binding.invoke
+            return _threaded(bulkhead, work), bulkhead.places
+        # The thread is done before the coroutine it gives is: the places of its calls are counted around both.
+        run = _awaited(_threaded(bulkhead, binding.invoke))
+    else:
+        run = _in_loop(binding, budget)
+    if crowding.max_concurrent is None:
+        return run, None
+    places = Places(crowding.max_concurrent, crowding.max_waiting, crowding.what)
+    return _in_turn(places, run), places
+
+
+async def value_of(binding: Binding, bulkhead: Bulkhead | None, raw: bytes, context: Context | None) -> Any:
+    """Run the function of a prompt or a resource, which is no generator: in the loop, or in a thread."""
+    if bulkhead is not None:
+        value = await bulkhead.run(lambda: binding.invoke(raw, context))
+    else:
+        value = binding.invoke(raw, context)
+    return await value if isinstance(value, Coroutine) else value
+
+
+def _in_loop(binding: Binding, budget: Budget) -> Run:
+    invoke = binding.invoke
+    if binding.signature.is_async_generator:
+        return lambda arguments, context: drained(invoke(arguments, context), context, budget)
+    if binding.signature.is_generator:
+        return lambda arguments, context: drained_in_place(invoke(arguments, context), context, budget)
+    if binding.is_async:
+        return invoke
+
+    async def run(arguments: Any, context: Any) -> Any:
+        return invoke(arguments, context)
+
+    return _awaited(run) if binding.signature.wraps_async else run
+
+
+def _draining_in_thread(binding: Binding, budget: Budget) -> Callable[[Any, Any], Any]:
+    def work(arguments: Any, context: Context) -> Any:
+        return drained_in_thread(binding.invoke(arguments, context), context, budget)
+
+    return work
+
+
+def _threaded(bulkhead: Bulkhead, work: Callable[[Any, Any], Any]) -> Run:
+    return lambda arguments, context: bulkhead.run(lambda: work(arguments, context))
+
+
+def _awaited(run: Run) -> Run:
+    """Wait for what a plain function gives, where that is a coroutine."""
+
+    async def run_and_wait(arguments: Any, context: Any) -> Any:
+        value = await run(arguments, context)
+        return await value if isinstance(value, Coroutine) else value
+
+    return run_and_wait
+
+
+def _in_turn(places: Places, run: Run) -> Run:
+    async def wait_and_run(arguments: Any, context: Any) -> Any:
+        async with places:
+            return await run(arguments, context)
+
+    return wait_and_run

@@ -1,0 +1,97 @@
+"""Results too large for an answer, kept for a while: whoever got the link reads them as resources."""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable
+
+from msgspec import Struct
+
+from ferrule.errors import ResourceNotFound
+from ferrule.schema.content import ResourceContents
+from ferrule.schema.resources import ReadResourceResult
+from ferrule.server.calls.media import contents_of_bytes
+
+PREFIX = "ferrule://results/"
+ID_BYTES = 24
+"""How many random bytes an id has; a multiple of three, so that base64 pads nothing."""
+MOST_KEPT = 1000
+"""How many results are kept at once; one more forgets the oldest."""
+LARGEST_KEPT = 8 * 1024 * 1024
+"""How many bytes one kept result may have: it must fit into the answer to a read."""
+SHARE = 4
+"""One caller's results may take one part in so many of the room, so that it cannot push the others' out."""
+
+
+class KeptResult(Struct, eq=False):
+    """One result: whose it is, until when, and how to read it."""
+
+    owner: Hashable
+    expires: float
+    body: bytes | Callable[[], bytes]
+    """What is read later, such as a file, takes no room."""
+    mime_type: str
+    size: int
+
+
+class KeptResults:
+    """The kept results of one server, within bounds."""
+
+    def __init__(self, ttl: float, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.ttl = ttl
+        self.max_bytes = max_bytes
+        self._clock = clock
+        self._kept: dict[str, KeptResult] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def size(self) -> int:
+        """How many bytes are kept."""
+        return sum(kept.size for kept in self._kept.values())
+
+    def keep(self, owner: Hashable, body: bytes | Callable[[], bytes], mime_type: str) -> str:
+        """Keep a result and give its URI, which nobody can guess."""
+        size = len(body) if isinstance(body, bytes) else 0
+        uri = PREFIX + base64.urlsafe_b64encode(os.urandom(ID_BYTES)).decode()
+        with self._lock:  # files are kept from worker threads
+            self._make_room(owner, size)
+            self._kept[uri] = KeptResult(owner, self._clock() + self.ttl, body, mime_type, size)
+        return uri
+
+    def _make_room(self, owner: Hashable, size: int) -> None:
+        """Forget what expired, then the owner's oldest, then the oldest."""
+        now = self._clock()
+        self._kept = {uri: kept for uri, kept in self._kept.items() if kept.expires > now}
+        own = [uri for uri, kept in self._kept.items() if kept.owner == owner]
+        held = sum(self._kept[uri].size for uri in own)
+        while own and (held + size > self.max_bytes // SHARE or len(own) >= MOST_KEPT // SHARE):
+            held -= self._kept.pop(own.pop(0)).size
+        total = self.size
+        while self._kept and (total + size > self.max_bytes or len(self._kept) >= MOST_KEPT):
+            total -= self._kept.pop(next(iter(self._kept))).size
+
+    def forget(self, owner: Hashable) -> None:
+        """Let go of what was kept for an owner that is gone."""
+        with self._lock:
+            self._kept = {uri: kept for uri, kept in self._kept.items() if kept.owner != owner}
+
+    def find(self, owner: Hashable, uri: str) -> KeptResult:
+        """Give what is kept for this owner; for anyone else it does not exist."""
+        with self._lock:
+            kept = self._kept.get(uri)
+        if kept is None or kept.owner != owner or kept.expires <= self._clock():
+            raise ResourceNotFound(uri)
+        return kept
+
+
+def read_kept(uri: str, kept: KeptResult) -> ReadResourceResult:
+    """Make the result of reading what is kept; blocks."""
+    body = kept.body if isinstance(kept.body, bytes) else kept.body()
+    contents: ResourceContents = contents_of_bytes(uri, kept.mime_type, body)
+    return ReadResourceResult(contents=[contents])

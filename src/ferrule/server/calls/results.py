@@ -1,0 +1,304 @@
+"""What a handler returned, as the result its method has."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import functools
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ferrule.errors import FerruleError
+from ferrule.schema.content import CONTENT_TYPES, ContentBlock, ResourceContents, TextContent
+from ferrule.schema.model import Role, quickly
+from ferrule.schema.prompts import GetPromptResult, PromptMessage
+from ferrule.schema.resources import ReadResourceResult
+from ferrule.schema.tools import CallToolResult, PlainResult
+from ferrule.schema.wrapped import RESULT_MARK
+from ferrule.server.functions.types.known import encode_hook
+
+logger = logging.getLogger("ferrule.results")
+
+_encode = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
+
+Wrap = Callable[[Any], CallToolResult]
+
+_text: Callable[[str], TextContent] = functools.partial(quickly, TextContent)
+_result: Callable[..., CallToolResult] = functools.partial(quickly, CallToolResult)
+_resource: Callable[..., ResourceContents] = functools.partial(quickly, ResourceContents)
+
+BIG = 2**62
+LONG = 64 * 1024
+
+
+class UnwritableResult(FerruleError):
+    """A handler returned something that JSON cannot say."""
+
+
+class Oversized(UnwritableResult):
+    """A result is larger than it may be."""
+
+    def __init__(self, size: int, limit: int, *, at_least: bool = False) -> None:
+        more = "at least " if at_least else ""
+        super().__init__(f"the result has {more}{size:,} bytes and may have at most {limit:,}: ask for less")
+
+
+class ToolResult:
+    """A whole result of a tool: content for the model, data for programs, and what is said about both.
+
+    `content` is anything a tool may return; without it, the text is the data as JSON.
+    """
+
+    __slots__ = ("content", "is_error", "meta", "structured")
+
+    def __init__(
+        self,
+        content: Any = None,
+        structured: Any = None,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        is_error: bool = False,
+        structured_content: Any = None,
+    ) -> None:
+        self.content = content
+        self.structured = structured if structured_content is None else structured_content
+        self.meta = meta
+        self.is_error = is_error
+
+    def made(self, wraps: bool) -> CallToolResult:
+        """Make the result that is sent; `wraps` where the tool's data is not an object by itself."""
+        data: Any = None
+        meta = dict(self.meta) if self.meta else {}
+        if self.structured is not None:
+            data = Raw(json_of(self.structured))
+            if wraps and not _is_wrapped(self.structured):
+                data = {"result": data}
+            if wraps and self.content is not None:
+                meta |= RESULT_MARK
+        content = self.structured if self.content is None else self.content
+        return CallToolResult(
+            content=[] if content is None else blocks(content),
+            structured_content=data,
+            is_error=self.is_error,
+            meta=meta or None,
+        )
+
+
+def _is_wrapped(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.keys() == {"result"}
+
+
+def json_of(value: Any) -> bytes:
+    """Write a value as JSON, refusing what JSON has no form for."""
+    try:
+        written = _encode(value)
+    except RecursionError:
+        raise UnwritableResult("the result is nested too deeply or contains itself") from None
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as reason:
+        raise UnwritableResult(f"the result cannot be written as JSON: {reason}") from None
+    if b"null" in written and has_nonfinite(value):
+        raise UnwritableResult("the result contains NaN or infinity, which JSON has no form for")
+    return written
+
+
+def has_nonfinite(value: Any) -> bool:
+    """Look for NaN and infinity, which the encoder writes as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(has_nonfinite(item) for item in value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(has_nonfinite(item) for item in value)
+    if isinstance(value, str | bytes | int | None):
+        return False
+    return has_nonfinite(msgspec.to_builtins(value, builtin_types=(float,), str_keys=True, enc_hook=encode_hook))
+
+
+def failed(message: str) -> CallToolResult:
+    """Make the result of a tool that failed."""
+    return CallToolResult(content=[TextContent(message)], is_error=True)
+
+
+def _text_block(value: str) -> TextContent:
+    """Make a block of text, refusing what cannot be sent: half characters, as file names may hold them."""
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as reason:
+            raise UnwritableResult(f"the result is text that UTF-8 cannot say: {reason}") from None
+    return _text(str(value))
+
+
+def unstructured(value: Any) -> CallToolResult:
+    """Wrap what a tool without an output schema returned."""
+    if isinstance(value, str):
+        return _result(content=[_text_block(value)])
+    if isinstance(value, CallToolResult):
+        return copy.copy(value)
+    if value is None:
+        return _result(content=[])
+    return _result(content=blocks(value))
+
+
+def blocks(value: Any) -> list[ContentBlock]:
+    """Make content blocks of a value."""
+    if isinstance(value, CONTENT_TYPES):
+        return [value]
+    if _holds_blocks(value):
+        return [block for item in value for block in blocks(item)]
+    if isinstance(value, str):
+        return [_text_block(value)]
+    return [_text(json_of(value).decode())]
+
+
+def _holds_blocks(value: Any) -> bool:
+    """Tell whether a value is a list of content, whatever its type promised."""
+    return isinstance(value, list | tuple) and any(isinstance(item, CONTENT_TYPES) for item in value)
+
+
+def wrapped_text(value: Any) -> CallToolResult:
+    """Wrap a value whose type says text."""
+    if type(value) is str:
+        return _result(content=[_text_block(value)], structured_content={"result": value})
+    return wrapped(value)
+
+
+def wrapped_number(value: Any) -> CallToolResult:
+    """Wrap a value whose type says integer or truth."""
+    if type(value) is int:
+        return _result(content=[_text(str(value))], structured_content={"result": value})
+    return wrapped(value)
+
+
+def plain_text(value: str) -> CallToolResult | PlainResult:
+    """Write the result of a tool that gave a text."""
+    if len(value) > LONG:
+        return wrapped_text(value)  # what is written ahead is held twice for a moment
+    try:
+        text = _encode(value)
+    except ValueError:
+        return wrapped_text(value)  # what cannot be written is told of where all results are written
+    return PlainResult(b'"content":[{"type":"text","text":%b}],"structuredContent":{"result":%b}' % (text, text), value)
+
+
+def plain_number(value: int) -> CallToolResult | PlainResult:
+    """Write the result of a tool that gave an integer."""
+    if not -BIG <= value <= BIG:
+        return wrapped_number(value)
+    members = b'"content":[{"type":"text","text":"%d"}],"structuredContent":{"result":%d}' % (value, value)
+    return PlainResult(members, value)
+
+
+def whole(result: CallToolResult | PlainResult) -> CallToolResult:
+    """Give a result as everybody knows it."""
+    return result.whole() if isinstance(result, PlainResult) else result
+
+
+def wrapped(value: Any) -> CallToolResult:
+    """Wrap a value that is not an object."""
+    if isinstance(value, CallToolResult):
+        return copy.copy(value)
+    written = json_of(value)
+    if _holds_blocks(value):
+        return _result(content=blocks(value), structured_content={"result": Raw(written)}, meta=dict(RESULT_MARK))
+    text = str(value) if isinstance(value, str) else written.decode()
+    return _result(content=[_text(text)], structured_content={"result": Raw(written)})
+
+
+def structured(value: Any) -> CallToolResult:
+    """Wrap a value that is an object, written once for both forms."""
+    if isinstance(value, CallToolResult):
+        return copy.copy(value)
+    written = json_of(value)
+    return _result(content=[_text(written.decode())], structured_content=Raw(written))
+
+
+def writer_for(wrap: Wrap) -> Callable[[Any], CallToolResult | PlainResult]:
+    """Choose, once, how values of just the declared plain type are written, where they can be."""
+    writers: dict[Wrap, Callable[[Any], CallToolResult | PlainResult]] = {
+        wrapped_text: plain_text,
+        wrapped_number: plain_number,
+    }
+    return writers.get(wrap, wrap)
+
+
+def wrapper_for(
+    returns: Any,
+    output_schema: Mapping[str, Any] | None,
+    wraps: bool,
+    to_plain: Callable[[Any], Any] | None = None,
+) -> Wrap:
+    """Choose, once, how a tool's values are wrapped, and what they go through before that."""
+    if output_schema is None:
+        return unstructured
+    if to_plain is not None:
+        wrap = wrapped if wraps else structured
+        return lambda value: wrap(to_plain(value))
+    if not wraps:
+        return structured
+    if returns is str:
+        return wrapped_text
+    return wrapped_number if returns is int else wrapped
+
+
+def contents_of(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
+    """Make the result of reading a resource."""
+    if isinstance(value, ReadResourceResult):
+        return copy.copy(value)
+    parts = value if isinstance(value, list | tuple) and _holds_contents(value) else [value]
+    return ReadResourceResult(contents=[_contents(part, uri, mime_type) for part in parts])
+
+
+def _holds_contents(parts: Any) -> bool:
+    return bool(parts) and all(isinstance(part, ResourceContents | str | bytes) for part in parts)
+
+
+def _contents(part: Any, uri: str, mime_type: str | None) -> ResourceContents:
+    if isinstance(part, ResourceContents):
+        return part
+    if isinstance(part, str):
+        return _resource(uri=uri, mime_type=mime_type or "text/plain", text=str(part))
+    if isinstance(part, bytes | bytearray | memoryview):
+        blob = base64.b64encode(part).decode("ascii")
+        return _resource(uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob)
+    return _resource(uri=uri, mime_type=mime_type or "application/json", text=json_of(part).decode())
+
+
+def prompt_of(value: Any, description: str | None) -> GetPromptResult:
+    """Make the result of getting a prompt."""
+    if isinstance(value, GetPromptResult):
+        return copy.copy(value)
+    parts = value if isinstance(value, list | tuple) else [value]
+    return GetPromptResult(description=description, messages=[message for part in parts for message in _messages(part)])
+
+
+def _messages(part: Any) -> list[PromptMessage]:
+    """Make messages of one part: of several blocks under one role, as many messages."""
+    role, content = "user", part
+    if isinstance(part, PromptMessage):
+        role, content = part.role, part.content
+    elif isinstance(part, Mapping) and part.keys() >= {"role", "content"}:
+        role, content = part["role"], part["content"]
+    return [PromptMessage(role=_role(role), content=block) for block in _prompt_blocks(content)]
+
+
+def _role(given: str) -> Role:
+    if given == "assistant":
+        return "assistant"
+    if given != "user":
+        logger.warning("a prompt message has the role %r, which MCP does not have: sent as 'user'", given)
+    return "user"
+
+
+def _prompt_blocks(content: Any) -> list[ContentBlock]:
+    if isinstance(content, Mapping) and "type" in content:
+        block: ContentBlock = msgspec.convert(content, ContentBlock)
+        return [block]
+    if isinstance(content, list | tuple):
+        return [block for item in content for block in _prompt_blocks(item)]
+    return blocks(content)

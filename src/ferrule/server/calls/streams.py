@@ -1,0 +1,170 @@
+"""Handlers that are generators: what they yield is progress and parts of the result.
+
+A `Progress` or a number is told to the client. Anything else is a part of the result; text is told as progress too,
+unless the generator tells of its progress itself. What a generator returns, or a whole result that it yields, is the
+result, whatever else it yielded; without it the result is made of the parts, with texts that follow each other joined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+from msgspec import Struct
+
+from ferrule.schema.tools import CallToolResult
+from ferrule.server.calls.context import Context
+from ferrule.server.calls.media import Media
+from ferrule.server.calls.results import Oversized, ToolResult, UnwritableResult, blocks
+from ferrule.server.calls.sizes import block_size
+
+MOST_PARTS = 100_000
+"""How many parts a generator may give that are not text, or are empty: those of no size would never end."""
+
+FEW_TEXTS = 1000
+"""So many short texts are joined into one, which takes less room."""
+
+
+class Progress(Struct, frozen=True):
+    """How far a generator is: `yield Progress(3, 10, "third page")`."""
+
+    done: float
+    total: float | None = None
+    message: str | None = None
+
+
+class Budget(Struct, frozen=True):
+    """How much a generator may give: over it, its result ends there, or the call fails."""
+
+    size: int
+    ends: bool = False
+
+
+class Parts:
+    """What a generator gave so far."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._parts: list[Any] = []
+        self._texts: list[str] = []
+        self._size = 0
+        self._many = 0
+        self._count = 0
+        self._tells = False
+        self._whole: Any = None
+
+    @property
+    def full(self) -> bool:
+        """Whether no more is wanted."""
+        return self._size > self._budget.size
+
+    def take(self, item: Any) -> Progress | None:
+        """Take what was yielded; gives what to tell the client."""
+        if isinstance(item, Progress):
+            self._tells = True
+            return item
+        if isinstance(item, int | float) and not isinstance(item, bool):
+            self._tells = True
+            return Progress(item)
+        if isinstance(item, ToolResult | CallToolResult):
+            self._whole = item
+            return None
+        if item is None:
+            return None
+        self._hold(item)
+        if self._tells or not isinstance(item, str) or not item:
+            return None
+        self._count += 1
+        return Progress(self._count, None, item)
+
+    def _hold(self, part: Any) -> None:
+        """Keep a part, within the budget: it counts no more than it will in the result."""
+        if isinstance(part, str) and part:
+            self._texts.append(part)
+            if len(self._texts) >= FEW_TEXTS:
+                self._join()
+        else:
+            self._join()
+            self._parts.append(part)
+            self._many += 1
+            if self._many > MOST_PARTS:
+                raise UnwritableResult(f"a generator may give {MOST_PARTS:,} parts that are empty or not text")
+        self._size += _size_of(part)
+        if self.full and not self._budget.ends:
+            raise Oversized(self._size, self._budget.size, at_least=True)
+
+    def _join(self) -> None:
+        if self._texts:
+            self._parts.append("".join(self._texts))
+            self._texts.clear()
+
+    def result(self, returned: Any = None) -> Any:
+        """Give the result: what was returned, else the parts; a single part is given as it is."""
+        if returned is not None or self._whole is not None:
+            return self._whole if returned is None else returned
+        self._join()
+        joined: list[Any] = []
+        for is_text, run in itertools.groupby(self._parts, lambda part: isinstance(part, str)):
+            parts = list(run)
+            joined += ["".join(parts)] if is_text else parts
+        if len(joined) < 2:
+            return joined[0] if joined else None
+        return [block for part in joined for block in ([part] if isinstance(part, Media) else blocks(part))]
+
+
+def _size_of(part: Any) -> int:
+    if isinstance(part, str):
+        return len(part)
+    # What media are is known when they are read.
+    return 0 if isinstance(part, Media) else sum(map(block_size, blocks(part)))
+
+
+async def drained(generator: AsyncGenerator[Any, None], context: Context, budget: Budget) -> Any:
+    """Run an async generator to its end, and close it whatever happens."""
+    parts = Parts(budget)
+    async with contextlib.aclosing(generator):
+        async for item in generator:
+            await _tell(context, parts.take(item))
+            if parts.full:
+                break
+    return parts.result()
+
+
+async def drained_in_place(generator: Generator[Any, None, Any], context: Context, budget: Budget) -> Any:
+    """Run a plain generator in the loop."""
+    parts = Parts(budget)
+    with contextlib.closing(generator):
+        while not parts.full:
+            try:
+                item = next(generator)
+            except StopIteration as stop:
+                return parts.result(stop.value)
+            await _tell(context, parts.take(item))
+    return parts.result()
+
+
+def drained_in_thread(generator: Generator[Any, None, Any], context: Context, budget: Budget) -> Any:
+    """Run a plain generator in this thread, until it ends or its call does."""
+    parts = Parts(budget)
+    heard = context.hears_progress
+    with contextlib.closing(generator):
+        while not parts.full:
+            context.raise_if_cancelled()
+            try:
+                item = next(generator)
+            except StopIteration as stop:
+                return parts.result(stop.value)
+            notice = parts.take(item)
+            if notice is not None and heard:
+                context.sync.report_progress(notice.done, notice.total, notice.message)
+    return parts.result()
+
+
+async def _tell(context: Context, notice: Progress | None) -> None:
+    if notice is None:
+        await asyncio.sleep(0)  # a generator that never waits would hold the loop
+    else:
+        await context.report_progress(notice.done, notice.total, notice.message)

@@ -1,0 +1,72 @@
+"""Which calls of tools become tasks, and how their work is carried on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import MethodNotFound
+from ferrule.protocol.call import Call
+from ferrule.protocol.tasks import Wish
+from ferrule.runtime.dispatch import Handler
+from ferrule.runtime.tasks.run import TaskRun
+from ferrule.runtime.tasks.work import carry
+from ferrule.server.calls.results import whole
+
+if TYPE_CHECKING:
+    from ferrule.server.offers.tools import RegisteredTool
+    from ferrule.server.server import Server
+
+
+class TaskCalls:
+    """Answers `tools/call` of a server that has tools which run as tasks; middleware is around their work."""
+
+    def __init__(self, server: Server, proceed: Handler) -> None:
+        self._catalogue = server.tools.catalogue
+        self._visibility = server.visibility
+        self._tasks = server.tasks
+        self._proceed = proceed
+
+    async def __call__(self, call: Call) -> Any:
+        """Make a task of a call that should be one, and answer any other as it is."""
+        entry: RegisteredTool | None = self._visibility.find(call, self._catalogue, call.params.name)
+        if entry is None:
+            return await self._proceed(call)
+        wish = call.era.task_wish(call)
+        if entry.task == "forbidden" and wish is Wish.ASKED:
+            raise MethodNotFound(f"The tool {entry.name} does not run as a task", {"tool": entry.name})
+        if entry.task == "required" and wish is Wish.NO:
+            raise call.era.task_demanded(entry.name)
+        if entry.task == "forbidden" or wish in (Wish.NO, Wish.UNKNOWN):
+            return await self._proceed(call)
+        run = call.as_task = TaskRun(self._tasks, call)
+        if entry.task_start == "handler":
+            return await self._begun_by_handler(run, wish)
+        await run.begin()
+        run.answered.set_result(None)
+        self._tasks.start(run, self._carry(run))
+        return run.created()
+
+    async def _begun_by_handler(self, run: TaskRun, wish: Wish) -> Any:
+        """Run a call as any other until its handler says that it is a task from here on."""
+        work = self._tasks.start(run, self._carry(run))
+        try:
+            await asyncio.wait({work, run.begun}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            run.answered.set_result(None)
+            if not run.is_begun:
+                self._tasks.stop(run)
+        if not run.is_begun:
+            if isinstance(run.outcome, BaseException):
+                raise run.outcome
+            if wish is not Wish.ASKED:
+                return run.outcome
+            await run.begin()
+            await run.finish(run.outcome)
+        return run.created()
+
+    async def _carry(self, run: TaskRun) -> None:
+        await carry(run, self._whole, f"the tool {run.call.params.name}")
+
+    async def _whole(self, call: Call) -> Any:
+        return whole(await self._proceed(call))

@@ -1,0 +1,110 @@
+"""What a tool gave, as its result: media are read, the promise of the output schema is checked, the size is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ferrule.protocol.call import Call
+from ferrule.schema.content import CONTENT_TYPES, ResourceLink
+from ferrule.schema.tools import CallToolResult
+from ferrule.server.calls.kept_results import LARGEST_KEPT
+from ferrule.server.calls.media import Media, holds_media, is_quick, written
+from ferrule.server.calls.oversize import SizePolicy
+from ferrule.server.calls.results import ToolResult, Wrap
+from ferrule.server.calls.streams import Progress
+from ferrule.server.functions.binder import Binding, InvalidOutput, Violation
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+RESULT_TYPES = (*CONTENT_TYPES, CallToolResult, ToolResult, Media, Progress)
+"""What a tool may give that is not data of its own."""
+
+TO_BE_MADE = (ToolResult, Media, list, tuple)
+"""What is, or may hold, something that is still to be made or read."""
+
+NO_DATA = Violation("", None, "required", "there is no structured content, and the output schema promises some")
+
+
+class Finishing:
+    """Makes the results of one tool."""
+
+    __slots__ = ("_binding", "_exact", "_policy", "_server", "_wrap")
+
+    def __init__(self, server: Server, binding: Binding, wrap: Wrap, exact: Any, policy: SizePolicy | None) -> None:
+        self._server = server
+        self._binding = binding
+        self._wrap = wrap
+        self._exact = exact
+        self._policy = policy
+
+    def of(self, server: Server) -> Finishing:
+        """Give the same for a server that mounts the tool's own."""
+        return Finishing(server, self._binding, self._wrap, self._exact, self._policy)
+
+    async def finish(self, call: Call, value: Any) -> CallToolResult:
+        """Make the result of what the tool gave; a value of just the declared plain type needs no check."""
+        if isinstance(value, TO_BE_MADE):
+            value = await self._made(call, value)
+        result = self.wrapped(value)
+        if self._policy is None:
+            return result
+        return self._policy.apply(result, lambda body, mime_type: self._keep(call, body, mime_type))
+
+    async def _made(self, call: Call, value: Any) -> Any:
+        """Make a whole result, and read the media, of what may be or hold such."""
+        if not isinstance(value, ToolResult):
+            return await read_media(self._server, call, value) if holds_media(value) else value
+        if holds_media(value.content):
+            given = await read_media(self._server, call, value.content)
+            value = ToolResult(given, value.structured, meta=value.meta, is_error=value.is_error)
+        return value.made(self._binding.wraps_output)
+
+    def wrapped(self, value: Any) -> CallToolResult:
+        """Check and wrap a value with nothing in it that is still to be made or read."""
+        if isinstance(value, CallToolResult):
+            self._check_whole(value)
+        elif isinstance(value, CONTENT_TYPES):
+            self._binding.check_output(msgspec.to_builtins(value))
+        elif type(value) is not self._exact:
+            self._binding.check_output(value)
+        return self._wrap(value)
+
+    def _check_whole(self, result: CallToolResult) -> None:
+        """A result the tool made itself keeps the promise of its output schema too, unless it tells of a failure."""
+        if result.is_error or not self._binding.checks_output:
+            return
+        content = result.structured_content
+        if isinstance(content, msgspec.Raw):
+            content = msgspec.json.decode(content)
+        if self._binding.wraps_output and isinstance(content, dict):
+            content = content.get("result")
+            content = msgspec.json.decode(content) if isinstance(content, msgspec.Raw) else content
+        try:
+            self._binding.check_output(content)
+        except InvalidOutput as error:
+            if content is None:
+                raise InvalidOutput(error.name, [NO_DATA]) from None
+            raise
+
+    def _keep(self, call: Call, body: bytes, mime_type: str) -> str:
+        server = self._server
+        return server.kept_results.keep(server.links.owner(call), body, mime_type)
+
+
+async def read_media(server: Server, call: Call, value: Any) -> Any:
+    """Put content blocks where media are: in place where that is quick, else in a thread."""
+    owner = server.links.owner(call)
+
+    def keep(body: Callable[[], bytes] | bytes, name: str, mime_type: str, size: int) -> ResourceLink | None:
+        if server.capabilities.resources is None or size > LARGEST_KEPT:
+            return None
+        uri = server.kept_results.keep(owner, body, mime_type)
+        return ResourceLink(uri=uri, name=name, mime_type=mime_type, size=size)
+
+    if is_quick(value):
+        return written(value, keep)
+    return await server.threads.run(lambda: written(value, keep))

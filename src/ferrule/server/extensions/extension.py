@@ -1,0 +1,226 @@
+"""Extensions of the protocol: their name, their settings, their methods and notifications, in one place."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from ferrule.errors import SetupError
+from ferrule.protocol.call import Call, Note
+from ferrule.protocol.capabilities import require_extension
+from ferrule.runtime.dispatch import Handler, NoteHandler
+from ferrule.schema.keys import check_extensions
+from ferrule.schema.methods import METHODS, Method
+from ferrule.schema.model import MetaOnly, Params, Result
+from ferrule.schema.notices import NOTICES
+from ferrule.server.calls.context import Context
+from ferrule.server.calls.threads import Bulkhead
+from ferrule.server.functions.signatures import probe
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+logger = logging.getLogger("ferrule.extensions")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Answered(Struct, frozen=True):
+    """A method of an extension, and who answers it."""
+
+    row: Method
+    fn: Callable[..., Any]
+    required: bool
+
+
+class Heard(Struct, frozen=True):
+    """A notification of an extension, and who listens to it."""
+
+    read: Callable[[Any], Any]
+    fn: Callable[..., Any]
+
+
+class Extension:
+    """An optional part of the protocol that a server speaks once it is told to: `app.extend(extension)`.
+
+    A subclass may do more when it joins a server: see `joined`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        required: bool = False,
+        handshake: bool = True,
+    ) -> None:
+        check_extensions([name], "Extension")
+        if settings is not None and not isinstance(settings, Mapping):
+            raise SetupError(f"{name}: the settings of an extension are an object, not {settings!r}")
+        self.name = name
+        self.settings = dict(settings or {})
+        self.required = required
+        """Whether its methods are refused to a client that does not declare the extension too."""
+        self.handshake = handshake
+        """Whether it exists in the handshake era as well."""
+        self.methods: dict[str, Answered] = {}
+        self.notifications: dict[str, Heard] = {}
+        self.servers: list[Server] = []
+
+    def method(
+        self,
+        name: str,
+        *,
+        params: type[Params] = MetaOnly,
+        result: type[Result] = Result,
+        required: bool | None = None,
+        read_only: bool = False,
+    ) -> Callable[[F], F]:
+        """Answer a method: the function gets its params, a Context if it takes one, and what providers give."""
+        self._check_new(name, METHODS, self.methods, "method")
+        row = Method(name, params, result, handshake=self.handshake, read_only=read_only)
+
+        def add(fn: F) -> F:
+            from ferrule.server.extensions.own_methods import read_function
+
+            read_function(fn)
+            answered = Answered(row, fn, self.required if required is None else required)
+            for server in self.servers:
+                server.extensions.answer(self, answered)
+            self.methods[name] = answered
+            return fn
+
+        return add
+
+    def notification(self, name: str, *, params: type[Any] = dict) -> Callable[[F], F]:
+        """Listen to a notification of the client: the function gets its params."""
+        self._check_new(name, NOTICES, self.notifications, "notification")
+        read = msgspec.json.Decoder(params).decode
+
+        def add(fn: F) -> F:
+            heard = Heard(read, fn)
+            for server in self.servers:
+                server.extensions.hear(self, name, heard)
+            self.notifications[name] = heard
+            return fn
+
+        return add
+
+    def _check_new(self, name: str, core: Any, own: Mapping[str, Any], kind: str) -> None:
+        if name in core:
+            raise SetupError(f"{self.name}: {name} is a {kind} of the protocol itself; choose another name")
+        if name in own:
+            raise SetupError(f"{self.name}: there is a {kind} {name} already")
+
+    def joined(self, server: Server) -> None:
+        """Do what is to be done when a server takes this extension in; a subclass may offer resources here."""
+
+    def lifespan(self, server: Server) -> AbstractAsyncContextManager[Any] | None:
+        """Give what is to be entered while the server is in use, if there is anything."""
+        return None
+
+    def settings_of(self, context: Context) -> dict[str, Any] | None:
+        """Give the settings with which the caller declares this extension too, None when it does not."""
+        return context.peer.extension(self.name)
+
+
+class Extensions:
+    """The extensions of one server."""
+
+    def __init__(self, server: Server, declared: Mapping[str, Any]) -> None:
+        self._server = server
+        self._declared = dict(declared)
+        self._joined: dict[str, Extension] = {}
+        self.notes: dict[str, NoteHandler] = {}
+
+    def __iter__(self) -> Iterator[Extension]:
+        return iter(self._joined.values())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._joined
+
+    def __getitem__(self, name: str) -> Extension:
+        return self._joined[name]
+
+    def join(self, extension: Extension) -> None:
+        """Take an extension in, whole or not at all."""
+        name = extension.name
+        if name in self._joined:
+            raise SetupError(f"the extension {name} has joined this server already")
+        if name in self._declared:
+            raise SetupError(f"the extension {name} is declared by Server(extensions=…) already: leave it out there")
+        for method in extension.methods:
+            self._check_free(name, method, self._server.methods, "method")
+        for note in extension.notifications:
+            self._check_free(name, note, self.notes, "notification")
+        extension.joined(self._server)
+        self._joined[name] = extension
+        for answered in extension.methods.values():
+            self.answer(extension, answered)
+        for note, heard in extension.notifications.items():
+            self.hear(extension, note, heard)
+        extension.servers.append(self._server)
+        self._server.recompose()
+
+    def _check_free(self, name: str, what: str, taken: Any, kind: str) -> None:
+        if what in taken:
+            raise SetupError(f"{name}: another extension or app.method has the {kind} {what} already")
+
+    def answer(self, extension: Extension, answered: Answered) -> None:
+        """Answer a method of an extension that has joined."""
+        method = answered.row.name
+        self._check_free(extension.name, method, self._server.methods, "method")
+        from ferrule.server.extensions.own_methods import answerer
+
+        handler = answerer(self._server, answered.fn)
+        if answered.required:
+            handler = _gated(extension.name, handler)
+        self._server.add_method(answered.row, handler)
+
+    def hear(self, extension: Extension, name: str, heard: Heard) -> None:
+        """Listen to a notification of an extension that has joined."""
+        self._check_free(extension.name, name, self.notes, "notification")
+        self.notes[name] = _listener(self._server, name, heard)
+        self._server.recompose()
+
+    def declared(self, *, handshake: bool) -> dict[str, Any] | None:
+        """Give what is declared in one of the eras: what `Server(extensions=…)` names is the stateless one's."""
+        joined = {name: each.settings for name, each in self._joined.items() if each.handshake or not handshake}
+        return ({} if handshake else self._declared) | joined or None
+
+
+def _gated(name: str, handler: Handler) -> Handler:
+    async def handle(call: Call) -> Any:
+        require_extension(call.peer, name)
+        return await handler(call)
+
+    return handle
+
+
+def _listener(server: Server, name: str, heard: Heard) -> NoteHandler:
+    bulkhead, fn = Bulkhead(server.threads), heard.fn
+    is_async = inspect.iscoroutinefunction(probe(fn))
+
+    async def deliver(params: Any) -> None:
+        try:
+            value = await (fn(params) if is_async else bulkhead.run(lambda: fn(params)))
+            if isinstance(value, Coroutine):
+                await value
+        except Exception:
+            logger.exception("the handler of the notification %s failed", name)
+
+    def listen(note: Note) -> None:
+        try:
+            params = heard.read(note.params)
+        except msgspec.DecodeError as reason:
+            logger.warning("a malformed notification %s is ignored: %s", name, reason)
+            return
+        server.links.behind(note).scope.spawn(deliver(params))
+
+    return listen

@@ -1,0 +1,49 @@
+"""The extensions a server has words of its own for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ferrule.errors import SetupError
+from ferrule.schema.apps import APPS
+from ferrule.server.extensions.extension import Extension, Extensions
+
+if TYPE_CHECKING:
+    from ferrule.server.extensions.apps import Apps
+    from ferrule.server.extensions.skills import Skills
+
+E = TypeVar("E", bound=Extension)
+
+
+class Extending:
+    """The half of a server that speaks extensions."""
+
+    extensions: Extensions
+
+    def extend(self, extension: E) -> E:
+        """Speak an extension of the protocol: declare it, and answer its methods."""
+        if not isinstance(extension, Extension):
+            raise SetupError(
+                f"app.extend takes an Extension, not {extension!r}: app.extend(Extension('com.example/x'))"
+            )
+        self.extensions.join(extension)
+        return extension
+
+    def skills(self, *folders: str | os.PathLike[str], **options: Any) -> Skills:
+        """Offer folders of skills, each with a SKILL.md: `app.skills("skills")`; the options are those of `Skills`."""
+        from ferrule.server.extensions.skills import Skills
+
+        return self.extend(Skills(*folders, **options))
+
+    def page(self, uri: str, html: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+        """Offer a page for `@app.tool(ui=…)`: its text, its Path, or, as a decorator, a function that gives it."""
+        return self.apps().page(uri, html, **options)
+
+    def apps(self) -> Apps:
+        """Give the MCP Apps extension of this server, which it speaks from now on."""
+        from ferrule.server.extensions.apps import Apps
+
+        if APPS not in self.extensions:
+            self.extend(Apps())
+        return self.extensions[APPS]  # type: ignore[return-value]  # nothing else has this name

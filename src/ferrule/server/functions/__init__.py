@@ -1,0 +1,1 @@
+"""Python functions as handlers: signatures, arguments, schemas, dependencies."""

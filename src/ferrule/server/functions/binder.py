@@ -1,0 +1,284 @@
+"""Turn a handler function into something callable from raw JSON.
+
+Everything is compiled once, when the handler is registered. A call is one decode of the raw arguments straight into a
+struct made from the signature, and then the function itself.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import math
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Never, NoReturn, Protocol, get_args, get_origin
+
+import msgspec
+from msgspec import structs
+
+from ferrule.server.calls.results import has_nonfinite
+from ferrule.server.functions.arguments import RawJson, Read, SchemaReader, TypedReader
+from ferrule.server.functions.dependencies import InThread, injected
+from ferrule.server.functions.schemas import arguments_schema, schema_of, unsupported, wrapped_schema
+from ferrule.server.functions.signatures import NOTHING, Parameter, Signature, read_signature
+from ferrule.server.functions.types.known import convert, encode_hook, plain, written_otherwise
+from ferrule.server.functions.types.readable import mentions, readable
+from ferrule.validation.checker import Checker, given_schema, own_schema
+from ferrule.validation.violations import InvalidArguments, InvalidOutput, Violation
+
+__all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "names", "schema_of"]
+
+_UNDESCRIBED = (NOTHING, Any, object, None, types.NoneType, Never, NoReturn)
+
+
+class Invoke(Protocol):
+    """Calls a handler with raw JSON; `hidden` fills the parameters that are kept from the caller."""
+
+    def __call__(self, raw: RawJson, context: Any = None, hidden: Mapping[str, Any] = ...) -> Any: ...
+
+
+class Binding:
+    """A handler, ready to be called with raw JSON arguments."""
+
+    __slots__ = ("_output", "input_schema", "invoke", "output_schema", "signature", "wraps_output")
+
+    def __init__(self, signature: Signature, input_schema: dict[str, Any], invoke: Invoke, output: _Output) -> None:
+        self.signature = signature
+        self.input_schema = input_schema
+        self.invoke = invoke
+        self.output_schema = output.schema
+        self.wraps_output = output.wraps
+        self._output = output
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.signature.name
+
+    @property
+    def description(self) -> str | None:
+        """The prose of its docstring."""
+        return self.signature.description
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `invoke` gives a coroutine."""
+        return self.signature.is_async
+
+    @property
+    def streams(self) -> bool:
+        """Whether `invoke` gives a generator."""
+        return self.signature.is_generator or self.signature.is_async_generator
+
+    @property
+    def context_parameter(self) -> str | None:
+        """The name of the parameter that takes the context."""
+        return self.signature.context_parameter
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters a caller may fill."""
+        return tuple(parameter.key for parameter in self.signature.parameters)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names a caller must fill."""
+        return tuple(self.input_schema.get("required", ()))
+
+    @property
+    def returns(self) -> Any:
+        """The return annotation."""
+        return self.signature.returns
+
+    @property
+    def to_plain(self) -> Callable[[Any], Any] | None:
+        """What its values go through before they are written, if anything."""
+        return plain if self._output.is_otherwise else None
+
+    @property
+    def checks_output(self) -> bool:
+        """Whether `check_output` has anything to compare with."""
+        return self.output_schema is not None
+
+    def check_output(self, value: Any) -> None:
+        """Raise `InvalidOutput` when the handler's value does not fit the output schema."""
+        self._output.check(value)
+
+
+def bind(
+    fn: Callable[..., Any],
+    *,
+    context_type: type | None = None,
+    schema: Mapping[str, Any] | None = None,
+    output_schema: Mapping[str, Any] | None = None,
+    hidden: frozenset[str] = frozenset(),
+    content_types: tuple[type, ...] = (),
+    name: str | None = None,
+    in_thread: InThread | None = None,
+    describe_output: bool = True,
+) -> Binding:
+    """Compile a function for calls with raw JSON; `SetupError` when it cannot be called so.
+
+    `in_thread` makes what runs the plain functions among a coroutine's providers.
+    """
+    signature = read_signature(
+        fn,
+        context_type=context_type,
+        content_types=content_types,
+        hidden=hidden,
+        open_ended=schema is not None,
+        name=name,
+    )
+    if signature.dependencies:
+        signature = injected(signature, context_type, in_thread)
+    signature = structs.replace(signature, parameters=tuple(_read(one, signature) for one in signature.parameters))
+    described = arguments_schema(signature)
+    reader: TypedReader | SchemaReader
+    if schema is None:
+        reader = TypedReader(signature, described)
+    else:
+        reader = SchemaReader(signature, *given_schema(schema, f"{signature.name}(): schema"))
+    output = _Output(signature, output_schema, content_types, describe=describe_output)
+    return Binding(signature, reader.schema, _invoke(signature, reader.reading()), output)
+
+
+def _read(parameter: Parameter, signature: Signature) -> Parameter:
+    """Find how JSON is read into a parameter."""
+    try:
+        return structs.replace(parameter, type=readable(parameter.annotation))
+    except (TypeError, NameError) as error:
+        raise unsupported(signature.name, parameter, error) from error
+
+
+def _invoke(signature: Signature, read: Read) -> Invoke:
+    """Choose the cheapest way to place the values in a call."""
+    fn = signature.fn
+    places = list(signature.positional)
+    context = signature.context_parameter
+    expected = [parameter.name for parameter in signature.parameters]
+    if [name for name in places if name != context] != expected or signature.hidden or signature.takes_rest:
+        return _invoke_by_name(signature, read)
+    if context is None:
+
+        def invoke(raw: RawJson, context: Any = None, hidden: Mapping[str, Any] = {}) -> Any:
+            return fn(*read(raw))
+
+    elif context not in places:
+        return _invoke_by_name(signature, read)
+    else:
+        place = places.index(context)
+
+        def invoke(raw: RawJson, context: Any = None, hidden: Mapping[str, Any] = {}) -> Any:
+            values = read(raw)
+            return fn(*values[:place], context, *values[place:])
+
+    return invoke
+
+
+def _invoke_by_name(signature: Signature, read: Read) -> Invoke:
+    fn, positional, context_parameter = signature.fn, signature.positional, signature.context_parameter
+    names = [parameter.name for parameter in signature.parameters]
+    defaults = {name: value for name, value in signature.hidden.items() if value is not NOTHING}
+
+    def invoke(raw: RawJson, context: Any = None, hidden: Mapping[str, Any] = {}) -> Any:
+        values = read(raw)
+        # The caller's own names come first, so that none of them can replace a hidden value or the context.
+        given = dict(values[-1]) if signature.takes_rest else {}
+        given.update(zip(names, values, strict=False))
+        given.update(defaults)
+        given.update(hidden)
+        if context_parameter is not None:
+            given[context_parameter] = context
+        if missing := [name for name in signature.hidden if name not in given]:
+            raise TypeError(f"{signature.name}() was invoked without its hidden parameter {missing[0]!r}")
+        return fn(*[given.pop(name) for name in positional], **given)
+
+    return invoke
+
+
+class _Output:
+    """What a handler's values must look like."""
+
+    def __init__(
+        self, signature: Signature, given: Mapping[str, Any] | None, content_types: tuple[type, ...], *, describe: bool
+    ) -> None:
+        self.schema: dict[str, Any] | None = None
+        self.wraps = False
+        self._name = signature.name
+        self._content_types = content_types
+        self._declared: Any = Any
+        self._type: Any = Any
+        self.is_otherwise = False
+        self._checker: Checker | None = None
+        if given is not None:
+            place = f"{signature.name}(): output schema"
+            self.schema, self._checker = given_schema(given, place, of_object=False)
+        elif describe and _is_described(signature, content_types):
+            self._describe(_given_by(signature))
+
+    def _describe(self, type_: Any) -> None:
+        try:
+            made = readable(type_)
+            self.schema, self.wraps = wrapped_schema(made)
+            self.is_otherwise = mentions(type_, written_otherwise)
+        except (TypeError, NameError):
+            # A type without a JSON form still has a text form, so it is offered as an unstructured result.
+            return
+        self._declared, self._type = type_, made
+
+    def check(self, value: Any) -> None:
+        """Raise `InvalidOutput` when a value does not fit."""
+        if type(value) is self._declared and (type(value) is not float or math.isfinite(value)):
+            return
+        if self.schema is None or isinstance(value, self._content_types):
+            return
+        builtins = self._written(value)
+        if self._type is not Any and self._reads_back(builtins):
+            return
+        if self._checker is None:
+            self._checker = own_schema(self.schema)
+        whole = {"result": builtins} if self.wraps else builtins
+        found = self._checker.violations(whole, len(msgspec.json.encode(whole))) if self._checker else []
+        if found and has_nonfinite(builtins):
+            found = [Violation(found[0].path, None, "json", "contains NaN or infinity, which JSON has no form for")]
+        if found:
+            raise InvalidOutput(self._name, found)
+
+    def _written(self, value: Any) -> Any:
+        try:
+            written = plain(value) if self.is_otherwise else value
+            return msgspec.to_builtins(written, str_keys=True, enc_hook=encode_hook)
+        except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
+            violation = Violation("", type(value).__name__, "json", f"cannot be written as JSON: {error}")
+            raise InvalidOutput(self._name, [violation]) from error
+
+    def _reads_back(self, builtins: Any) -> bool:
+        try:
+            convert(builtins, self._type)
+        except (msgspec.ValidationError, RecursionError):
+            return False
+        return not (isinstance(builtins, float) and not math.isfinite(builtins))
+
+
+def _given_by(signature: Signature) -> Any:
+    """What a call gives in the end: what a coroutine is awaited for, and what a generator returns."""
+    annotation = signature.returns
+    if signature.is_async_generator:
+        return NOTHING
+    if signature.is_generator:
+        returned = get_args(annotation)[2:] if get_origin(annotation) is collections.abc.Generator else ()
+        return returned[0] if returned else NOTHING
+    if get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
+        return get_args(annotation)[-1]
+    return annotation
+
+
+def _is_described(signature: Signature, content_types: tuple[type, ...]) -> bool:
+    annotation = _given_by(signature)
+    return annotation not in _UNDESCRIBED and not names(annotation, content_types)
+
+
+def names(annotation: Any, wanted: tuple[type, ...]) -> bool:
+    """Tell whether an annotation names one of some types, anywhere in it."""
+    if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, wanted):
+        return True
+    return any(names(part, wanted) for part in get_args(annotation))

@@ -1,0 +1,327 @@
+"""Read what a handler asks for: its parameters, its context, its return type and its docstring."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Union, get_args, get_origin
+
+import msgspec
+
+from ferrule.errors import SetupError
+from ferrule.server.functions.depends import Dependency, dependency_of
+from ferrule.server.functions.docstrings import split_docstring
+from ferrule.server.functions.types.constraints import description_of
+from ferrule.server.functions.types.pydantic_types import is_field
+
+NOTHING: Final = inspect.Parameter.empty
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One argument a caller may send."""
+
+    name: str
+    annotation: Any
+    default: Any = NOTHING
+    description: str | None = None
+    alias: str | None = None
+    """What a caller calls it, if not by its name."""
+    factory: Callable[[], Any] | None = None
+    """What makes its default."""
+    type: Any = Any
+    """The annotation as JSON is read into it."""
+
+    @property
+    def key(self) -> str:
+        """The name a caller sends it under."""
+        return self.alias or self.name
+
+    @property
+    def required(self) -> bool:
+        """Whether a call without it is refused."""
+        return self.default is NOTHING and self.factory is None
+
+    def made_default(self) -> Any:
+        """Give the default, a container fresh each time so that no call sees what another one put into it."""
+        if self.factory is not None:
+            return self.factory()
+        if isinstance(self.default, list | dict | set | bytearray):
+            return copy.deepcopy(self.default)
+        return self.default
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """What a handler is called, what it takes and how it runs."""
+
+    fn: Callable[..., Any]
+    name: str
+    description: str | None
+    is_async: bool
+    is_generator: bool
+    is_async_generator: bool
+    context_parameter: str | None
+    parameters: tuple[Parameter, ...]
+    positional: tuple[str, ...]
+    hidden: dict[str, Any]
+    takes_rest: bool
+    returns: Any
+    dependencies: dict[str, Dependency] = {}
+    wraps_async: bool = False
+    """Whether it is a plain function around a coroutine function, as decorators make them: it may give a coroutine."""
+
+
+class Provider(msgspec.Struct, frozen=True):
+    """What a provider of dependencies asks for."""
+
+    name: str
+    context_parameter: str | None
+    dependencies: dict[str, Dependency]
+    unfilled: list[str]
+    """Parameters that nothing can fill."""
+
+
+def read_signature(
+    fn: Callable[..., Any],
+    *,
+    context_type: type | None = None,
+    content_types: tuple[type, ...] = (),
+    hidden: frozenset[str] = frozenset(),
+    open_ended: bool = False,
+    name: str | None = None,
+) -> Signature:
+    """Read a callable's signature; `open_ended` allows `*args` and `**kwargs`."""
+    name = name or _name_of(fn)
+    offered = _offered(fn, name)
+    fillable = _fillable(offered, name, open_ended)
+    if missing := hidden - {raw.name for raw in fillable}:
+        raise SetupError(f"{name}() has no parameter {', '.join(sorted(missing))} to hide")
+    namespace = _namespace(_underlying(fn), (*content_types, *([context_type] if context_type else [])))
+    description, texts = split_docstring(_docstring_of(fn))
+    shown = [raw for raw in fillable if raw.name not in hidden]
+    annotations = {raw.name: _resolve(raw.annotation, namespace, f"{name}(): parameter {raw.name!r}") for raw in shown}
+    wishes = {raw.name: wish for raw in shown if (wish := dependency_of(raw.default, annotations[raw.name]))}
+    context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
+    kind, taken = probe(fn), {context, *wishes}
+    parameters = tuple(_parameter(raw, annotations[raw.name], texts, name) for raw in shown if raw.name not in taken)
+    _refuse_equal_keys(parameters, name)
+    return Signature(
+        fn=fn,
+        name=name,
+        description=description,
+        is_async=inspect.iscoroutinefunction(kind),
+        is_generator=inspect.isgeneratorfunction(kind),
+        is_async_generator=inspect.isasyncgenfunction(kind),
+        context_parameter=context,
+        parameters=parameters,
+        positional=tuple(raw.name for raw in fillable if raw.kind is not raw.KEYWORD_ONLY),
+        hidden={raw.name: raw.default for raw in fillable if raw.name in hidden},
+        takes_rest=any(raw.kind is raw.VAR_KEYWORD for raw in offered),
+        returns=_resolve(inspect.signature(fn).return_annotation, namespace, f"{name}(): the return type"),
+        dependencies=wishes,
+        wraps_async=not inspect.iscoroutinefunction(kind) and inspect.iscoroutinefunction(inspect.unwrap(kind)),
+    )
+
+
+def read_provider(fn: Callable[..., Any], context_type: type | None, whose: str) -> Provider:
+    """Read what a provider asks for; `whose` says in errors who needs it."""
+    name = _name_of(fn)
+    offered = [raw for raw in _offered(fn, name) if raw.kind not in (raw.VAR_POSITIONAL, raw.VAR_KEYWORD)]
+    namespace = _namespace(_underlying(fn), (context_type,) if context_type else ())
+    place = f"{whose} → {name}(): parameter"
+    annotations = {raw.name: _resolve(raw.annotation, namespace, f"{place} {raw.name!r}") for raw in offered}
+    wishes = {raw.name: wish for raw in offered if (wish := dependency_of(raw.default, annotations[raw.name]))}
+    context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
+    unfilled = [raw.name for raw in offered if raw.default is NOTHING and raw.name not in {context, *wishes}]
+    return Provider(name, context, wishes, unfilled)
+
+
+def _offered(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    """Every parameter a call may still fill: what a partial presets is not offered again."""
+    if isinstance(fn, classmethod):
+        raise SetupError(f"{name} is an unbound classmethod: register it through its class, as in Class.{name}")
+    try:
+        offered = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise SetupError(f"{name}: its signature cannot be read ({error}); wrap it in a function") from error
+    _refuse_unbound_method(fn, offered, name)
+    preset: set[str] = set()
+    while isinstance(fn, functools.partial):
+        preset |= fn.keywords.keys()
+        fn = fn.func
+    return [parameter for parameter in offered if parameter.name not in preset]
+
+
+def _refuse_unbound_method(fn: Callable[..., Any], offered: Sequence[inspect.Parameter], name: str) -> None:
+    owner = getattr(fn, "__qualname__", "").rpartition(".")[0]
+    first = offered[0] if offered else None
+    if not inspect.isfunction(fn) or first is None or not owner or owner.endswith("<locals>"):
+        return
+    if first.name in {"self", "cls"} and first.annotation is NOTHING:
+        raise SetupError(f"{name}() is a method without its object: register the bound method, as in object.{name}")
+
+
+def _fillable(offered: Sequence[inspect.Parameter], name: str, open_ended: bool) -> list[inspect.Parameter]:
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    for parameter in offered:
+        if parameter.kind in stars and not open_ended:
+            raise SetupError(
+                f"{name}(): parameter {stars[parameter.kind]}{parameter.name} has no schema:"
+                " name each parameter, or give schema={...}"
+            )
+    return [parameter for parameter in offered if parameter.kind not in stars]
+
+
+def _parameter(raw: inspect.Parameter, annotation: Any, texts: dict[str, str], name: str) -> Parameter:
+    place = f"{name}(): parameter {raw.name!r}"
+    if type(raw.default).__module__ in {"dataclasses", "msgspec._core"} and type(raw.default).__name__ == "Field":
+        raise SetupError(f"{place} has a field() of a class as its default: write the default itself")
+    if annotation is NOTHING:
+        annotation = Any
+    default, field = raw.default, _field_among(annotation)
+    if is_field(raw.default):
+        default, field = NOTHING, raw.default
+        annotation = Annotated[annotation, field]
+    alias, factory = None, None
+    if field is not None:
+        alias, factory = _alias(field, place), field.default_factory
+        if default is NOTHING and factory is None and not field.is_required():
+            default = field.default
+    description = _annotated_text(annotation) or texts.get(raw.name)
+    if default is None and annotation is not Any:
+        annotation = Union[annotation, None]  # noqa: UP007  `|` refuses some typing objects
+    return Parameter(raw.name, annotation, default, description, alias, factory if default is NOTHING else None)
+
+
+def _field_among(annotation: Any) -> Any:
+    """What `pydantic.Field` said inside `Annotated`."""
+    return next((item for item in getattr(annotation, "__metadata__", ()) if is_field(item)), None)
+
+
+def _alias(field: Any, place: str) -> str | None:
+    alias = field.validation_alias if field.validation_alias is not None else field.alias
+    if alias is not None and not isinstance(alias, str):
+        raise SetupError(f"{place} has several aliases: an argument has one name, so write alias='...'")
+    return alias
+
+
+def _annotated_text(annotation: Any) -> str | None:
+    """The description inside `Annotated`: a text, a `msgspec.Meta`, a `pydantic.Field` or a `Doc`."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return next(filter(None, map(_annotated_text, get_args(annotation))), None)
+    return description_of(getattr(annotation, "__metadata__", ()))
+
+
+def _refuse_equal_keys(parameters: Sequence[Parameter], name: str) -> None:
+    keys: dict[str, str] = {}
+    for parameter in parameters:
+        if (other := keys.setdefault(parameter.key, parameter.name)) != parameter.name:
+            raise SetupError(
+                f"{name}(): parameters {other!r} and {parameter.name!r} are both sent as {parameter.key!r}:"
+                " change one alias"
+            )
+
+
+def _context_among(annotations: dict[str, Any], context_type: type | None, name: str) -> str | None:
+    if context_type is None:
+        return None
+    found = [parameter for parameter, annotation in annotations.items() if _is_context(annotation, context_type)]
+    if len(found) > 1:
+        raise SetupError(f"{name}() takes two contexts, {found[0]!r} and {found[1]!r}: keep one")
+    return found[0] if found else None
+
+
+def _is_context(annotation: Any, context_type: type) -> bool:
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, types.UnionType):
+        members = [member for member in get_args(annotation) if member is not types.NoneType]
+        return len(members) == 1 and _is_context(members[0], context_type)
+    plain = get_origin(annotation) or annotation
+    return isinstance(plain, type) and issubclass(plain, context_type)
+
+
+def _resolve(annotation: Any, namespace: dict[str, Any], place: str) -> Any:
+    if annotation is NOTHING:
+        return NOTHING
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        return typing.get_type_hints(holder, namespace, include_extras=True)["it"]
+    except (NameError, SyntaxError, TypeError, AttributeError) as error:
+        raise SetupError(
+            f"{place}: the annotation {annotation!r} cannot be resolved ({error});"
+            " its names must exist in the module at run time, not only under TYPE_CHECKING or inside a function"
+        ) from error
+
+
+def _namespace(function: Any, known: tuple[type, ...]) -> dict[str, Any]:
+    """The names a string annotation may use; `known` types resolve even when imported for type checking only."""
+    names: dict[str, Any] = {type_.__name__: type_ for type_ in known}
+    names |= getattr(function, "__globals__", {})
+    names |= {parameter.__name__: parameter for parameter in getattr(function, "__type_params__", ())}
+    code = getattr(function, "__code__", None)
+    for name, cell in zip(code.co_freevars if code else (), getattr(function, "__closure__", None) or (), strict=True):
+        # A cell is empty while the class it names is still being defined.
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:
+            continue
+    return names
+
+
+def _underlying(fn: Any) -> Any:
+    """The Python function behind partials, methods, wrappers, classes and callable objects."""
+    while not inspect.isfunction(fn) or hasattr(fn, "__wrapped__"):
+        if isinstance(fn, functools.partial):
+            fn = fn.func
+        elif isinstance(fn, types.MethodType | staticmethod):
+            fn = fn.__func__
+        elif hasattr(fn, "__wrapped__"):
+            fn = fn.__wrapped__
+        elif inspect.isclass(fn):
+            return fn.__init__
+        elif inspect.isfunction(call := vars(type(fn)).get("__call__")):
+            fn = call
+        else:
+            return fn
+    return fn
+
+
+def _without_partial(fn: Any) -> Any:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return fn
+
+
+def probe(fn: Any) -> Any:
+    """What to ask whether a call gives a coroutine or a generator."""
+    fn = _without_partial(fn)
+    if inspect.isroutine(fn) or inspect.isclass(fn):
+        return fn.__func__ if isinstance(fn, staticmethod) else fn
+    return type(fn).__call__
+
+
+def takes(fn: Callable[..., Any], count: int) -> bool:
+    """Tell whether a function can be called with so many arguments by their places."""
+    try:
+        inspect.signature(fn).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:  # what is written in C may not say what it takes
+        return True
+    return True
+
+
+def _name_of(fn: Any) -> str:
+    fn = _without_partial(fn)
+    return str(getattr(fn, "__name__", None) or type(fn).__name__)
+
+
+def _docstring_of(fn: Any) -> str | None:
+    fn = _without_partial(fn)
+    if inspect.isroutine(fn) or inspect.isclass(fn):
+        return inspect.getdoc(fn)
+    return type(fn).__call__.__doc__ or type(fn).__doc__

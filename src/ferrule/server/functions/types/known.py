@@ -1,0 +1,168 @@
+"""Classes with a JSON form that msgspec does not know, and the hooks by which it learns of them."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from ferrule.server.functions.types import pydantic_types
+from ferrule.server.functions.types.form import Describe, Form, Read
+
+_ADDRESSES = {"IPv4Address": "ipv4", "IPv6Address": "ipv6"}
+_PLAIN = (str, int, float)
+
+
+class Known(msgspec.Struct, frozen=True):
+    """How one class is read and described."""
+
+    read: Read
+    describe: Describe
+
+
+def convert(value: Any, type_: Any, *, strict: bool = True) -> Any:
+    """Make a value of a type from JSON values; `msgspec.ValidationError` when it does not fit."""
+    return msgspec.convert(value, type_, dec_hook=decode_hook, str_keys=True, strict=strict)
+
+
+def decode_hook(type_: Any, value: Any) -> Any:
+    """Make a value of a type msgspec does not know."""
+    known = type_ if isinstance(type_, Form) else known_class(type_)
+    if known is None:
+        raise NotImplementedError(f"{type_!r} cannot be read from JSON")
+    return known.read(value)
+
+
+def encode_hook(value: Any) -> Any:
+    """Write a value of a type msgspec does not know."""
+    if is_path(type(value)):
+        return str(value)
+    if isinstance(value, collections.deque):
+        return list(value)
+    for plain in _PLAIN:
+        if isinstance(value, plain):
+            return plain(value)
+    if isinstance(value, re.Pattern):
+        return value.pattern
+    if type(value).__module__ == "ipaddress":
+        return str(value)
+    if pydantic_types.is_pydantic(type(value)):
+        return pydantic_types.dump(value)
+    if inspect.iscoroutine(value):
+        raise NotImplementedError("a coroutine cannot be written as JSON: write the handler as an `async def`")
+    raise NotImplementedError(f"values of type {type(value).__name__} cannot be written as JSON")
+
+
+def is_path(class_: type) -> bool:
+    """Tell whether a class is one of paths; only a program that has imported them can have one."""
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and issubclass(class_, pathlib.PurePath)
+
+
+def plain(value: Any) -> Any:
+    """Write what msgspec would write by other names than it is read by: see `written_otherwise`."""
+    class_ = type(value)
+    if pydantic_types.is_pydantic_dataclass(class_):
+        return pydantic_types.dump(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | collections.deque):
+        return [plain(item) for item in value]
+    if (attributes := getattr(class_, "__attrs_attrs__", None)) is not None:
+        return {field.alias: plain(getattr(value, field.name)) for field in attributes}
+    if dataclasses.is_dataclass(class_):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(class_)}
+    return value
+
+
+def written_otherwise(class_: Any) -> bool:
+    """Tell whether msgspec would write a class by other names: aliases, and attributes that begin with `_`."""
+    attributes = getattr(class_, "__attrs_attrs__", ())
+    return pydantic_types.is_pydantic_dataclass(class_) or any(field.alias != field.name for field in attributes)
+
+
+@functools.lru_cache(maxsize=1024)
+def known_class(type_: Any) -> Known | None:
+    """Find how a class is read; None for one that nobody knows."""
+    class_ = get_origin(type_) or type_
+    if not isinstance(class_, type):
+        return None
+    if class_ in CONTAINERS:
+        return CONTAINERS[class_](get_args(type_))
+    if pydantic_types.is_model(class_):
+        describe = functools.partial(pydantic_types.describe_model, type_)
+        return Known(pydantic_types.model_reader(type_), describe)
+    if is_path(class_):
+        return _text(class_, "a path", "path")
+    if class_ is re.Pattern:
+        return _text(_compiled, "a regular expression", "regex")
+    if class_.__module__ == "ipaddress":
+        return _text(class_, "an address", _ADDRESSES.get(class_.__name__))
+    return next((_subclass(class_, plain) for plain in _PLAIN if issubclass(class_, plain)), None)
+
+
+def _text(make: Callable[[str], Any], what: str, format_: str | None) -> Known:
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            raise ValueError(f"Expected {what} as `str`")
+        return make(value)
+
+    schema = {"type": "string", **({"format": format_} if format_ else {})}
+    return Known(read, lambda writer: dict(schema))
+
+
+def _compiled(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+
+
+def _subclass(class_: Any, plain: type) -> Known:
+    """Find how a user's subclass of a text or a number is read."""
+    return Known(lambda value: class_(convert(value, plain)), lambda writer: writer.describe(plain))
+
+
+def _container(shape: Any, make: Callable[[Any], Any]) -> Known:
+    def read(value: Any) -> Any:
+        return make(convert(value, shape))
+
+    return Known(read, lambda writer: writer.describe(shape))
+
+
+def _deque(args: tuple[Any, ...]) -> Known:
+    return _container(list[args[0]] if args else list, collections.deque)  # type: ignore[valid-type]
+
+
+def _ordered(args: tuple[Any, ...]) -> Known:
+    return _container(_map(args), collections.OrderedDict)
+
+
+def _map(args: tuple[Any, ...]) -> Any:
+    return dict[args[0], args[1]] if args else dict  # type: ignore[valid-type]
+
+
+def _counter(args: tuple[Any, ...]) -> Known:
+    return _container(dict[args[0], int] if args else dict[str, int], collections.Counter)  # type: ignore[valid-type]
+
+
+def _defaulting(args: tuple[Any, ...]) -> Known:
+    """Values that are missing are made by the class of the others, where it can."""
+    missing = get_origin(args[1]) or args[1] if args else None
+    factory = missing if missing in {int, float, str, bool, bytes, list, dict, set, tuple} else None
+    return _container(_map(args), lambda value: collections.defaultdict(factory, value))
+
+
+CONTAINERS: dict[type, Callable[[tuple[Any, ...]], Known]] = {
+    collections.deque: _deque,
+    collections.OrderedDict: _ordered,
+    collections.Counter: _counter,
+    collections.defaultdict: _defaulting,
+}

@@ -1,0 +1,114 @@
+"""Choices: unions that msgspec cannot tell apart, and enums and literals of any values."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Sequence
+from types import NoneType
+from typing import Any
+
+import msgspec
+from msgspec import inspect as mi
+
+from ferrule.server.functions.types.form import Form, Schema, Writer, choices, either, form, shown
+from ferrule.server.functions.types.known import convert, encode_hook
+from ferrule.server.functions.types.pydantic_types import is_model
+
+_PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
+"""Where msgspec says something is wrong: at the end, where only the place of the whole union belongs."""
+
+
+def union_of(members: Sequence[Any]) -> Any:
+    """Give one type for several: msgspec's own union where it has one, else a stand-in that tries each."""
+    if Any in members:
+        return Any
+    whole = either(members)
+    if _is_readable(whole):
+        return whole
+    others = [member for member in members if member not in (None, NoneType)]
+    tried = _alternatives(others)
+    return tried if len(others) == len(members) else either((tried, None))
+
+
+def _is_readable(type_: Any) -> bool:
+    try:
+        msgspec.json.Decoder(type_)
+    except TypeError:
+        return False
+    return True
+
+
+def _alternatives(members: Sequence[Any]) -> Form:
+    groups = _grouped(members)
+    keys = [known_keys(group) for group in groups]
+
+    def read(value: Any) -> Any:
+        reasons = []
+        fitting = []
+        for known, group in zip(keys, groups, strict=True):
+            try:
+                made = convert(value, group)
+            except msgspec.ValidationError as error:
+                reasons.append(_PLACE.sub(r" at \1", str(error)))
+                continue
+            if not isinstance(value, dict):
+                return made
+            fitting.append((len(known & value.keys()), made))
+        if not fitting:
+            raise ValueError(f"fits none of the alternatives: {'; '.join(dict.fromkeys(reasons))}")
+        # Classes ignore members they do not know, so the first that fits need not be the one that was meant.
+        return max(fitting, key=lambda found: found[0])[1]
+
+    def describe(writer: Writer) -> Schema:
+        described = [writer.describe(member) for member in members]
+        return {} if {} in described else {"anyOf": described}
+
+    return form(" | ".join(map(shown, members)), read, describe)
+
+
+def _grouped(members: Iterable[Any]) -> list[Any]:
+    """Put together the members that msgspec can tell apart at full speed, in the order they are written in."""
+    groups: list[tuple[Any, ...]] = []
+    for member in members:
+        for place, group in enumerate(groups):
+            if _is_readable(either((*group, member))):
+                groups[place] = (*group, member)
+                break
+        else:
+            groups.append((member,))
+    return [either(group) for group in groups]
+
+
+def known_keys(type_: Any) -> frozenset[str]:
+    """Give the members an object of a type may have, as far as they have names."""
+    if isinstance(type_, Form):
+        return type_.keys
+    if is_model(type_):
+        return frozenset(field.alias or name for name, field in type_.__pydantic_fields__.items())
+    node = mi.type_info(type_)
+    nodes = node.types if isinstance(node, mi.UnionType) else [node]
+    return frozenset(field.encode_name for found in nodes for field in getattr(found, "fields", ()))
+
+
+def choice_of(name: str, members: Iterable[Any], text: Schema) -> Form:
+    """Give a stand-in for a choice between values, each read from what it is written as."""
+    written = [(_written(member), member) for member in members]
+
+    def read(value: Any) -> Any:
+        for form_, member in written:
+            if type(value) is type(form_) and value == form_:
+                return member
+        raise ValueError(f"Invalid choice {value!r}: it is one of {', '.join(repr(form_) for form_, _ in written)}")
+
+    return form(name, read, lambda writer: {**choices([form_ for form_, _ in written]), **text})
+
+
+def _written(member: Any) -> Any:
+    value = member.value if isinstance(member, enum.Enum) else member
+    if isinstance(value, bytes):
+        raise TypeError(f"the choice {value!r} has no JSON form: write it as text")
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=encode_hook))
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise TypeError(f"the choice {value!r} has no JSON form ({error})") from error

@@ -1,0 +1,1 @@
+"""Serving: listeners, lifespans, links, and what every server answers by itself."""

@@ -1,0 +1,300 @@
+"""What every server answers by itself: the handshake, discovery, lists, levels, subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+from msgspec import Raw, structs
+
+from ferrule.budgets.weight import full_weight
+from ferrule.errors import InvalidRequest
+from ferrule.protocol.call import Call, Note
+from ferrule.protocol.capabilities import server_offers
+from ferrule.protocol.handshake import OfferRefused
+from ferrule.runtime.dispatch import Handler, Instant, NoteHandler
+from ferrule.schema.lifecycle import (
+    DiscoverResult,
+    InitializeParams,
+    InitializeResult,
+    ListCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+)
+from ferrule.schema.methods import METHODS
+from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult
+from ferrule.schema.notices import (
+    ACKNOWLEDGED,
+    INITIALIZED,
+    PROMPTS_CHANGED,
+    RESOURCES_CHANGED,
+    ROOTS_CHANGED,
+    TOOLS_CHANGED,
+    ListenFilter,
+)
+from ferrule.server.calls.context import LEVELS
+from ferrule.server.hosting.guards import Guards
+from ferrule.server.hosting.link_state import holder_of
+from ferrule.server.notifications.subscriptions import Subscriber
+from ferrule.server.offers.catalogue import Catalogue, off
+from ferrule.wire.messages import Notification
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+FLAGS = {
+    TOOLS_CHANGED: "tools_list_changed",
+    PROMPTS_CHANGED: "prompts_list_changed",
+    RESOURCES_CHANGED: "resources_list_changed",
+}
+
+TASKS = ("tasks", "tasks.list", "tasks.cancel")
+
+MOST_MET = 256
+"""How many ways in which clients introduce themselves are remembered."""
+HEAVIEST_MET = 8 * 1024
+"""Estimated bytes of one that is remembered, text and all; longer ones are read anew each time."""
+
+
+class Declared(msgspec.Struct):
+    """The capabilities of a client, as it wrote them."""
+
+    capabilities: dict[str, Any] = {}
+
+
+_read_declared = msgspec.json.Decoder(Declared).decode
+
+
+class Builtins:
+    """The answers of one server that need no user's code."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._met: dict[bytes, tuple[InitializeParams, dict[str, Any]]] = {}
+        self._kinds: dict[frozenset[str], frozenset[str]] = {}
+
+    def instant(self) -> dict[str, Instant]:
+        """What is answered on the spot."""
+        server = self._server
+        instant: dict[str, Instant] = {
+            "initialize": self.initialize,
+            "ping": self.ping,
+            "server/discover": self.discover,
+            "tools/list": self._lister(server.tools.catalogue, "tools"),
+            "prompts/list": self._lister(server.prompts.catalogue, "prompts"),
+            "resources/list": self._lister(server.resources.catalogue, "resources"),
+            "resources/templates/list": self._lister(server.resources.templates, "resources"),
+            "resources/subscribe": self.subscribe,
+            "resources/unsubscribe": self.unsubscribe,
+            "logging/setLevel": self.set_level,
+        }
+        return Guards(server).instant(instant) if server.visibility.in_use else instant
+
+    def handlers(self, *, looked_into: bool = False) -> dict[str, Handler]:
+        """What runs somebody's code, or waits; results that somebody looks into are not written ahead."""
+        server = self._server
+        handlers: dict[str, Handler] = {
+            "tools/call": server.tools.call_whole if looked_into else server.tools.call,
+            "resources/read": server.resources.read,
+            "prompts/get": server.prompts.fill,
+            "completion/complete": server.completions.complete,
+            "subscriptions/listen": self.listen,
+            **self._about_tasks(),
+        }
+        if server.visibility.in_use:
+            handlers = Guards(server).handlers(handlers, looked_into=looked_into)
+        declared = server.settings.capabilities
+        if declared is None:
+            return handlers
+        needed = {name: METHODS[name].capability for name in handlers}
+        return {
+            name: handler if server_offers(declared, needed[name]) else _refusing(needed[name])
+            for name, handler in handlers.items()
+        }
+
+    def _about_tasks(self) -> dict[str, Handler]:
+        """What is asked about tasks; a server that has none refuses it, and does without what keeps them."""
+        server = self._server
+        declared = server.settings.capabilities
+        if server.tools.know_tasks if declared is None else server_offers(declared, "tasks"):
+            from ferrule.runtime.tasks.methods import TaskMethods
+
+            return TaskMethods(server.tasks).handlers()
+        return {name: _refusing(row.capability) for name, row in METHODS.items() if row.capability in TASKS}
+
+    def notes(self) -> dict[str, NoteHandler]:
+        """What is listened to."""
+        return {INITIALIZED: self.initialized, ROOTS_CHANGED: self._server.roots_changed}
+
+    def initialize(self, call: Call) -> InitializeResult:
+        """Make the handshake."""
+        server = self._server
+        link = server.links.of(call)
+        params, declared = self._introduced(call)
+        try:
+            revision = server.handshake.open(link.session, params, declared)
+        except OfferRefused:
+            if server.handshake.versions:
+                link.loop.call_soon(call.channel.close, "unsupported protocol version")
+            raise
+        call.peer = link.session.peer  # type: ignore[assignment]  # known from here on
+        kinds = frozenset(kind for kind, flag in FLAGS.items() if self._tells(flag))
+        server.links.greet(link, self._kinds.setdefault(kinds, kinds))
+        return InitializeResult(
+            protocol_version=revision.version,
+            capabilities=self._extended(revision.trim(self._kept(link.session.origin.lasting))),
+            server_info=revision.trim(server.implementation),
+            instructions=server.instructions,
+        )
+
+    def _kept(self, lasting: bool) -> ServerCapabilities:
+        """Give what is declared to a client; without a session, there is nobody to tell of changes later."""
+        offered = self._server.capabilities
+        if lasting:
+            return offered
+        return structs.replace(
+            offered,
+            tools=None if offered.tools is None else ListCapability(),
+            prompts=None if offered.prompts is None else ListCapability(),
+            resources=None if offered.resources is None else ResourcesCapability(),
+        )
+
+    def _extended(self, trimmed: ServerCapabilities) -> ServerCapabilities:
+        """Add the extensions this era has: they are agreed on beside the revisions, not by them."""
+        declared = self._server.extensions.declared(handshake=True)
+        return trimmed if declared is None else structs.replace(trimmed, extensions=declared)
+
+    def _introduced(self, call: Call) -> tuple[InitializeParams, dict[str, Any]]:
+        """Give what a client said of itself; clients that say the same, as thousands do, share one copy of it."""
+        words = bytes(call.raw)
+        met = self._met.get(words)
+        if met is None:
+            met = call.params, _read_declared(words).capabilities
+            if full_weight(words) <= HEAVIEST_MET:
+                if len(self._met) >= MOST_MET:
+                    self._met.clear()
+                self._met[words] = met
+        return met
+
+    def initialized(self, note: Note) -> None:
+        """The client is ready for requests of ours."""
+        self._server.links.ready(self._server.links.behind(note))
+
+    def ping(self, call: Call) -> EmptyResult:
+        """Answer a ping."""
+        return EmptyResult()
+
+    def discover(self, call: Call) -> DiscoverResult:
+        """Tell what we are and can do."""
+        server = self._server
+        return DiscoverResult(
+            supported_versions=server.stateless.supported,
+            capabilities=call.peer.revision.trim(server.capabilities),
+            instructions=server.instructions,
+        )
+
+    def _lister(self, catalogue: Catalogue[Any], capability: str) -> Instant:
+        visibility = self._server.visibility
+        make = partial(visibility.page, catalogue) if visibility.in_use else catalogue.page
+
+        def page(call: Call) -> Raw:
+            self._require(capability)
+            return make(call)
+
+        return page
+
+    def set_level(self, call: Call) -> EmptyResult:
+        """Remember the least level this client wants."""
+        self._require("logging")
+        if self._server.links.has_session(call):
+            self._server.links.state(call).log_level = LEVELS[call.params.level]
+        return EmptyResult()
+
+    def subscribe(self, call: Call) -> EmptyResult:
+        """Let the client's link hear of a resource."""
+        self._require("resources.subscribe")
+        server = self._server
+        server.subscriptions.check((call.params.uri,))
+        server.resources.find(call.params.uri)
+        subscriber = server.links.subscriber(call)
+        if subscriber is None:
+            raise InvalidRequest("A subscription needs a session, and this server keeps none")
+        server.subscriptions.subscribe(subscriber, call.params.uri)
+        return EmptyResult()
+
+    def unsubscribe(self, call: Call) -> EmptyResult:
+        """Let the client's link hear of a resource no more."""
+        self._require("resources.subscribe")
+        subscriber = self._server.links.subscriber(call)
+        if subscriber is not None:
+            self._server.subscriptions.unsubscribe(subscriber, call.params.uri)
+        return EmptyResult()
+
+    async def listen(self, call: Call) -> EmptyResult:
+        """Hold a subscription open until the client or the server ends it."""
+        subscriber = await self._subscribed(call)
+        ended = asyncio.Event()
+
+        def end() -> None:
+            self._server.subscriptions.remove(subscriber)
+            ended.set()
+
+        call.on_cancel = end
+        try:
+            await ended.wait()
+        finally:
+            end()
+        return EmptyResult(meta={SUBSCRIPTION_KEY: call.id})
+
+    async def _subscribed(self, call: Call) -> Subscriber:
+        """Let the client hear of what it wants and this server offers, and tell it what that is."""
+        server = self._server
+        wanted = call.params.notifications
+        server.subscriptions.check(wanted.resource_subscriptions or (), wanted.task_ids or ())
+        honoured, kinds = self._honoured(wanted)
+        if wanted.task_ids:
+            honoured.task_ids = await self._visible_tasks(call, wanted.task_ids)
+        uris, tasks = honoured.resource_subscriptions or (), honoured.task_ids or ()
+        owner = server.links.of(call) if server.links.has_session(call) else None
+        holder = holder_of(call.origin)
+        subscriber = Subscriber(call.channel, kinds, uris, call.id, call.origin.principal, tasks, owner, holder)
+        server.subscriptions.add(subscriber)
+        told = {"_meta": {SUBSCRIPTION_KEY: call.id}, "notifications": honoured}
+        try:
+            call.channel.send(Notification(ACKNOWLEDGED, told))
+        except BaseException:  # it may be too long once it is escaped
+            server.subscriptions.remove(subscriber)
+            raise
+        return subscriber
+
+    def _honoured(self, wanted: ListenFilter) -> tuple[ListenFilter, list[str]]:
+        """Choose of what is wanted what this server offers."""
+        kinds = [kind for kind, flag in FLAGS.items() if getattr(wanted, flag) and self._tells(flag)]
+        uris = wanted.resource_subscriptions if self._offers("resources.subscribe") else None
+        granted: dict[str, Any] = {FLAGS[kind]: True for kind in kinds}
+        return ListenFilter(resource_subscriptions=list(uris) if uris else None, **granted), kinds
+
+    async def _visible_tasks(self, call: Call, wanted: list[str]) -> list[str]:
+        """Choose of the tasks a client wants to hear of those it may see."""
+        call.era.admit_to_tasks(call)
+        found = [task for task in wanted if await self._server.tasks.find(call, task) is not None]
+        return list(dict.fromkeys(found))
+
+    def _tells(self, flag: str) -> bool:
+        return self._offers(f"{flag.partition('_')[0]}.list_changed")
+
+    def _offers(self, capability: str) -> bool:
+        return server_offers(self._server.capabilities, capability)
+
+    def _require(self, capability: str) -> None:
+        if not self._offers(capability):
+            raise off(capability)
+
+
+def _refusing(capability: str) -> Handler:
+    async def refuse(call: Call) -> NoReturn:
+        raise off(capability)
+
+    return refuse

@@ -1,0 +1,324 @@
+"""What a server remembers of each link, and what follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ferrule.errors import SetupError
+from ferrule.protocol.call import Call, Note
+from ferrule.protocol.handshake import Handshake
+from ferrule.protocol.session import Phase
+from ferrule.runtime.limits import TokenBucket
+from ferrule.runtime.link import Link
+from ferrule.runtime.sessionless import Crowd
+from ferrule.server.calls.context import LEVELS
+from ferrule.server.notifications.subscriptions import ChangeNotice, Subscriber, Subscriptions
+from ferrule.server.offers.visibility import Switches
+from ferrule.server.settings import ServerSettings
+from ferrule.wire.channel import Origin
+
+if TYPE_CHECKING:
+    from ferrule.server.hosting.listeners import Entrance
+
+logger = logging.getLogger("ferrule.server")
+
+TURN_EVERY = 0.01
+MOST_PRINCIPALS = 10_000
+"""Principals without a session whose `ctx.state` and switches are remembered; one more forgets the idlest."""
+PRINCIPAL_LIFETIME = 86_400.0
+"""Seconds after its last use for which a principal is remembered."""
+SILENT = Subscriber(channel=None)
+"""The subscriber of a link that was not greeted yet."""
+
+
+class Pace:
+    """How much may be told of running calls, each kind for itself."""
+
+    __slots__ = ("logs", "progress")
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.progress = TokenBucket(settings.progress_rate, settings.progress_rate)
+        rate = settings.log_rate
+        self.logs = None if rate is None else TokenBucket(rate, rate)
+
+
+class LinkState(Struct, eq=False):
+    """What is remembered of one link; what few links need is made when it is needed."""
+
+    subscriber: Subscriber = SILENT
+    values: dict[str, Any] | None = None
+    pace: Pace | None = None
+    log_level: int = LEVELS["info"]
+    last_turn: float = 0.0
+    init_timer: asyncio.TimerHandle | None = None
+    switches: Switches | None = None
+    """What this session sees otherwise than others."""
+    owner: str = ""
+    """Whose the results and tasks are that are kept for this link."""
+    entrance: Entrance | None = None
+    """By which it came in; None for one that came to the server itself."""
+
+
+class PrincipalState(Struct, eq=False):
+    """What is remembered of one principal that has no session."""
+
+    used: float
+    values: dict[str, Any] = {}
+    switches: Switches | None = None
+
+
+class Principals:
+    """What is remembered of principals that have no session: of so many, and of each for so long after its last use."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._states: dict[str, PrincipalState] = {}
+        """The one that was used longest ago stands first."""
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def find(self, principal: str) -> PrincipalState | None:
+        """Return what is remembered of a principal, if anything is."""
+        state = self._states.get(principal)
+        if state is None:
+            return None
+        state.used = self._clock()
+        self._states[principal] = self._states.pop(principal)
+        return state
+
+    def state(self, principal: str) -> PrincipalState:
+        """Return what is remembered of a principal, from now on if nothing was."""
+        state = self.find(principal)
+        if state is None:
+            self._forget_old(MOST_PRINCIPALS - 1)
+            state = self._states[principal] = PrincipalState(self._clock())
+        return state
+
+    def _forget_old(self, most: int) -> None:
+        before = self._clock() - PRINCIPAL_LIFETIME
+        while self._states:
+            oldest = next(iter(self._states))
+            if len(self._states) <= most and self._states[oldest].used > before:
+                break
+            del self._states[oldest]
+
+
+class Links:
+    """The open links of one server."""
+
+    def __init__(self, subscriptions: Subscriptions, handshake: Handshake, settings: ServerSettings) -> None:
+        self._subscriptions = subscriptions
+        self._handshake = handshake
+        self._settings = settings
+        self._states: dict[Link, LinkState] = {}
+        self.principals = Principals()
+        self.on_forget: Callable[[str], None] | None = None
+        """Called with the owner whose session is over, where results may be kept for it."""
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(list(self._states))
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def through(self, entrance: Entrance) -> list[Link]:
+        """Give the links that came in by one entrance."""
+        return [link for link, state in self._states.items() if state.entrance is entrance]
+
+    def remember(self, link: Link, entrance: Entrance | None = None) -> None:
+        """Begin to watch over a link."""
+        self._states[link] = LinkState(entrance=entrance)
+
+    def opened(self, link: Link) -> None:
+        """Called when a link has its channel: unless that is a patient one, the peer has to initialize in time."""
+        state = self._states.get(link)
+        within = self._settings.init_timeout
+        if state is None or within is None or link.channel is None or link.channel.traits.patient:
+            return
+        state.init_timer = link.loop.call_later(within, self._silent, link)
+
+    def forget(self, link: Link, error: Exception | None) -> None:
+        """Release what a link held."""
+        state = self._states.pop(link, None)
+        if state is not None:
+            if state.subscriber is not SILENT:
+                self._subscriptions.remove(state.subscriber)
+            if state.owner and self.on_forget is not None:
+                self.on_forget(state.owner)
+            _stop(state)
+
+    def greet(self, link: Link, kinds: Iterable[str]) -> None:
+        """Learn that a client has made the handshake, and which lists it was told it will hear of."""
+        state = self._states[link]
+        _stop(state)
+        if state.subscriber is not SILENT:
+            self._subscriptions.remove(state.subscriber)
+        state.subscriber = Subscriber(link.channel, kinds, owner=link, holder=holder_of(link.session.origin))
+
+    def ready(self, link: Link) -> None:
+        """Learn that a client is ready: from now on it hears of changed lists, and is pinged."""
+        state = self._states.get(link)
+        if state is not None:
+            link.session.peer_ready = True
+            self._subscriptions.add_to_lists(state.subscriber)
+            if link.channel is not None and not link.channel.traits.watches_itself:
+                link.keep_alive()
+
+    def _silent(self, link: Link) -> None:
+        if link.session.peer is None and not link.session.met_stateless and link.channel is not None:
+            logger.error("a peer did not initialize within %s s: closed", self._settings.init_timeout)
+            link.session.enter(Phase.ERROR)
+            link.channel.close("initialize timed out")
+
+    def of(self, call: Call) -> Link:
+        """Give the link a call came in on."""
+        return call.link  # type: ignore[return-value]  # every link of a server is a Link
+
+    def knows(self, call: Call) -> bool:
+        """Tell whether a call came in on a link of this server, and that link is open."""
+        return self.of(call) in self._states
+
+    def behind(self, note: Note) -> Link:
+        """Give the link a notification came in on."""
+        return note.link  # type: ignore[return-value]  # every link of a server is a Link
+
+    def has_session(self, call: Call) -> bool:
+        """Tell whether anything of this caller is remembered for its next request."""
+        return not isinstance(self.of(call), Crowd)
+
+    def subscriber(self, call: Call) -> Subscriber | None:
+        """Return what hears of changes for the link a call came in on; None for one that made no handshake."""
+        state = self._states.get(self.of(call))
+        if state is None or state.subscriber is SILENT or not self.has_session(call):
+            return None
+        return state.subscriber
+
+    def state(self, call: Call) -> LinkState:
+        """Give what is remembered of the link a call came in on."""
+        return self._states[self.of(call)]
+
+    def values(self, call: Call) -> dict[str, Any]:
+        """Give the values kept between requests of one session, or of one principal where there are no sessions."""
+        state = self._session(call)
+        if state is not None:
+            if state.values is None:
+                state.values = {}
+            return state.values
+        return self.principals.state(self._principal(call, "ctx.state")).values
+
+    def _session(self, call: Call) -> LinkState | None:
+        state = self._states.get(self.of(call))
+        return state if call.era is self._handshake and state is not None and state.subscriber is not SILENT else None
+
+    def _principal(self, call: Call, what: str) -> str:
+        if call.origin.principal is None:
+            raise SetupError(
+                f"{what} needs a session or an authenticated principal, and this request has neither: a client has a"
+                ' session in the handshake era, as with Client(app, mode="handshake"); in the stateless era'
+                " keep the value outside, under a key that the client sends"
+            )
+        return call.origin.principal
+
+    def own_switches(self, call: Call) -> Switches | None:
+        """Give what the caller's session, or without one its principal, sees otherwise than others."""
+        state = self._session(call)
+        if state is not None:
+            return state.switches
+        if call.origin.principal is None:
+            return None
+        known = self.principals.find(call.origin.principal)
+        return None if known is None else known.switches
+
+    def keep_switches(self, call: Call, switches: Switches) -> None:
+        """Remember what the caller sees otherwise than others."""
+        state = self._session(call)
+        if state is not None:
+            state.switches = switches
+        else:
+            self.principals.state(self._principal(call, "ctx.enable or ctx.disable")).switches = switches
+
+    def tell_one(self, call: Call, kind: str) -> None:
+        """Tell the caller's session, or without one whoever listens for its principal, that a list changed."""
+        state = self._session(call)
+        if state is None:
+            self._subscriptions.changed(kind, self._principal(call, kind))
+        elif kind in state.subscriber.kinds and self.of(call).session.peer_ready:
+            state.subscriber.tell(ChangeNotice(kind, {}))
+
+    def owner(self, call: Call) -> str | None:
+        """Tell whose a kept result is: the principal's, else the session's; without either, whoever knows its URI."""
+        if call.origin.principal is not None:
+            return f"principal {call.origin.principal}"
+        state = self._states.get(self.of(call))
+        if state is None or not self.has_session(call):
+            return None
+        if not state.owner:
+            # Nobody guesses it, and no other session has it, also when this one is over.
+            state.owner = f"session {os.urandom(16).hex()}"
+        return state.owner
+
+    def wants_log(self, call: Call, rank: int) -> bool:
+        """Tell whether the caller wants a log message of this rank."""
+        if call.era is self._handshake:
+            state = self._states.get(self.of(call))
+            return state is not None and rank >= state.log_level
+        level = call.peer.log_level
+        return level is not None and rank >= LEVELS[level] and self.running(call)
+
+    def running(self, call: Call) -> bool:
+        """Tell whether a call is neither answered nor cancelled yet."""
+        return self.of(call).session.runs(call)
+
+    def may_tell_progress(self, call: Call) -> bool:
+        """Tell whether one more progress notice may go out now on this call's link."""
+        pace = self._pace(call)
+        return pace is not None and pace.progress.take(self.of(call).loop.time())
+
+    def may_log(self, call: Call) -> bool:
+        """Tell whether one more log message may go out now on this call's link."""
+        if self._settings.log_rate is None:
+            return True
+        pace = self._pace(call)
+        return pace is not None and pace.logs is not None and pace.logs.take(self.of(call).loop.time())
+
+    def _pace(self, call: Call) -> Pace | None:
+        """Give how fast a link may be told; a crowd's calls share none, and one that is gone has none."""
+        link = self.of(call)
+        state = self._states.get(link)
+        if state is None:
+            return None
+        place: Any = call if isinstance(link, Crowd) else state
+        pace: Pace | None = place.pace
+        if pace is None:
+            pace = place.pace = Pace(self._settings)
+        return pace
+
+    def owes_a_turn(self, call: Call) -> bool:
+        """Tell whether the handlers of a link have told in vain for so long that the loop should turn."""
+        state, now = self._states.get(self.of(call)), self.of(call).loop.time()
+        if state is None or now - state.last_turn < TURN_EVERY:
+            return state is None
+        state.last_turn = now
+        return True
+
+
+def holder_of(origin: Origin) -> str:
+    """Return whose share of what all clients may hold a sender takes from: its principal's, else its address's."""
+    if origin.principal is not None:
+        return f"principal {origin.principal}"
+    return sys.intern(f"address {origin.host or origin.address}")  # many sessions may come from one address
+
+
+def _stop(state: LinkState) -> None:
+    if state.init_timer is not None:
+        state.init_timer.cancel()
+        state.init_timer = None

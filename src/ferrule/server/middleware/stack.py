@@ -1,0 +1,123 @@
+"""The middleware of one server, sorted by what it surrounds."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ferrule.errors import SetupError
+from ferrule.protocol.call import Call, Note
+from ferrule.runtime.dispatch import Handler, Layer, NoteHandler
+from ferrule.server.foreign_names import alike
+from ferrule.server.functions.signatures import takes
+from ferrule.server.middleware.hooks import HOOKS, Middleware
+
+AnyLayer = Layer | Middleware
+
+
+def checked(layer: Any, where: str) -> AnyLayer:
+    """Give a layer that can surround calls; SetupError says what is wrong with another."""
+    if isinstance(layer, Middleware):
+        for hook in HOOKS.values():
+            if not inspect.iscoroutinefunction(getattr(layer, hook)):
+                raise SetupError(f"{where}: {type(layer).__name__}.{hook} must be an `async def`")
+        for hook in ("on_notification", "on_error"):
+            if inspect.iscoroutinefunction(getattr(layer, hook)):
+                raise SetupError(f"{where}: {type(layer).__name__}.{hook} must be a plain `def`: nobody waits for it")
+        _refuse_misspelled(type(layer), where)
+        return layer
+    if isinstance(layer, type) and issubclass(layer, Middleware):
+        raise SetupError(f"{where}: {layer.__name__} is a class: give an object, {layer.__name__}()")
+    if not callable(layer):
+        raise SetupError(f"{where}: {layer!r} is neither a Middleware nor a function of (call, proceed)")
+    if not takes(layer, 2):
+        name = getattr(layer, "__qualname__", repr(layer))
+        raise SetupError(f"{where}: {name} must take two arguments: async def {name}(call, proceed)")
+    return layer  # type: ignore[no-any-return]  # a function, as far as can be seen
+
+
+def _refuse_misspelled(kind: type[Middleware], where: str) -> None:
+    """Refuse a method that is nearly a hook: it would never be called, and nobody would be told."""
+    hooks = [name for name in vars(Middleware) if name.startswith("on_")]
+    for name in dir(kind):
+        if not name.startswith("on_") or name in hooks:
+            continue
+        meant = "on_request" if name == "on_message" else alike(name, hooks, closeness=0.85)
+        if meant:
+            raise SetupError(f"{where}: {kind.__name__}.{name} is no hook; did you mean {meant}?")
+
+
+def surrounding(layer: AnyLayer, method: str) -> list[Layer]:
+    """Give what of a layer surrounds a method: a function always, of a Middleware the hooks it overrides."""
+    if not isinstance(layer, Middleware):
+        return [layer]
+    hooks = ["on_request", HOOKS.get(method, "")]
+    return [getattr(layer, hook) for hook in hooks if hook and _overrides(layer, hook)]
+
+
+def _overrides(layer: Middleware, hook: str) -> bool:
+    return getattr(type(layer), hook) is not getattr(Middleware, hook)
+
+
+class Layers:
+    """The middleware of one server, in the order it was added."""
+
+    def __init__(self) -> None:
+        self._layers: list[AnyLayer] = []
+        self._menders: list[Callable[[Call, Exception], Exception | None]] = []
+
+    def add(self, layer: AnyLayer) -> None:
+        """Put one more layer inside those there are."""
+        self._layers.append(layer)
+        if isinstance(layer, Middleware) and _overrides(layer, "on_error"):
+            self._menders.append(layer.on_error)
+
+    def around(self, method: str) -> list[Layer]:
+        """Give what surrounds a method, outermost first."""
+        return [part for layer in self._layers for part in surrounding(layer, method)]
+
+    def mended(self, call: Call, error: BaseException) -> BaseException:
+        """Give what to raise instead of what a handler raised; the layer nearest to the handler is asked first."""
+        for mend in reversed(self._menders):
+            if isinstance(error, Exception):
+                error = mend(call, error) or error
+        return error
+
+    def mending(self, handler: Handler) -> Handler:
+        """Let a handler raise what the layers make of its errors; without such layers, it is the handler itself."""
+        if not self._menders:
+            return handler
+
+        async def mend(call: Call) -> Any:
+            try:
+                return await handler(call)
+            except Exception as error:
+                raise self.mended(call, error) from error
+
+        return mend
+
+    def listening(self, notes: Mapping[str, NoteHandler]) -> tuple[dict[str, NoteHandler], NoteHandler | None]:
+        """Surround the handlers of notifications; gives also what hears of all others."""
+        listeners: list[Callable[[Note, NoteHandler], None]] = [
+            layer.on_notification
+            for layer in self._layers
+            if isinstance(layer, Middleware) and _overrides(layer, "on_notification")
+        ]
+        if not listeners:
+            return dict(notes), None
+        return {name: _heard(handler, listeners) for name, handler in notes.items()}, _heard(_nothing, listeners)
+
+
+def _heard(handler: NoteHandler, listeners: list[Callable[[Note, NoteHandler], None]]) -> NoteHandler:
+    for listener in reversed(listeners):
+        handler = _around(listener, handler)
+    return handler
+
+
+def _around(listener: Callable[[Note, NoteHandler], None], proceed: NoteHandler) -> NoteHandler:
+    return lambda note: listener(note, proceed)
+
+
+def _nothing(note: Note) -> None:
+    """Do nothing: nobody listens to this notification."""

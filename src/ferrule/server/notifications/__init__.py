@@ -1,0 +1,1 @@
+"""What a server announces: changes, and who subscribed to them."""

@@ -1,0 +1,74 @@
+"""Telling of changes, from any thread: at once, then at most once per interval, the last never lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ferrule.runtime.limits import Coalescer
+from ferrule.server.notifications.subscriptions import Subscriptions
+
+
+class ChangeNotices:
+    """The changes of one server, on their way to whoever listens."""
+
+    def __init__(self, subscriptions: Subscriptions, interval: float, update_interval: float = 0.0) -> None:
+        self._subscriptions = subscriptions
+        self._lists = Coalescer(interval)
+        self._updates = Coalescer(update_interval)
+        self._extras: dict[str, dict[str, Any]] = {}
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Tell from this loop from now on; what was still due on another one is dropped."""
+        self.loop = loop
+        self._lists = Coalescer(self._lists.interval)
+        self._updates = Coalescer(self._updates.interval)
+        self._extras.clear()
+
+    def updated(self, uri: str, extra: dict[str, Any]) -> None:
+        """Tell that a resource changed; of notices that are merged the last one's extra counts."""
+
+        def tell() -> None:
+            self._extras[uri] = extra
+            self._merge(self._updates, uri, lambda: self._subscriptions.updated(uri, self._extras.pop(uri)))
+
+        self.soon(tell)
+
+    def list_changed(self, kind: str) -> None:
+        """Tell that a list changed."""
+        self.soon(lambda: self._merge(self._lists, kind, lambda: self._subscriptions.changed(kind)))
+
+    def _merge(self, notices: Coalescer, key: str, tell: Callable[[], Any]) -> None:
+        """Tell now, or once the interval since the last notice is over, or not at all when that is due anyway."""
+        loop = self.loop
+        if loop is None or loop.is_closed():
+            tell()
+            return
+        delay = notices.poke(key, loop.time())
+        if delay == 0.0:
+            tell()
+        elif delay is not None:
+            loop.call_later(delay, self._tell_late, notices, key, tell)
+
+    def _tell_late(self, notices: Coalescer, key: str, tell: Callable[[], Any]) -> None:
+        notices.fired(key, asyncio.get_running_loop().time())
+        tell()
+
+    def soon(self, deed: Callable[[], Any]) -> None:
+        """Do it now when we are on the server's loop or it has none, else as soon as that loop can."""
+        loop = self.loop
+        if loop is None or loop.is_closed() or _running_loop() is loop:
+            deed()
+            return
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(deed)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,1 @@
+"""What a server offers: tools, resources, prompts, completions, and how they are listed."""

@@ -1,0 +1,177 @@
+"""The prompts of a server: add, remove, list, get."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from ferrule.errors import InvalidParams, PromptNotFound, Refusal, SetupError, UrlElicitationRequired
+from ferrule.protocol.call import Call
+from ferrule.schema.content import CONTENT_TYPES
+from ferrule.schema.model import Icon
+from ferrule.schema.prompts import GetPromptResult, ListPromptsResult, Prompt, PromptArgument, PromptMessage
+from ferrule.server.calls.context import Context
+from ferrule.server.calls.execution import value_of
+from ferrule.server.calls.forms import ask_to_visit
+from ferrule.server.calls.media import Media, holds_media
+from ferrule.server.calls.results import prompt_of
+from ferrule.server.calls.threads import Bulkhead
+from ferrule.server.calls.tool_results import read_media
+from ferrule.server.functions.binder import Binding, InvalidArguments, bind
+from ferrule.server.functions.questions import with_questions
+from ferrule.server.offers.catalogue import Catalogue, off
+from ferrule.server.offers.entry import Offered, Visible
+from ferrule.server.offers.mounts import through
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+_write = msgspec.json.Encoder().encode
+
+
+Read = Callable[[Any], Awaitable[Any]]
+
+
+class PromptOptions(Struct, frozen=True, kw_only=True):
+    """What can be said about a prompt besides its function."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    arguments: Sequence[PromptArgument] | None = None
+    icons: list[Icon] | None = None
+    meta: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] | None = None
+    inline: bool = False
+    max_threads: int = 32
+    tags: Collection[str] | None = ()
+    visible: Visible | None = None
+
+
+class RegisteredPrompt(Offered):
+    """A prompt, ready to be filled in."""
+
+    __slots__ = ("binding", "bulkhead", "prompt", "required")
+
+    def __init__(
+        self, server: Server, prompt: Prompt, binding: Binding, options: PromptOptions, bulkhead: Bulkhead | None
+    ) -> None:
+        wants_context = binding.context_parameter is not None
+        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
+        self.prompt = prompt
+        self.binding = binding
+        self.bulkhead = bulkhead
+        self.required = [argument.name for argument in prompt.arguments or () if argument.required]
+
+    async def fill(self, arguments: Mapping[str, str], context: Context | None, read: Read) -> GetPromptResult:
+        """Run the handler and make messages of what it gives; `read` reads the pictures and files among it."""
+        missing = [name for name in self.required if name not in arguments]
+        if missing:
+            raise InvalidParams(
+                f"Missing required argument {missing[0]!r} of the prompt {self.prompt.name!r}", {"missing": missing}
+            )
+        raw = _write(arguments)
+        value = await value_of(self.binding, self.bulkhead, raw, context)
+        if holds_media(value):
+            value = await read(value)
+        return prompt_of(value, self.prompt.description)
+
+
+class Prompts:
+    """The prompts of one server."""
+
+    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
+        self._server = server
+        self.catalogue: Catalogue[RegisteredPrompt] = Catalogue(
+            "prompt",
+            lambda prompts: ListPromptsResult(prompts=prompts),
+            lambda entry: entry.prompt,
+            page_size=page_size,
+            on_change=on_change,
+            is_on=server.visibility.is_on,
+        )
+
+    def add(self, fn: Callable[..., Any], options: PromptOptions) -> RegisteredPrompt:
+        """Offer a function as a prompt."""
+        schema = options.schema or _free_form(options.arguments)
+        content_types = (*CONTENT_TYPES, PromptMessage, GetPromptResult, Media)
+        binding = bind(
+            with_questions(fn, content_types, inline=options.inline),
+            context_type=Context,
+            schema=schema,
+            content_types=content_types,
+            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
+        )
+        if binding.streams:
+            raise SetupError(f"the prompt {binding.name}() is a generator, and only tools may be; return a list")
+        arguments = list(options.arguments) if options.arguments is not None else _arguments(binding)
+        prompt = Prompt(
+            name=options.name or binding.name,
+            title=options.title,
+            description=options.description or binding.description,
+            arguments=arguments or None,
+            icons=options.icons,
+            meta=dict(options.meta) if options.meta else None,
+        )
+        threaded = not binding.is_async and not options.inline
+        bulkhead = Bulkhead(self._server.threads, options.max_threads) if threaded else None
+        entry = RegisteredPrompt(self._server, prompt, binding, options, bulkhead)
+        self._server.visibility.notice(entry)
+        self.catalogue.add(prompt.name, entry)
+        return entry
+
+    def adopt(self, entry: RegisteredPrompt, name: str) -> RegisteredPrompt:
+        """Make a copied prompt of a mounted server one of this server's."""
+        entry.prompt = structs.replace(entry.prompt, name=name)
+        entry.detour = None
+        inner = copy.copy(entry)
+        entry.detour = through(entry, "prompts/get", lambda call: self.fill(call, inner))
+        return entry
+
+    async def fill(self, call: Call, entry: RegisteredPrompt | None = None) -> GetPromptResult:
+        """Answer `prompts/get`, with the prompt it names or with the one that is given."""
+        entry = entry or self.catalogue.get(call.params.name)
+        if entry is None:
+            raise self._missing(call.params.name)
+        if entry.detour is not None:
+            return await entry.detour(call)  # type: ignore[no-any-return]  # a prompt's way gives its result
+        context = None if entry.context is None else entry.context(call, entry.server)
+        try:
+            return await entry.fill(call.params.arguments, context, lambda value: read_media(self._server, call, value))
+        except InvalidArguments as error:
+            raise InvalidParams(f"Invalid arguments for the prompt {call.params.name!r}: {error}") from None
+        except UrlElicitationRequired as refusal:
+            ask_to_visit(call, refusal)
+            raise
+
+    def _missing(self, name: str) -> Refusal:
+        return self.missing(name, self.catalogue.hint(name))
+
+    def missing(self, name: str, hint: str = "") -> Refusal:
+        """Make the refusal of a request for a prompt that is not there, or not for this caller."""
+        return off("prompts") if self._server.capabilities.prompts is None else PromptNotFound(name, hint)
+
+
+def _arguments(binding: Binding) -> list[PromptArgument]:
+    properties = binding.input_schema.get("properties", {})
+    return [
+        PromptArgument(
+            name=name, description=rules.get("description"), required=True if name in binding.required else None
+        )
+        for name, rules in properties.items()
+    ]
+
+
+def _free_form(arguments: Sequence[PromptArgument] | None) -> Mapping[str, Any] | None:
+    """Give the schema of declared arguments: exactly those, as text."""
+    if arguments is None:
+        return None
+    return {
+        "type": "object",
+        "properties": {argument.name: {"type": "string"} for argument in arguments},
+        "required": [argument.name for argument in arguments if argument.required],
+    }

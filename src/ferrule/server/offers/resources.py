@@ -1,0 +1,399 @@
+"""The resources of a server: add, remove, list, read."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import re
+import types
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Struct, structs
+
+from ferrule.errors import InvalidUri, ResourceNotFound, SetupError, UrlElicitationRequired
+from ferrule.protocol.call import Call
+from ferrule.schema.content import ResourceContents
+from ferrule.schema.model import Annotations, Icon
+from ferrule.schema.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+)
+from ferrule.server.calls.context import Context
+from ferrule.server.calls.execution import value_of
+from ferrule.server.calls.forms import ask_to_visit
+from ferrule.server.calls.kept_results import PREFIX as KEPT
+from ferrule.server.calls.kept_results import read_kept
+from ferrule.server.calls.media import Media
+from ferrule.server.calls.results import contents_of
+from ferrule.server.calls.threads import Bulkhead
+from ferrule.server.functions.binder import Binding, InvalidArguments, bind
+from ferrule.server.functions.questions import with_questions
+from ferrule.server.offers.catalogue import Catalogue, off
+from ferrule.server.offers.entry import Offered, Visible
+from ferrule.server.offers.mounts import through
+
+if TYPE_CHECKING:
+    from ferrule.server.offers.uri_template import UriTemplate
+    from ferrule.server.server import Server
+
+MAX_KEPT = 1000
+MAX_KEPT_BYTES = 16 * 1024 * 1024
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+
+_write = msgspec.json.Encoder().encode
+
+
+class ResourceOptions(Struct, frozen=True, kw_only=True):
+    """What can be said about a resource besides its function."""
+
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: Annotations | Mapping[str, Any] | None = None
+    icons: list[Icon] | None = None
+    meta: Mapping[str, Any] | None = None
+    inline: bool = False
+    max_threads: int = 32
+    ttl: float | None = None
+    tags: Collection[str] | None = ()
+    visible: Visible | None = None
+    contents_meta: Mapping[str, Any] | None = None
+    """The metadata of what is read, where it gives none of its own."""
+
+
+def _is_text(annotation: Any) -> bool:
+    """Tell whether a type is a text, whatever is said of it, or else nothing."""
+    if get_origin(annotation) is Annotated:
+        return _is_text(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return all(part is type(None) or _is_text(part) for part in get_args(annotation))
+    return annotation is str
+
+
+class FixedUri:
+    """The URI of a resource that has no variables."""
+
+    is_template = False
+    variables: tuple[str, ...] = ()
+    lists: Mapping[str, str] = {}
+
+    def __init__(self, uri: str) -> None:
+        self.pattern = uri
+
+    def match(self, uri: str) -> dict[str, Any] | None:
+        """Give the values of its variables, of which there are none, or None when the URI is another."""
+        return {} if uri == self.pattern else None
+
+
+Pattern: TypeAlias = "FixedUri | UriTemplate"
+
+
+def _pattern(uri: str) -> Pattern:
+    if "{" not in uri and "}" not in uri:
+        return FixedUri(uri)
+    from ferrule.server.offers.uri_template import UriTemplate
+
+    return UriTemplate(uri)
+
+
+class RegisteredResource(Offered):
+    """A resource or a template, ready to be read."""
+
+    __slots__ = (
+        "_joined",
+        "_threads",
+        "binding",
+        "bulkhead",
+        "contents_meta",
+        "listed",
+        "mime_type",
+        "own_template",
+        "takes_uri",
+        "template",
+        "ttl",
+        "uri",
+    )
+
+    def __init__(
+        self, server: Server, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None
+    ) -> None:
+        wants_context = binding.context_parameter is not None
+        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
+        self.uri = uri
+        self._threads = server.threads
+        self.template = self.own_template = _pattern(uri)
+        """How its URIs look here, and in the server it is from."""
+        self.binding = binding
+        self.bulkhead = bulkhead
+        self.mime_type = options.mime_type
+        self.ttl = options.ttl
+        self.contents_meta = options.contents_meta
+        texts = {parameter.key for parameter in binding.signature.parameters if _is_text(parameter.annotation)}
+        self._joined = {name: between for name, between in self.template.lists.items() if name in texts}
+        """Lists in the URI that the function takes as one text, as FastMCP gives `{path*}`."""
+        self.takes_uri = "uri" in binding.parameters and "uri" not in self.template.variables
+        self.listed = _listed(self.template, uri, binding, options)
+
+    async def read(self, uri: str, variables: Mapping[str, Any], context: Context | None) -> ReadResourceResult:
+        """Run the handler and make contents of what it gives."""
+        uri = self.own_uri(uri)
+        values = {**variables, "uri": uri} if self.takes_uri else variables
+        if self._joined:
+            joined = {name: between.join(values[name]) for name, between in self._joined.items() if name in values}
+            values = {**values, **joined}
+        raw = _write(values)
+        value = await value_of(self.binding, self.bulkhead, raw, context)
+        if isinstance(value, Media):
+            media = value
+            value = await self._threads.run(lambda: media.contents(uri, self.mime_type))
+        result = contents_of(value, uri, self.mime_type)
+        if self.contents_meta is not None:
+            meta = dict(self.contents_meta)
+            result.contents = [structs.replace(part, meta={**meta, **(part.meta or {})}) for part in result.contents]
+        for mount, _ in reversed(self.way):
+            result = mount.placed_in(result)
+        return result
+
+    def own_uri(self, uri: str) -> str:
+        """Give a URI as the server that this resource comes from knows it."""
+        for mount, _ in self.way:
+            uri = mount.own_uri(uri)
+        return uri
+
+    def move_to(self, uri: str) -> None:
+        """Be found under another URI."""
+        self.uri, self.template = uri, _pattern(uri)
+        named = {"uri_template": uri} if self.template.is_template else {"uri": uri}
+        self.listed = structs.replace(self.listed, **named)
+
+
+class Resources:
+    """The resources and templates of one server."""
+
+    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
+        self._server = server
+        self._on_change = on_change
+        self._reads: dict[str, tuple[ReadResourceResult, float, int]] = {}
+        """What was read, until when it is kept, and how long it is."""
+        self.kept_bytes = 0
+        """Characters of all that was read and is kept."""
+        self.catalogue: Catalogue[RegisteredResource] = Catalogue(
+            "resource",
+            lambda resources: ListResourcesResult(resources=resources),
+            lambda entry: entry.listed,
+            page_size=page_size,
+            on_change=self._changed,
+            is_on=server.visibility.is_on,
+        )
+        self.templates: Catalogue[RegisteredResource] = Catalogue(
+            "resource template",
+            lambda templates: ListResourceTemplatesResult(resource_templates=templates),
+            lambda entry: entry.listed,
+            page_size=page_size,
+            on_change=self._changed,
+            is_on=server.visibility.is_on,
+        )
+
+    @property
+    def catalogues(self) -> tuple[Catalogue[RegisteredResource], Catalogue[RegisteredResource]]:
+        """The resources, and the templates."""
+        return self.catalogue, self.templates
+
+    @property
+    def offered(self) -> bool:
+        """Whether there is anything to read."""
+        return bool(self.catalogue.registered or self.templates.registered)
+
+    def add(self, uri: str, fn: Callable[..., Any], options: ResourceOptions) -> RegisteredResource:
+        """Offer a function as a resource, or as a template when its URI has variables."""
+        if not SCHEME.match(uri):
+            raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
+        binding = bind(
+            with_questions(fn, inline=options.inline),
+            context_type=Context,
+            content_types=(ResourceContents, ReadResourceResult, Media),
+            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
+        )
+        if binding.streams:
+            raise SetupError(
+                f"the resource {uri!r}: {binding.name}() is a generator, and only tools may be; return a list"
+            )
+        bulkhead = None
+        if not binding.is_async and not options.inline:
+            bulkhead = Bulkhead(self._server.threads, options.max_threads)
+        entry = RegisteredResource(self._server, uri, binding, options, bulkhead)
+        _check_parameters(entry)
+        if options.ttl is not None and binding.context_parameter is not None:
+            raise SetupError(
+                f"{binding.name}: what is kept (ttl=) is read for every caller, so it cannot take a Context"
+            )
+        self._server.visibility.notice(entry)
+        (self.templates if entry.template.is_template else self.catalogue).add(uri, entry)
+        return entry
+
+    def adopt(self, entry: RegisteredResource, uri: str) -> RegisteredResource:
+        """Make a copied resource of a mounted server one of this server's."""
+        entry.move_to(uri)
+        entry.detour = None
+        inner = copy.copy(entry)
+        inner.way, inner.template = (), entry.own_template
+        entry.detour = through(entry, "resources/read", lambda call: self._read_inside(inner, call))
+        return entry
+
+    def _changed(self) -> None:
+        """Tell of a change; what was read under a URI may be another resource's by now."""
+        self._reads.clear()
+        self._on_change()
+
+    async def _read_inside(self, entry: RegisteredResource, call: Call) -> ReadResourceResult:
+        """Read what a mounted server's middleware surrounds; the call names it as that server does."""
+        uri = call.params.uri
+        variables = entry.template.match(uri)
+        if variables is None:
+            raise ResourceNotFound(uri)
+        return await self._fresh(uri, entry, variables, call)
+
+    def remove(self, uri: str) -> None:
+        """Offer a resource or template no longer."""
+        (self.templates if uri in self.templates.registered else self.catalogue).remove(uri)
+
+    async def read(self, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
+        """Answer `resources/read`, with the resource it names or with the one that is given."""
+        if self._server.capabilities.resources is None:
+            raise off("resources")
+        try:
+            return await self.read_uri(call.params.uri, call, found)
+        except UrlElicitationRequired as refusal:
+            ask_to_visit(call, refusal)
+            raise
+
+    async def read_uri(self, uri: str, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
+        """Read by URI for a call: an exact resource first, then the templates in order of registration."""
+        if uri.startswith(KEPT):
+            return await self._read_kept(uri, call)
+        entry, variables = found or self.find(uri)
+
+        async def fresh() -> ReadResourceResult:
+            if entry.detour is not None:
+                return await entry.detour(call)  # type: ignore[no-any-return]  # a resource's way gives its result
+            return await self._fresh(uri, entry, variables, call)
+
+        return await fresh() if entry.ttl is None else await self._kept(uri, entry.ttl, fresh)
+
+    async def read_within(self, uri: str, call: Callable[[], Call]) -> ReadResourceResult:
+        """Read for a handler of this process, which passes no middleware; the call is asked for when it is needed."""
+        if uri.startswith(KEPT):
+            return await self._read_kept(uri, call())
+        entry, variables = self.find(uri)
+
+        async def fresh() -> ReadResourceResult:
+            return await self._fresh(uri, entry, variables, None if entry.context is None else call())
+
+        return await fresh() if entry.ttl is None else await self._kept(uri, entry.ttl, fresh)
+
+    async def _read_kept(self, uri: str, call: Call) -> ReadResourceResult:
+        """Read a result that was too large for its answer."""
+        kept = self._server.kept_results.find(self._server.links.owner(call), uri)
+        result: ReadResourceResult = await self._server.threads.run(lambda: read_kept(uri, kept))
+        return result
+
+    async def _fresh(
+        self, uri: str, entry: RegisteredResource, variables: Mapping[str, Any], call: Call | None
+    ) -> ReadResourceResult:
+        context = None if entry.context is None or call is None else entry.context(call, entry.server)
+        try:
+            return await entry.read(uri, variables, context)
+        except InvalidArguments as error:
+            raise InvalidUri(uri, str(error)) from None
+
+    async def _kept(
+        self, uri: str, ttl: float, fresh: Callable[[], Awaitable[ReadResourceResult]]
+    ) -> ReadResourceResult:
+        """Give what was read a moment ago, as long as the resource says it may be kept."""
+        now = asyncio.get_running_loop().time()
+        kept = self._reads.get(uri)
+        if kept is None or now >= kept[1]:
+            result = await fresh()
+            result.ttl_ms = result.ttl_ms or int(ttl * 1000)
+            self._keep_read(uri, result, now, ttl)
+            return copy.copy(result)
+        return copy.copy(kept[0])
+
+    def _keep_read(self, uri: str, result: ReadResourceResult, now: float, ttl: float) -> None:
+        """Keep what was read, in the place of what expired or was read before all else."""
+        self.forget(uri)
+        size = _size_of(uri, result)
+        if size > MAX_KEPT_BYTES:
+            return
+        while self._reads:
+            oldest = next(iter(self._reads))
+            has_room = len(self._reads) < MAX_KEPT and self.kept_bytes + size <= MAX_KEPT_BYTES
+            if has_room and self._reads[oldest][1] > now:
+                break
+            self.forget(oldest)
+        self._reads[uri] = (result, now + ttl, size)
+        self.kept_bytes += size
+
+    def forget(self, uri: str) -> None:
+        """Read a resource anew the next time: it changed, or it is gone."""
+        kept = self._reads.pop(uri, None)
+        if kept is not None:
+            self.kept_bytes -= kept[2]
+
+    def find(self, uri: str, sees: Callable[[str, RegisteredResource], bool] | None = None) -> FoundResource:
+        """Find what answers to a URI, among all that is switched on or that somebody sees, and its variables."""
+        entry = self.catalogue.get(uri) if sees is None else self.catalogue.registered.get(uri)
+        if entry is not None and (sees is None or sees(self.catalogue.kind, entry)):
+            return entry, {}
+        if not SCHEME.match(uri):
+            raise InvalidUri(uri, "it has no scheme")
+        for candidate in self.templates if sees is None else self.templates.registered.values():
+            variables = candidate.template.match(uri)
+            if variables is not None and (sees is None or sees(self.templates.kind, candidate)):
+                return candidate, variables
+        raise ResourceNotFound(uri)
+
+
+def _size_of(uri: str, result: ReadResourceResult) -> int:
+    """Return the characters of what was read, and of where."""
+    size = len(uri)
+    for part in result.contents:
+        size += len(getattr(part, "text", None) or "") + len(getattr(part, "blob", None) or "")
+    return size
+
+
+FoundResource = tuple[RegisteredResource, Mapping[str, Any]]
+"""What answers to a URI, and the values of its variables."""
+
+
+def _check_parameters(entry: RegisteredResource) -> None:
+    """A template's variables and its function's parameters must fit."""
+    known = set(entry.template.variables) | ({"uri"} if entry.takes_uri else set())
+    missing = [name for name in entry.binding.required if name not in known]
+    if missing:
+        raise SetupError(f"{entry.binding.name}: no variable of {entry.uri!r} fills the parameter {missing[0]!r}")
+    unused = [name for name in entry.template.variables if name not in entry.binding.parameters]
+    if unused:
+        raise SetupError(f"{entry.binding.name}: the variable {unused[0]!r} of {entry.uri!r} has no parameter")
+
+
+def _listed(template: Pattern, uri: str, binding: Binding, options: ResourceOptions) -> Resource | ResourceTemplate:
+    facts: dict[str, Any] = {
+        "name": options.name or binding.name,
+        "title": options.title,
+        "description": options.description or binding.description,
+        "mime_type": options.mime_type,
+        "annotations": options.annotations,
+        "icons": options.icons,
+        "meta": dict(options.meta) if options.meta else None,
+    }
+    if template.is_template:
+        return ResourceTemplate(uri_template=uri, **facts)
+    return Resource(uri=uri, size=options.size, **facts)

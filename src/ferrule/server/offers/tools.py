@@ -1,0 +1,357 @@
+"""The tools of a server: add, remove, list, call."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from ferrule.errors import (
+    CapabilityNotSupported,
+    Declined,
+    InvalidParams,
+    Refusal,
+    ResultTooLarge,
+    SetupError,
+    ToolError,
+    ToolFailed,
+    ToolNotFound,
+    ToolTimedOut,
+    UrlElicitationRequired,
+)
+from ferrule.protocol.call import Call
+from ferrule.protocol.needs import Need
+from ferrule.runtime.dispatch import Handler, internal, label_of, need_within
+from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated
+from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool
+from ferrule.server.calls.context import Context
+from ferrule.server.calls.detours import Reshaping, run, settle, settle_adopted
+from ferrule.server.calls.execution import Crowding, run_for
+from ferrule.server.calls.forms import ask_to_visit
+from ferrule.server.calls.media import Linkable
+from ferrule.server.calls.oversize import WHOLE_MESSAGE, policy_of
+from ferrule.server.calls.results import Oversized, UnwritableResult, failed, whole, wrapper_for, writer_for
+from ferrule.server.calls.threads import Bulkhead
+from ferrule.server.calls.tool_results import RESULT_TYPES, TO_BE_MADE, Finishing
+from ferrule.server.functions.arguments import NoObject
+from ferrule.server.functions.binder import Binding, InvalidArguments, InvalidOutput, bind, names
+from ferrule.server.functions.questions import with_questions
+from ferrule.server.middleware.stack import checked
+from ferrule.server.offers.catalogue import Catalogue, off
+from ferrule.server.offers.descriptions import ToolOptions, described, mirrored_of
+from ferrule.server.offers.entry import Offered
+from ferrule.server.offers.refusals import Refused
+
+if TYPE_CHECKING:
+    from ferrule.server.server import Server
+
+logger = logging.getLogger("ferrule.tools")
+
+EXACT = (int, str, bool)
+
+
+class RegisteredTool(Offered):
+    """A tool, ready to be called."""
+
+    __slots__ = (
+        "binding",
+        "direct",
+        "exact",
+        "finish",
+        "invoke",
+        "layers",
+        "links",
+        "mirrored",
+        "name",
+        "places",
+        "plain",
+        "reshape",
+        "source",
+        "start",
+        "task",
+        "task_start",
+        "timeout",
+        "tool",
+        "wrapped",
+        "write",
+    )
+
+    def __init__(self, server: Server, tool: Tool, binding: Binding, options: ToolOptions) -> None:
+        policy = policy_of(server.settings, options, binding, tool.name)
+        wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
+        crowding = Crowding(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
+        budget = WHOLE_MESSAGE if policy is None else policy.budget
+        wants_context = binding.context_parameter is not None or binding.streams
+        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
+        self.layers = [checked(layer, f"tool {tool.name!r}") for layer in options.middleware]
+        self.source: RegisteredTool | None = None
+        self.reshape: Reshaping | None = None
+        """For a tool made of another, `source`: writes its arguments as those of the other."""
+        self.name = tool.name
+        self.tool = tool if policy is None or policy.keeps_promise else structs.replace(tool, output_schema=None)
+        self.binding = binding
+        self.invoke = binding.invoke
+        self.start, self.places = run_for(binding, server.threads, crowding, budget, inline=options.inline)
+        self.timeout = options.timeout or server.settings.tool_timeout
+        self.task = options.task_support
+        self.task_start = options.task_start
+        self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
+        self.write = writer_for(wrap)
+        finishing = Finishing(server, binding, wrap, self.exact, policy)
+        self.finish, self.wrapped = finishing.finish, finishing.wrapped
+        self.plain = binding.is_async and self.places is None and policy is None
+        self.direct = False
+        """Whether all there is to do is to await the function and wrap its value: settled when it is offered."""
+        self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (Linkable,))
+        """Whether a result may be a link that is read as a resource."""
+        self.mirrored = mirrored_of(tool)
+
+    def finish_for(self, host: Server) -> None:
+        """Keep what is too large for its answer where the client of this server finds it."""
+        finishing: Finishing = self.finish.__self__  # type: ignore[attr-defined]  # its own bound method
+        finishing = finishing.of(host)
+        self.finish, self.wrapped = finishing.finish, finishing.wrapped
+
+    def show_as(self, tool: Tool) -> None:
+        """Be listed like this from now on."""
+        self.name, self.tool, self.mirrored = tool.name, tool, mirrored_of(tool)
+
+    def made_of(self) -> list[RegisteredTool]:
+        """Give the tool this one was made of, the one that one was made of, and so on."""
+        return [] if self.source is None else [self.source, *self.source.made_of()]
+
+    async def run(self, call: Call, context: Context | None) -> CallToolResult:
+        """Run the tool in its own way and make its result."""
+        return await self.finish(call, await self.start(call.params.arguments, context))
+
+
+class Tools:
+    """The tools of one server."""
+
+    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
+        self._server = server
+        self._on_change = on_change
+        self.know_tasks = self._to_be_composed = False
+        """Whether there is, or was, a tool that runs as a task."""
+        self.catalogue: Catalogue[RegisteredTool] = Catalogue(
+            "tool",
+            lambda tools: ListToolsResult(tools=tools),
+            lambda entry: entry.tool,
+            page_size=page_size,
+            on_change=self._changed,
+            is_on=server.visibility.is_on,
+        )
+        self._get = self.catalogue.get
+
+    def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> RegisteredTool:
+        """Offer a function as a tool."""
+        entry = self.make(fn, options)
+        self.offer(entry, replace=replace)
+        return entry
+
+    def make(self, fn: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
+        """Make a function ready to be called as a tool, without offering it."""
+        binding = bind(
+            with_questions(fn, RESULT_TYPES, inline=options.inline),
+            context_type=Context,
+            schema=options.schema,
+            output_schema=options.output_schema,
+            describe_output=options.structured_output is not False,
+            content_types=RESULT_TYPES,
+            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
+        )
+        inlines = self._server.settings.inline_refs if options.inline_refs is None else options.inline_refs
+        entry = RegisteredTool(self._server, described(binding, options, inlines=inlines), binding, options)
+        settle(entry, self)
+        return entry
+
+    def offer(self, entry: RegisteredTool, *, replace: bool = False) -> None:
+        """Offer what is ready to be called."""
+        self._server.visibility.notice(entry)
+        self._note_task(entry)
+        self.catalogue.add(entry.name, entry, replace=replace)
+
+    def adopt(self, entry: RegisteredTool, name: str) -> RegisteredTool:
+        """Make a copied tool of a mounted server one of this server's."""
+        settle_adopted(entry, name, self._server)
+        self._note_task(entry)
+        return entry
+
+    def remake(self, old: RegisteredTool, new: RegisteredTool) -> None:
+        """Let the tools that were made of one be made of the one in its place."""
+        made = [entry for entry in self.catalogue.registered.values() if old in entry.made_of()]
+        for entry in made:
+            if entry.source is old:
+                entry.source = new
+        for entry in made:
+            self.catalogue.exchange(entry.name, entry)
+
+    def _note_task(self, entry: RegisteredTool) -> None:
+        if entry.task != "forbidden" and not self.know_tasks:
+            self.know_tasks = self._to_be_composed = True
+
+    def _changed(self) -> None:
+        """Tell of a change; with the first tool that runs as a task, calls are answered in another way."""
+        self._on_change()
+        if self._to_be_composed:
+            self._to_be_composed = False
+            self._server.recompose()
+
+    def mirrored(self, name: str) -> Annotated:
+        """Tell which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
+        entry = self._get(name)
+        return NOT_ANNOTATED if entry is None else entry.mirrored
+
+    async def call_whole(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult:
+        """Answer `tools/call` with a result that can be looked into."""
+        return whole(await self.call(call, entry))
+
+    async def call(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult | PlainResult:
+        """Answer `tools/call`, with the tool it names or with the one that is given."""
+        params, find = call.params, self._get
+        entry = entry or find(params.name)
+        if entry is None:
+            raise self._missing(params.name)
+        try:
+            if entry.direct:
+                invoke, write = entry.invoke, entry.write
+                context = None if entry.context is None else entry.context(call, entry.server)
+                value = await invoke(params.arguments, context)
+                if type(value) is entry.exact:
+                    return write(value)
+                return await entry.finish(call, value) if isinstance(value, TO_BE_MADE) else entry.wrapped(value)
+            if entry.detour is not None:
+                return await entry.detour(call)  # type: ignore[no-any-return]  # a tool's way gives its result
+            return await run(entry, call)
+        except ToolError as error:
+            return self._told(call, error)
+        except BaseException as error:
+            return self._failure(call, entry, error)
+
+    def telling(self, handler: Handler) -> Handler:
+        """Tell the model also what the layers around a call want it to read."""
+
+        async def tell(call: Call) -> Any:
+            try:
+                return await handler(call)
+            except ToolError as error:
+                return self._told(call, error)
+
+        return tell
+
+    async def within(self, entry: RegisteredTool, call: Call) -> CallToolResult:
+        """Run a tool no longer than it may, also one that does not heed being cancelled."""
+        limit, scope = entry.timeout or 0.0, self._server.links.of(call).scope
+        running = scope.spawn(_contained(run(entry, call)))
+        try:
+            await asyncio.wait({running}, timeout=limit)
+        finally:
+            if not running.done():
+                scope.cancel(running, label_of(call))
+        if running.done():
+            result, error = running.result()
+            if error is not None:
+                raise error
+            return result  # type: ignore[no-any-return]
+        call.expired = True
+        return self._failed(call, f"The tool {entry.name} did not finish within {limit:g} seconds", ToolTimedOut)
+
+    def _failed(self, call: Call, message: str, refusal: type[Refusal] = ToolFailed) -> CallToolResult:
+        """Tell of a failure in the result; in the `erlmcp` profile, by its number."""
+        if self._by_number(call):
+            raise refusal(message)
+        return failed(message)
+
+    def _by_number(self, call: Call) -> bool:
+        return self._server.settings.error_profile == "erlmcp" and call.era is self._server.handshake
+
+    def _tells_in_result(self, call: Call, error: InvalidArguments) -> bool:
+        """Tell whether a model is to read what is wrong with its arguments, or the client that sent them."""
+        wanted = self._server.settings.bad_arguments
+        if wanted != "auto":
+            return wanted == "result"
+        malformed = isinstance(error, NoObject) or self._by_number(call)
+        return call.peer.revision.faults_in_results and not malformed
+
+    def _told(self, call: Call, error: ToolError) -> CallToolResult:
+        """Tell the model what the tool wants it to read."""
+        if isinstance(error, Refused) and self._by_number(call):
+            raise Refusal(error.message, error.numbered_data, code=error.code)
+        if isinstance(error.result, CallToolResult):
+            return copy.copy(error.result)
+        return self._failed(call, error.message)
+
+    def _failure(self, call: Call, entry: RegisteredTool, error: BaseException) -> CallToolResult:
+        """Tell the model what it can use; hide what it must not know."""
+        error = self._mended(call, entry, error)
+        if isinstance(error, ToolError):
+            return self._told(call, error)
+        if isinstance(error, UrlElicitationRequired):
+            error = _asked_to_visit(call, error)
+        if isinstance(error, InvalidArguments):
+            return _bad_arguments(entry, error, in_result=self._tells_in_result(call, error))
+        if isinstance(error, Declined | UnwritableResult | InvalidOutput | SetupError):
+            logger.error("the tool %s failed: %s", entry.name, error)
+            kind = ResultTooLarge if isinstance(error, Oversized) else ToolFailed
+            return self._failed(call, f"The tool {entry.name} failed: {error}", kind)
+        if (
+            isinstance(error, Refusal | CapabilityNotSupported | Need | asyncio.CancelledError)
+            or need_within(error) is not None
+        ):
+            try:
+                raise error
+            finally:
+                # Its traceback holds this frame: both, and the arguments of the call, would wait for the collector.
+                del error
+        hint = LET_THROUGH.format(kind=type(error).__name__)
+        masked = internal(f"the tool {entry.name}", error, hint).message
+        return self._failed(call, f"The tool {entry.name} failed: {masked}")
+
+    def _mended(self, call: Call, entry: RegisteredTool, error: BaseException) -> BaseException:
+        """Let the layers say what an error means, those of the tool's own server first."""
+        way = [*entry.way, *(step for source in entry.made_of() for step in source.way)]
+        for mount, _ in reversed(way):
+            error = mount.child.layers.mended(call, error)
+        return self._server.layers.mended(call, error)
+
+    def _missing(self, name: str) -> Refusal:
+        return self.missing(name, self.catalogue.hint(name))
+
+    def missing(self, name: str, hint: str = "") -> Refusal:
+        """Make the refusal of a call for a tool that is not there, or not for this caller."""
+        return off("tools") if self._server.capabilities.tools is None else ToolNotFound(name, hint)
+
+
+def _asked_to_visit(call: Call, refusal: UrlElicitationRequired) -> Exception:
+    """Ask for what a refusal requires where it can be asked for; gives why the call fails where it cannot."""
+    try:
+        ask_to_visit(call, refusal)
+    except (Declined, SetupError) as reason:
+        return reason
+    return refusal
+
+
+LET_THROUGH = (
+    "; the client does not see its text: raise ToolError, or use ErrorMapping({{{kind}: ToolError}}), if it may"
+)
+"""How the text of an exception reaches the client after all, as the end of a log line."""
+
+
+async def _contained(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """Wait for work; give what it raises instead of raising it, so that no SystemExit ends the loop."""
+    try:
+        return await work, None
+    except BaseException as error:
+        return None, error
+
+
+def _bad_arguments(entry: RegisteredTool, error: InvalidArguments, *, in_result: bool) -> CallToolResult:
+    if in_result:
+        return failed(f"Invalid arguments for the tool {entry.name}:\n{error}")
+    violations = [{"path": v.path, "value": v.value, "rule": v.rule, "message": v.message} for v in error.violations]
+    told = "; ".join(str(error).splitlines())
+    raise InvalidParams(f"Invalid arguments for the tool {entry.name}: {told}", {"violations": violations})

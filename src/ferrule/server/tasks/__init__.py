@@ -1,1 +1,0 @@
-"""Calls that go on as tasks after they were answered."""

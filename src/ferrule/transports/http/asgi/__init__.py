@@ -1,0 +1,1 @@
+"""The HTTP endpoint as an ASGI application."""

@@ -1,0 +1,295 @@
+"""The same doors as an ASGI app, to live inside other people's applications.
+
+Rule: what `start` enters is left by the same task of the same event loop: lifespans of users rely on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import Enum
+from typing import Any
+from urllib.parse import quote
+
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
+from ferrule.errors import SetupError
+from ferrule.supervision.scope import Scope
+from ferrule.transports.closing import left_of_grace
+from ferrule.transports.http.asgi.answer import AsgiAnswer, Event, QuietCalls, Receive, Send
+from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
+from ferrule.transports.http.endpoint.router import Doors
+from ferrule.transports.http.heads import RETRY_AFTER, refuse
+from ferrule.transports.http.message import HttpRequest
+from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.websocket.asgi_door import AsgiDoor
+from ferrule.transports.websocket.asgi_door import refuse as refuse_websocket
+from ferrule.transports.websocket.handshake import UpgradeRefused
+from ferrule.transports.websocket.settings import WebSocketSettings, beside_http
+
+logger = logging.getLogger("ferrule.http")
+
+NO_WEBSOCKETS = UpgradeRefused(403, "Forbidden: MCP is served over HTTP here, without WebSockets")
+MAX_READING = 32 * 1024 * 1024
+"""Bytes of all bodies that are being read."""
+PATH_CHARACTERS = "/:@!$&'()*+,;=-._~"
+
+
+class AsgiApp:
+    """A server as an ASGI 3 application: serve it, or mount it anywhere; it starts when it is first needed."""
+
+    def __init__(self, acceptor: HttpAcceptor, grace: float, **options: Any) -> None:
+        self._acceptor = acceptor
+        self._grace = grace
+        websocket = options.pop("websocket", False)
+        self._settings = _settings(options)
+        self._websocket = beside_http(websocket, self._settings.path)
+        self._stay: Stay | None = None
+
+    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request, one WebSocket, or the lifespan of the whole."""
+        kind = scope["type"]
+        if kind == "http":
+            stay = self._stay
+            if stay is None or not stay.ready or stay.loop is not asyncio.get_running_loop():
+                stay = await self._arrive()
+            await stay.serve(scope, receive, send)
+        elif kind == "lifespan":
+            await self._live(receive, send)
+        elif kind == "websocket":
+            await (await self._arrive()).converse(scope, receive, send)
+        else:
+            raise SetupError(f"this ASGI app serves http, websocket and lifespan, not {kind}")
+
+    @asynccontextmanager
+    async def lifespan(self, outer: object = None) -> AsyncIterator[None]:
+        """Start and stop together with the application it is mounted in: `FastAPI(lifespan=mcp.lifespan)`."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.stop()
+
+    async def start(self) -> None:
+        """Get ready now, not at the first request; raises what the server's own lifespan raises."""
+        if self._stay is not None and self._stay.doors.draining:
+            self._stay = None
+        await self._arrive()
+
+    async def stop(self) -> None:
+        """Answer what runs, then release everything; whatever comes later is refused."""
+        if self._stay is not None and self._stay.ready:
+            await self._stay.end(self._grace)
+
+    async def _arrive(self) -> Stay:
+        stay = self._stay
+        if stay is None or stay.loop is not asyncio.get_running_loop():
+            if stay is not None and stay.loop.is_running():
+                raise SetupError("a server lives in one event loop at a time, and another one runs this ASGI app now")
+            stay = self._stay = Stay(self._acceptor, self._settings, self._websocket, stay)
+        try:
+            await stay.wait_ready()
+        except Exception:
+            # Whoever comes next tries again.
+            if self._stay is stay:
+                self._stay = None
+            raise
+        return stay
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except Exception as reason:
+            logger.exception("the server could not start")
+            await send({"type": "lifespan.startup.failed", "message": str(reason)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        try:
+            await self.stop()
+        except Exception as reason:
+            logger.exception("the server did not stop in order")
+            await send({"type": "lifespan.shutdown.failed", "message": str(reason)})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+
+
+class Stay:
+    """The doors in one event loop, from their start to their end."""
+
+    def __init__(
+        self, acceptor: HttpAcceptor, settings: DoorSettings, websocket: WebSocketSettings | None, before: Stay | None
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.doors = Doors(acceptor, settings, bound_to="")
+        self._websocket = None if websocket is None else AsgiDoor(acceptor, websocket, self.doors.guard)
+        self.ready = False
+        self._acceptor = acceptor
+        self._before = before
+        self._left = False
+        self._started = self.loop.create_future()
+        self._leaving = asyncio.Event()
+        self._patience = QuietCalls(self.loop)
+        self._requests = Account("requests being read", MAX_READING, within=process.requests)
+        self._keeper = Scope(self.loop).spawn(self._keep())
+
+    async def _keep(self) -> None:
+        before, self._before = self._before, None
+        try:
+            if before is not None:
+                await before.leave_late()
+            await self.doors.start()
+        except Exception as reason:
+            self._left = True
+            self._started.set_exception(reason)
+            return
+        self.ready = True
+        self._started.set_result(None)
+        try:
+            # Where no lifespan tells of the end, the end of the loop does: it cancels this task.
+            await self._leaving.wait()
+        finally:
+            self._left = True
+            await self.doors.close()
+
+    async def wait_ready(self) -> None:
+        """Wait until requests can be handled; raises what kept us from it."""
+        await asyncio.wait([self._started])
+        self._started.result()
+
+    async def end(self, grace: float) -> None:
+        """Answer what runs, within `grace` seconds, then release everything."""
+        until = self.loop.time() + grace
+        try:
+            if self._websocket is not None:
+                self._websocket.draining = True
+            await self.doors.drain(grace)
+            if self._websocket is not None:
+                await self._websocket.close(left_of_grace(until))
+        finally:
+            self._leaving.set()
+            await asyncio.wait([self._keeper])
+        self._keeper.result()
+
+    async def leave_late(self) -> None:
+        """Leave what was entered in a loop that was closed while its tasks still ran."""
+        if not self._left:
+            self._left = True
+            try:
+                await self._acceptor.leave()
+            except Exception:
+                logger.exception("what was started in a closed event loop did not end in order")
+
+    async def serve(self, scope: Event, receive: Receive, send: Send) -> None:
+        """Read a request, and stay with it until it is answered."""
+        doors = self.doors
+        request = _request(scope, doors)
+        answer = AsgiAnswer(request.method, receive, send, self._patience)
+        most = doors.settings.max_body_size
+        body = await _read(receive, request.headers.get(b"content-length", b""), most, self._requests)
+        if body is GONE:
+            return
+        if body is TOO_LARGE:
+            refuse(answer, 413, f"Too large: the limit is {most} bytes")
+        elif body is NO_ROOM:
+            refuse(answer, 503, "Unavailable: too many requests are being read", RETRY_AFTER)
+        else:
+            assert isinstance(body, bytes)
+            request.body = body
+            doors.handle(request, answer)
+        await answer.deliver()
+
+    async def converse(self, scope: Event, receive: Receive, send: Send) -> None:
+        """Open a WebSocket and stay with it until its end."""
+        if self._websocket is None:
+            await receive()
+            await refuse_websocket(scope, send, NO_WEBSOCKETS)
+        else:
+            request = _request({**scope, "method": "GET"}, self.doors)
+            request.path = _socket_path(scope, self.doors, self._websocket.settings.path)
+            await self._websocket.serve(scope, request, receive, send)
+
+
+class Unread(Enum):
+    """Why a body could not be read."""
+
+    GONE = "the client went away in the middle of its request"
+    TOO_LARGE = "it is longer than the limit"
+    NO_ROOM = "all bodies that are being read take too much"
+
+
+GONE, TOO_LARGE, NO_ROOM = Unread
+
+
+async def _read(receive: Receive, announced: bytes, most: int, requests: Account) -> bytes | Unread:
+    """Read a body; one that comes in pieces is on the account of the process until it is whole."""
+    if announced.isdigit() and int(announced) > most:
+        return TOO_LARGE
+    parts: list[bytes] = []
+    size, more = 0, True
+    try:
+        while more:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                return GONE
+            part, more = event.get("body", b""), event.get("more_body", False)
+            if size + len(part) > most:
+                return TOO_LARGE
+            if more or parts:
+                if not requests.take(len(part)):
+                    return NO_ROOM
+                size += len(part)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    finally:
+        requests.give(size)
+
+
+def _request(scope: Event, doors: Doors) -> HttpRequest:
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        headers[name] = headers[name] + b", " + value.strip() if name in headers else value.strip()
+    client = scope.get("client")
+    return HttpRequest(
+        scope["method"],
+        _path(scope, doors),
+        scope.get("query_string", b"").decode("latin-1"),
+        headers,
+        address=str(client[0]) if client else "",
+        secure=scope.get("scheme") in ("https", "wss"),
+        root=scope.get("root_path", "").rstrip("/"),
+        scope=scope,
+    )
+
+
+def _path(scope: Event, doors: Doors) -> str:
+    """Give the path below the place we are mounted at."""
+    path: str = scope["path"]
+    root, own = scope.get("root_path", "").rstrip("/"), doors.settings.path
+    if root and (path == root or path.startswith(root + "/")):
+        path = path[len(root) :]
+    if path in ("", "/"):
+        # Mounted at our own path, the mount itself is what was meant: `api.mount("/mcp", app.asgi())`.
+        return own if root.endswith(own) else "/"
+    if path in doors.routes:
+        return path
+    raw: bytes | None = scope.get("raw_path")
+    # Only there can an encoded slash be told from a slash.
+    return quote(path, PATH_CHARACTERS) if root or not raw else raw.decode("latin-1").partition("?")[0]
+
+
+def _socket_path(scope: Event, doors: Doors, wanted: str) -> str:
+    """Give the path of a WebSocket below our mount; mounted at our own path, that path still counts as given."""
+    path, root, own = _path(scope, doors), scope.get("root_path", "").rstrip("/"), doors.settings.path
+    return wanted if root.endswith(own) and own + path == wanted else path
+
+
+def _settings(options: dict[str, Any]) -> DoorSettings:
+    known = DoorSettings.__struct_fields__
+    for name in options:
+        if name not in known:
+            raise SetupError(f"asgi: unknown option {name!r}; the options are {', '.join(sorted(known))}")
+    return DoorSettings(**options)

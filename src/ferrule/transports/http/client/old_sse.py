@@ -1,0 +1,219 @@
+"""Reaching a server over the HTTP+SSE pair, the transport before Streamable HTTP: answers come on one stream.
+
+Rule: the stream is the link. When it ends, so does the conversation; nothing can be resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
+from ferrule.transports.closing import tell_lost
+from ferrule.transports.http.client.destination import Destination
+from ferrule.transports.http.client.headers import Heading
+from ferrule.transports.http.client.options import HttpOptions
+from ferrule.transports.http.client.pool import Overflow, Pool
+from ferrule.transports.http.client.request import Asked, Once
+from ferrule.transports.http.client.status import ADVICE, header_texts
+from ferrule.wire.channel import Channel, ChannelDefaults, Receiver, Traits
+from ferrule.wire.codec import encode_within
+from ferrule.wire.messages import Id, Message, Request
+from ferrule.wire.sse import Event
+
+logger = logging.getLogger("ferrule.transports")
+
+PREFIX = "sse+"
+"""What stands before the scheme of a server that has only HTTP+SSE."""
+
+PATIENCE = 10.0
+"""How many seconds a server may take to say where to post."""
+
+
+class SseStream(Asked):
+    """The stream everything comes on; its first event says where to post."""
+
+    def __init__(self, channel: SseChannel, request: bytes) -> None:
+        super().__init__(request, "urgent", channel.options.max_message_size)
+        self._channel = channel
+        self.endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def event_received(self, event: Event) -> None:
+        """Take the endpoint first, then messages."""
+        if event.name == "endpoint" and not self.endpoint.done():
+            self.endpoint.set_result(event.data.decode("utf-8", "replace"))
+        elif event.name == "message" and event.data:
+            self._channel.deliver(event.data)
+
+    def answered(self) -> None:
+        """Learn that the stream ended, or that there was none."""
+        if not self.streams:
+            kind = self.kind.decode("latin-1") or "no content type"
+            words = f"it answered with HTTP {self.status} and {kind}, not an event stream"
+            self.failed(HttpFailed(words, self.status, header_texts(self.headers)))
+        else:
+            self.failed(LinkLost("the server ended the stream"))
+
+    def failed(self, error: Exception) -> None:
+        """Without the stream there is no conversation."""
+        if not self.endpoint.done():
+            self.endpoint.set_exception(error)
+        else:
+            self._channel.stream_lost(error)
+
+
+class SsePost(Once):
+    """A message of ours; the server only acknowledges it, its answer comes on the stream."""
+
+    def __init__(self, channel: SseChannel, request: bytes, identities: list[Id]) -> None:
+        super().__init__(request, "usual" if identities else "urgent", channel.options.max_message_size)
+        self._channel, self._identities = channel, identities
+
+    def answered(self) -> None:
+        """Anything but success means that no answer will come."""
+        if not 200 <= self.status < 300:
+            place = self._channel.endpoint
+            words = f"{place} answered a message with HTTP {self.status}"
+            self.failed(HttpFailed(words, self.status, header_texts(self.headers)))
+
+    def failed(self, error: Exception) -> None:
+        """Tell whoever waits, in words that also say whether the server may have got it."""
+        if not isinstance(error, CallFailed):
+            sent = not isinstance(error, ConnectFailed)
+            unsure = "it may have arrived or not" if sent else "it was not sent"
+            error = LinkLost(
+                f"the way to {self._channel.endpoint} failed under a message; {unsure}: {error}", sent=sent
+            )
+        self._channel.post_failed(self._identities, error)
+
+
+class SseChannel(ChannelDefaults):
+    """The way to one server: messages are posted, everything else comes on the stream."""
+
+    traits = Traits(handshake_only=True)
+
+    def __init__(
+        self, receiver: Receiver, pool: Pool, heading: Heading, options: HttpOptions, face: Channel | None = None
+    ) -> None:
+        self._receiver, self._pool, self._heading, self.options = receiver, pool, heading, options
+        self._face: Channel = face or self
+        self._stream = SseStream(self, heading.get())
+        self._address = self.endpoint = heading.place
+        self.closing = False
+        self._lost = False
+
+    async def open(self, timeout: float = PATIENCE) -> None:
+        """Open the stream and learn where to post; raises ConnectFailed with one clear sentence."""
+        here = self._heading.place
+        self._pool.submit(self._stream)
+        try:
+            async with asyncio.timeout(timeout):
+                reference = await self._stream.endpoint
+        except TimeoutError:
+            self._pool.withdraw(self._stream)
+            raise ConnectFailed(f"{here} did not say within {timeout:g} s where to post messages") from None
+        except HttpFailed as error:
+            hint = f"; {ADVICE[error.status]}" if error.status in ADVICE else ""
+            raise HttpFailed(f"{here} is no HTTP+SSE server: {error}{hint}", error.status, error.headers) from None
+        except ConnectFailed:
+            raise
+        except Exception as error:
+            raise ConnectFailed(f"{here} is no HTTP+SSE server: {error}") from error
+        try:
+            self.endpoint = here.elsewhere(reference.strip())
+            if self.endpoint.origin != here.origin:
+                raise SetupError("it is another origin")
+        except SetupError as reason:
+            self._pool.withdraw(self._stream)
+            raise ConnectFailed(f"{here} wants messages posted to {reference[:200]!r}: {reason}") from None
+        self._heading.move(self.endpoint)
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Post one message, or a batch."""
+        if self.closing:
+            return
+        frame = encode_within(message, self.options.max_message_size)
+        several = message if isinstance(message, Sequence) else (message,)
+        identities = [each.id for each in several if isinstance(each, Request)]
+        post = SsePost(self, self._heading.post(b"", frame), identities)
+        try:
+            self._pool.submit(post)
+        except Overflow as reason:
+            asyncio.get_running_loop().call_soon(post.lost, LinkLost(f"not sent: {reason}"))
+
+    async def wait_writable(self) -> None:
+        """Return at once unless many requests wait for a connection."""
+        await self._pool.wait_for_room()
+
+    def deliver(self, frame: bytes) -> None:
+        """Hand a message up; a receiver that fails on it loses the channel."""
+        if self._lost:
+            return
+        try:
+            self._receiver.frame_received(frame, self._face)
+        except Exception as error:
+            logger.exception("the receiver failed on what it received; its channel is closed")
+            self.lose(error)
+
+    def post_failed(self, identities: list[Id], error: Exception) -> None:
+        """Tell that requests will get no answer."""
+        if not identities and not self.closing:
+            logger.warning("a message did not reach %s: %s", self.endpoint, error)
+        for identity in identities:
+            self._receiver.request_failed(identity, error, self._face)
+
+    def stream_lost(self, error: Exception) -> None:
+        """Learn that nothing more can come."""
+        self.lose(LinkLost(f"the stream of {self._address} ended: {error}"))
+
+    def close(self, reason: str = "") -> None:
+        """Send no more, and let the stream go."""
+        self.lose(None)
+
+    def cut(self) -> None:
+        """Let the stream go without telling the receiver, who knows."""
+        self.closing = self._lost = True
+        self._pool.close()
+
+    def lose(self, error: Exception | None) -> None:
+        """Tell the receiver, once, that nothing more comes and nothing can go out."""
+        if self._lost:
+            return
+        self.cut()
+        tell_lost(self._receiver, self._face, error)
+
+
+class SseTransport:
+    """Reaches a server at the URL of its stream, also written `sse+https://…`."""
+
+    carrier = "http"
+
+    def __init__(self, url: str, **options: Any) -> None:
+        if url[: len(PREFIX)].lower() == PREFIX:
+            url = url[len(PREFIX) :]
+        self.destination = Destination(url, options)
+        self._channel: SseChannel | None = None
+
+    async def connect(self, receiver: Receiver) -> SseChannel:
+        """Open the stream; raises ConnectFailed when there is none."""
+        if self._channel is not None and not self._channel.closing:
+            raise CarrierError(f"{self.destination} is connected already: close it first")
+        there = self.destination
+        pool = there.pool()
+        channel = SseChannel(receiver, pool, there.heading(), there.options)
+        try:
+            await channel.open()
+        except BaseException:
+            pool.close()
+            raise
+        self._channel = channel
+        receiver.channel_opened(channel)
+        return channel
+
+    async def close(self, grace: float = 2.0) -> None:
+        """End the stream and every connection."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.lose(None)

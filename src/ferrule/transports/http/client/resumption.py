@@ -1,0 +1,136 @@
+"""Streams of the handshake era that are resumed when their connection ends before they do.
+
+Rule: a stream is asked for again after the pause its server wished, at least; after MAX_FRUITLESS attempts in a row
+that brought nothing it is given up. With the usual pauses that is about half a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ferrule.transports.http.client.request import Asked
+from ferrule.wire.sse import Event
+
+if TYPE_CHECKING:
+    from ferrule.transports.http.client.pool import Lane
+    from ferrule.transports.http.client.transport import HttpChannel
+
+logger = logging.getLogger("ferrule.transports")
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 60.0
+"""What a server's `retry` is clamped to, in seconds."""
+
+USUAL_PAUSE = 1.0
+MAX_FRUITLESS = 5
+
+LONG_ENOUGH = 5.0
+"""How many seconds a silent stream must last to count as one that works."""
+
+
+class Resumable(Asked):
+    """A stream of events whose rest can be asked for."""
+
+    __slots__ = ("_began", "_fruitful", "channel", "fruitless", "timer")
+
+    def __init__(self, channel: HttpChannel, request: bytes, lane: Lane) -> None:
+        super().__init__(request, lane, channel.options.max_message_size)
+        self.channel = channel
+        self.fruitless = 0
+        """How many attempts in a row brought nothing."""
+        self.timer: asyncio.TimerHandle | None = None
+        self._fruitful = False
+        self._began = 0.0
+
+    def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:
+        """Note when a stream begins."""
+        super().head_received(status, headers)
+        if self.streams:
+            self._began = self.channel.loop.time()
+
+    def event_received(self, event: Event) -> None:
+        """Note that something came; whatever it is, the stream works."""
+        self._fruitful = True
+        if event.data and event.name == "message":
+            self.frame_received(event.data)
+
+    @property
+    def pause(self) -> float:
+        """How long the server wants to be left alone before it is asked again."""
+        retry = None if self.events is None else self.events.retry
+        return USUAL_PAUSE if retry is None else min(max(retry / 1000, SHORTEST_PAUSE), LONGEST_PAUSE)
+
+    def come_back(self) -> bool:
+        """Ask for the rest later; False when that was tried in vain too often."""
+        lasted = self.streams and self.channel.loop.time() - self._began >= LONG_ENOUGH
+        self.fruitless = 0 if self._fruitful or lasted else self.fruitless + 1
+        self._fruitful = False
+        if self.fruitless >= MAX_FRUITLESS or self.channel.closing:
+            return False
+        wait = self.pause
+        if self.fruitless > 1:
+            options = self.channel.options
+            wait = max(wait, options.backoff.delay(self.fruitless - 1, options.chance))
+        self.timer = self.channel.loop.call_later(wait, self._resume)
+        return True
+
+    def _resume(self) -> None:
+        self.timer = None
+        last_id = "" if self.events is None else self.events.last_id
+        self.lane = "urgent"
+        self.begin_again(self.channel.heading.get(last_id))
+        self.channel.submit(self)
+
+    def stop(self) -> None:
+        """Read no more, and ask for no more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self.let_go()
+        self.channel.pool.withdraw(self)
+
+    # -- for subclasses
+
+    def frame_received(self, frame: bytes) -> None:
+        """Take one message of the stream."""
+        raise NotImplementedError
+
+
+class StandingStream(Resumable):
+    """The stream for what belongs to no request: notifications and questions of the server."""
+
+    __slots__ = ()
+
+    def __init__(self, channel: HttpChannel) -> None:
+        super().__init__(channel, channel.heading.get(), "urgent")
+
+    def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:
+        """Let the conversation begin once the server has answered."""
+        super().head_received(status, headers)
+        self.channel.stood()
+
+    def frame_received(self, frame: bytes) -> None:
+        """Hand the message on."""
+        self.channel.deliver(frame)
+
+    def answered(self) -> None:
+        """A server may end the stream at any time, and need not have one."""
+        if self.streams or self.status in self.channel.options.retry_statuses:
+            self._again(f"it answered {self.status}")
+        elif self.status == 404 and self._began:
+            # A session that is over is noticed, and dealt with, by the next request.
+            self.channel.gap(renewed=False)
+        elif self.status not in (404, 405):
+            logger.info("%s has no stream for notifications: it answered %d", self.channel.heading.place, self.status)
+
+    def failed(self, error: Exception) -> None:
+        """What is cut can be resumed."""
+        self.channel.stood()
+        self._again(error)
+
+    def _again(self, why: Exception | str) -> None:
+        if not self.come_back() and not self.channel.closing:
+            place = self.channel.heading.place
+            logger.warning("gave up the stream of notifications from %s: %s", place, why)
+            self.channel.gap(renewed=False)

@@ -1,0 +1,1 @@
+"""The MCP endpoint: which handler takes a request, sessions, streams, exchanges."""

@@ -1,0 +1,37 @@
+"""What an acceptor must offer beside the contract to be served over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from ferrule.errors import SetupError
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.routes.custom import CustomRoute
+from ferrule.wire.channel import Origin, Receiver
+
+
+@runtime_checkable
+class HttpAcceptor(Acceptor, Protocol):
+    """An acceptor that also answers requests without a session, and knows what HTTP needs of its tools."""
+
+    def crowd(self, origin: Origin, version: str = "") -> Receiver:
+        """Return one receiver for everyone who asks without a session: each exchange is a channel of its own.
+
+        Requests bring their own version, or are of the one given, as if its handshake had been made.
+        """
+
+    def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
+        """Return which arguments of a tool its HTTP headers mirror: by the header's name, the path to the argument."""
+
+    @property
+    def custom_routes(self) -> Sequence[CustomRoute]:
+        """What is offered over HTTP beside MCP."""
+
+
+def require_http(acceptor: Acceptor) -> HttpAcceptor:
+    """Return an acceptor as one that can be served over HTTP; raises SetupError for one that cannot."""
+    if isinstance(acceptor, HttpAcceptor):
+        return acceptor
+    kind = type(acceptor).__name__
+    raise SetupError(f"{kind} cannot be served over HTTP: it is no HttpAcceptor (crowd, mirrored, custom_routes)")

@@ -1,0 +1,207 @@
+"""Who sent an HTTP request: settled here, once, before any handler of the endpoint sees it.
+
+Rule 1: only this module makes an `Origin` of an HTTP request, for every handler of an endpoint and for WebSockets.
+Rule 2: the page and the host are judged first (`Guard`), then the caller, then the body.
+Rule 3: whoever waits for a verdict holds up only its own connection, on which one request is answered at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import UNSET
+
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
+from ferrule.errors import Refusal
+from ferrule.identity.principal import Principal
+from ferrule.identity.verifier import Anonymous, RequestFacts, Verdict, Verifier
+from ferrule.supervision.scope import Scope
+from ferrule.transports.http.endpoint.guard import Guard
+from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, own_head, refuse
+from ferrule.transports.http.message import Handle, Headers, HttpRequest, Responder
+from ferrule.transports.verification import Verification
+from ferrule.wire.channel import Origin
+from ferrule.wire.codec import encode
+from ferrule.wire.messages import ErrorObject, Failure
+
+logger = logging.getLogger("ferrule.http")
+
+CARRIER = "http"
+EVERYONE = Origin(CARRIER)
+"""The origin of the link that all requests without a session share; each of them brings its own."""
+NO_HEADERS: Mapping[str, str] = {}
+"""A session outlives the request that opened it; every call has the headers of its own."""
+MAX_WAITING = 16 * 1024 * 1024
+"""Bytes of all bodies whose callers are being verified."""
+DEFAULT_STATUS = 403
+"""Of a refusal that names no status."""
+STOPPING = "Unavailable: the server is stopping"
+NO_ROOM = "Unavailable: too many callers are being verified"
+
+
+def origin_of(
+    request: HttpRequest, identity: Principal | None, version: str = "", *, carrier: str = CARRIER, brief: bool = False
+) -> Origin:
+    """Return who sent a request; `brief` leaves out its headers, for what outlives it."""
+    headers = NO_HEADERS if brief else Headers(request.headers)
+    key = None if identity is None else identity.key
+    return Origin(carrier, request.address, headers, key, version, identity=identity)
+
+
+def binding_of(request: HttpRequest) -> str | None:
+    """Return what a session of a request's sender is bound to."""
+    return None if request.identity is None else request.identity.binding
+
+
+def expiry_of(request: HttpRequest) -> float:
+    """Return when the credentials of a request's sender end, in seconds since 1970."""
+    identity = request.identity
+    return math.inf if identity is None or identity.expires is None else identity.expires
+
+
+def facts_of(request: HttpRequest, transport: str) -> RequestFacts:
+    """Return what a verifier may know of a request."""
+    scheme = "https" if request.secure else "http"
+    query = f"?{request.query}" if request.query else ""
+    path = request.root + request.path if request.scope is None else _outer_path(request.scope)
+    return RequestFacts(
+        transport=transport,
+        method=request.method,
+        url=f"{scheme}://{request.header(b'host')}{path}{query}",
+        headers=Headers(request.headers),
+        address=request.address,
+        scope=request.scope or NO_HEADERS,
+    )
+
+
+def _outer_path(scope: Mapping[str, Any]) -> str:
+    """Return the path an ASGI server was asked for, wherever we are mounted in it."""
+    raw: bytes | None = scope.get("raw_path")
+    return quote(scope["path"]) if not raw else raw.decode("latin-1").partition("?")[0]
+
+
+class Callers:
+    """Settles who sends the requests of one endpoint."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        guard: Guard,
+        transport: str = CARRIER,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._verification = Verification(verifier, clock)
+        self.open_to_all = self._verification.open_to_all
+        """Whether nobody need be asked."""
+        self._guard = guard
+        self._transport = transport
+        self._waiting = Account("requests whose callers are being verified", MAX_WAITING, within=process.requests)
+        self._scope: Scope | None = None
+
+    def admit(self, request: HttpRequest, responder: Responder, proceed: Handle) -> None:
+        """Go on with a request whose sender is known, now or later; one that is refused is answered here."""
+        guarded = self._guard.judge(request)
+        if guarded.status:
+            refuse(responder, guarded.status, guarded.why)
+        elif self.open_to_all or request.method == "OPTIONS":
+            # A browser asks with OPTIONS before it may send credentials (CORS preflight).
+            proceed(request, responder)
+        else:
+            verdict = self._verification.ask(facts_of(request, self._transport))
+            if isinstance(verdict, Verdict):
+                self._settle(request, responder, proceed, verdict)
+            else:
+                self._wait(request, responder, proceed, verdict)
+
+    async def identify(self, request: HttpRequest) -> Refusal | None:
+        """Find out who sent a request that the caller goes on with; return why it is refused, if it is."""
+        if self.open_to_all:
+            return None
+        verdict = await self._verification.verdict(facts_of(request, self._transport))
+        if isinstance(verdict, Refusal):
+            return verdict
+        self._note(request, verdict)
+        return None
+
+    def _note(self, request: HttpRequest, verdict: Principal | Anonymous) -> None:
+        if isinstance(verdict, Principal):
+            request.identity = verdict
+        request.until = self._verification.kept_until(verdict)
+
+    def _settle(self, request: HttpRequest, responder: Responder, proceed: Handle, verdict: Verdict) -> None:
+        if isinstance(verdict, Refusal):
+            self.deny(request, responder, verdict)
+        else:
+            self._note(request, verdict)
+            proceed(request, responder)
+
+    def _wait(self, request: HttpRequest, responder: Responder, proceed: Handle, pending: Awaitable[Verdict]) -> None:
+        """Let a verdict take a while; the request's body is on an account meanwhile."""
+        if self._scope is None:
+            self._scope = Scope(asyncio.get_running_loop())
+        size = len(request.body)
+        waiting = self._verification.wait(pending)
+        if not self._waiting.take(size):
+            waiting.close()
+            _drop(pending)
+            self.deny(request, responder, Refusal(NO_ROOM, status=503))
+            return
+        task = self._scope.spawn(waiting)
+        task.add_done_callback(partial(self._waited, request, responder, proceed, size))
+        # Whoever has gone away need not be verified.
+        responder.watch(partial(self._scope.cancel, task))
+
+    def _waited(
+        self, request: HttpRequest, responder: Responder, proceed: Handle, size: int, task: asyncio.Task[Verdict]
+    ) -> None:
+        self._waiting.give(size)
+        if responder.gone:
+            return
+        responder.watch(_nothing)
+        verdict: Verdict = Refusal(STOPPING, status=503) if task.cancelled() else task.result()
+        try:
+            self._settle(request, responder, proceed, verdict)
+        except Exception:
+            logger.exception("failed on %s %s", request.method, request.path)
+            try:
+                responder.reply(500, EMPTY_HEAD)
+            except RuntimeError:  # it has begun already
+                responder.abort()
+
+    def deny(self, request: HttpRequest, responder: Responder, refusal: Refusal) -> None:
+        """Answer a request whose sender may not come in."""
+        status, lines = denial(refusal)
+        # A page may read why, where it may read answers at all.
+        head = JSON_HEAD + self._guard.judge(request).head + lines
+        error = ErrorObject(refusal.own_code, refusal.message, refusal.data)
+        responder.reply(status, head, encode(Failure(UNSET, error)))
+
+    async def close(self) -> None:
+        """Stop waiting for verdicts; who waited is told that the server is stopping."""
+        if self._scope is not None:
+            await self._scope.close()
+
+
+def denial(refusal: Refusal) -> tuple[int, bytes]:
+    """Return the status and the header lines of a refusal's HTTP answer."""
+    return own_head(refusal.status or DEFAULT_STATUS, refusal.headers)
+
+
+def _drop(pending: Awaitable[Verdict]) -> None:
+    """Close a coroutine that nobody will await."""
+    close = getattr(pending, "close", None)
+    if close is not None:
+        close()
+
+
+def _nothing() -> None:
+    """The peer has gone away, and nothing of it runs."""

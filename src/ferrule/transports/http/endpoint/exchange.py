@@ -1,0 +1,179 @@
+"""The way back of one POST: JSON until something streams, then server-sent events.
+
+Rule 1: the status is decided before anything is streamed, so what refuses a request comes before the first event.
+Rule 2: the last thing an exchange sends is its answer; after it, and after the client is gone, it sends nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ferrule.transports.http.endpoint.keepalive import Living, Pulse
+from ferrule.transports.http.heads import (
+    JSON_HEAD,
+    RETRY_AFTER,
+    STREAM_HEAD,
+    handshake_status,
+    own_head,
+    stateless_status,
+)
+from ferrule.transports.http.message import Responder
+from ferrule.transports.http.settings import DoorSettings
+from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
+from ferrule.wire.codec import encode_within
+from ferrule.wire.messages import Failure, HttpError, Message, Notification, Success
+
+COMMENT = b":\n\n"
+NEVER = float("inf")
+
+
+class Everyone(ChannelDefaults):
+    """Stands for all who ask without a session: there is no way to tell them anything, only that it is over."""
+
+    __slots__ = ()
+
+    traits = Traits(patient=True, watches_itself=True)
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Nobody hears what is said to all."""
+
+    async def wait_writable(self) -> None:
+        """Nothing is written."""
+
+    def close(self, reason: str = "") -> None:
+        """Exchanges end one by one."""
+
+
+class Exchange(ChannelDefaults):
+    """The way back of one request of the stateless era; a client that goes away has cancelled it."""
+
+    __slots__ = (
+        "_head",
+        "_pulse",
+        "_receiver",
+        "_responder",
+        "_settings",
+        "_streaming",
+        "_waits",
+        "bucket",
+        "expires",
+        "open",
+    )
+
+    status_of = staticmethod(stateless_status)
+
+    def __init__(
+        self, receiver: Receiver, responder: Responder, head: bytes, settings: DoorSettings, pulse: Pulse
+    ) -> None:
+        self._receiver = receiver
+        self._responder = responder
+        self._head = head
+        self._settings = settings
+        self._pulse = pulse
+        self._streaming = self._waits = False
+        self.open = True
+        self.bucket: set[Living] | None = None
+        self.expires = NEVER
+        """When the credentials of the reader end; for what stands open for long."""
+
+    def wait(self) -> None:
+        """Owe the answer for a while: it begins to stream when it takes long, and nobody may be there to read it."""
+        self._waits = True
+        if self._settings.response != "json" and not self._streaming:
+            self._pulse.young.add(self)
+        self._responder.watch(self.lost)
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Answer, or stream what comes before the answer."""
+        if not self.open:
+            return
+        body = encode_within(message, self._settings.max_body_size)
+        kind = type(message)
+        if kind is Success or kind is list:
+            self._answer(200, body)
+        elif kind is Failure:
+            self._answer(self._failed(message), body)  # type: ignore[arg-type]
+        elif kind is Notification and self._settings.response != "json":
+            self.begin_stream()
+            self._event(body)
+
+    def _failed(self, failure: Failure) -> int:
+        """Return the status of an error; one with headers of its own has them written beside ours."""
+        error = failure.error
+        if not isinstance(error, HttpError):
+            status = self.status_of(failure)
+            if status == 503:
+                self._head += RETRY_AFTER
+            return status
+        status, lines = own_head(error.status, error.headers)
+        self._head += lines
+        return status
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.open = False
+        responder = self._responder
+        if self._streaming:
+            self._pulse.ended(self)
+            responder.write(b"data: %b\n\n" % body)
+            responder.finish()
+            return
+        if self._waits:
+            self._pulse.answered(self)
+        if self._settings.response == "sse" and status == 200:
+            responder.reply(status, STREAM_HEAD + self._head, b"data: %b\n\n" % body)
+            return
+        responder.reply(status, JSON_HEAD + self._head if self._head else JSON_HEAD, body)
+
+    def begin_stream(self) -> None:
+        """Answer with a stream from here on."""
+        if not self._streaming and self.open:
+            self._streaming = True
+            self._pulse.answered(self)
+            self._pulse.streams(self)
+            self._responder.begin(200, STREAM_HEAD + self._head, COMMENT)
+
+    def _event(self, body: bytes) -> None:
+        responder = self._responder
+        responder.write(b"data: %b\n\n" % body)
+        if responder.backlog > self._settings.max_stream_backlog + len(body):
+            responder.abort()
+            self.lost()
+
+    def beat(self) -> None:
+        """Show a silent stream's reader, and whatever stands between, that we live."""
+        if self._responder.backlog == 0:
+            self._responder.write(COMMENT)
+
+    def lost(self) -> None:
+        """Learn that nobody reads the answer any more: the request is cancelled."""
+        if self.open:
+            self.open = False
+            self._pulse.answered(self)
+            self._pulse.ended(self)
+            self._receiver.channel_lost(self, None)
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the client reads slower than we write; where nothing is written, let others run."""
+        if self._streaming and self.open:
+            await self._responder.wait_writable()
+        else:
+            await asyncio.sleep(0)
+
+    def expire(self) -> None:
+        """End what stands open: who reads it is not proved any more."""
+        self.close()
+
+    def close(self, reason: str = "") -> None:
+        """End the exchange without an answer."""
+        if self.open:
+            self._responder.abort()
+            self.lost()
+
+
+class SessionlessExchange(Exchange):
+    """The way back of one request of the handshake era where no session is kept."""
+
+    __slots__ = ()
+
+    status_of = staticmethod(handshake_status)

@@ -1,0 +1,243 @@
+"""Which door a request takes: the only place that looks.
+
+Rule: nothing is read twice that was understood once, and nothing is run before all that can refuse it has looked: the
+guard, then whoever verifies callers, then the door.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from ferrule.errors import SetupError
+from ferrule.stores.contracts import EventLog
+from ferrule.stores.memory import LogBounds, MemoryEventLog
+from ferrule.transports.http import mirror
+from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
+from ferrule.transports.http.endpoint.caller import STOPPING, Callers
+from ferrule.transports.http.endpoint.guard import Guard
+from ferrule.transports.http.endpoint.handshake import HandshakeDoor
+from ferrule.transports.http.endpoint.head_cache import UNREADABLE, SessionPosts, ToolCalls, remember, unmistakable
+from ferrule.transports.http.endpoint.keepalive import Pulse
+from ferrule.transports.http.endpoint.sessions import Sessions
+from ferrule.transports.http.endpoint.stateless import StatelessDoor
+from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.heads import EMPTY_HEAD, RETRY_AFTER, TEXT_HEAD, refuse
+from ferrule.transports.http.message import HttpRequest, Responder, header_lines
+from ferrule.transports.http.old_sse.endpoint import PairDoor
+from ferrule.transports.http.old_sse.polling import Polling
+from ferrule.transports.http.routes.custom import CustomDoor
+from ferrule.transports.http.settings import HEALTH_PATHS, DoorSettings
+
+Route = Callable[[HttpRequest, Responder], None]
+
+UNSUPPORTED = "Bad request: unsupported MCP-Protocol-Version"
+
+
+class Doors:
+    """One endpoint for every client: judges a request, finds its era, and hands it to that era's door."""
+
+    def __init__(
+        self,
+        acceptor: HttpAcceptor,
+        settings: DoorSettings,
+        *,
+        bound_to: str,
+        log: EventLog | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._acceptor = acceptor
+        self.settings = settings
+        bounds = LogBounds(settings.max_events, settings.max_event_bytes, settings.event_age)
+        self._log = MemoryEventLog(bounds) if log is None else log
+        self.guard = Guard(settings, bound_to)
+        self.clock = clock
+        """Seconds since 1970, as credentials count."""
+        self.callers = Callers(acceptor.verifier, self.guard, clock=clock)
+        self.self_verifying: set[str] = set()
+        """Paths that settle by themselves who calls, or do not care."""
+        self._pulse = Pulse(settings.quiet, settings.stream_keepalive, self._sweep)
+        self._pulse.clock = clock
+        self._streaming = Streaming(self._log, self._pulse, settings)
+        self.draining = False
+        self._entered = False
+        self.handshake: HandshakeDoor
+        self.stateless: StatelessDoor
+        self._custom: CustomDoor
+        self._pair: PairDoor | None = None
+        self._has_sessions = not settings.stateless and bool(acceptor.eras.handshake.versions)
+        self._methods = "GET, POST, DELETE, OPTIONS" if self._has_sessions else "POST, OPTIONS"
+        self._allow = header_lines({"Allow": self._methods})
+        self._modern = frozenset(version.encode() for version in acceptor.eras.stateless.versions)
+        self.routes: dict[str, Route] = {settings.path: self._mcp}
+        if settings.health:
+            self.routes |= dict(zip(HEALTH_PATHS, (self._live, self._ready), strict=True))
+            self.self_verifying |= set(HEALTH_PATHS)
+
+    # -- life
+
+    async def start(self) -> None:
+        """Get ready for requests."""
+        loop = asyncio.get_running_loop()
+        self._custom = CustomDoor(self._acceptor.custom_routes, self.guard, self.callers)
+        await self._acceptor.enter()
+        self._entered = True
+        self._streaming.now = loop.time()
+        self.sessions = Sessions(self._acceptor.link, self._acceptor.busy, self._streaming)
+        self.handshake = HandshakeDoor(self._acceptor, self.sessions, self._streaming, self.guard)
+        self.stateless = StatelessDoor(self._acceptor, self.settings, self._pulse)
+        self._open_pair()
+        self._check_custom()
+        self._pulse.start(loop)
+
+    def _open_pair(self) -> None:
+        settings = self.settings
+        if settings.sse or settings.poll_routes:
+            pair = self._pair = PairDoor(self._acceptor, self.sessions, self._streaming, self.guard)
+            if settings.sse:
+                self.routes |= pair.routes(settings.sse_path, settings.messages_path)
+            if settings.poll_routes:
+                self.routes |= Polling(pair).routes()
+
+    def _check_custom(self) -> None:
+        taken = [route.path for route in self._acceptor.custom_routes if route.path in self.routes]
+        if taken:
+            raise SetupError(f"custom_route: the path {taken[0]} is served by the server itself; choose another")
+
+    async def drain(self, grace: float) -> None:
+        """Take no new clients, and wait until running calls are answered, at most `grace` seconds."""
+        self.draining = True
+        if self._pair is not None:
+            self._pair.draining = True
+        self.handshake.drain()
+        await asyncio.gather(self._acceptor.drain(grace), self._custom.close(grace))
+
+    async def close(self) -> None:
+        """Release everything."""
+        self._pulse.stop()
+        if self._entered:
+            self._entered = False
+            if self._pair is not None:
+                await self._pair.close()
+            self.sessions.end_all()
+            self.stateless.close()
+            await self.callers.close()
+            await self._custom.close()
+            await self.handshake.close()
+            await self._acceptor.leave()
+
+    def _sweep(self, now: float) -> None:
+        self._streaming.now = now
+        self._log.sweep(now)
+        self.sessions.sweep(now)
+        if self._pair is not None:
+            self._pair.sweep(now)
+
+    # -- requests
+
+    def handle(self, request: HttpRequest, responder: Responder) -> None:
+        """Answer a request, now or later."""
+        known = request.known
+        decided = None if known is None else known.decided
+        if decided is not None:
+            decided(request, responder)
+        else:
+            self.judge(request, responder)
+
+    def judge(self, request: HttpRequest, responder: Responder) -> None:
+        """Answer a request about whose head nothing is known."""
+        route = self.routes.get(request.path)
+        if route is not None:
+            if self.callers.open_to_all or request.path in self.self_verifying:
+                route(request, responder)
+            else:
+                self.callers.admit(request, responder, route)
+        elif not self._custom.handle(request, responder):
+            place = request.root + self.settings.path
+            responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {place}\n".encode())
+
+    def _mcp(self, request: HttpRequest, responder: Responder) -> None:
+        verdict = self.guard.judge(request)
+        if verdict.status:
+            refuse(responder, verdict.status, verdict.why)
+            return
+        head, method = verdict.head, request.method
+        if method == "POST":
+            self._post(request, responder, head)
+        elif method == "OPTIONS":
+            responder.reply(204, EMPTY_HEAD + self._allow + head + self.guard.preflight(request, self._methods))
+        elif method not in ("GET", "DELETE") or not self._has_sessions:
+            refuse(responder, 405, f"Method not allowed; use {self._methods}", self._allow + head)
+        elif not self.handshake.speaks(request):
+            refuse(responder, 400, UNSUPPORTED, head)
+        elif method == "GET":
+            self.handshake.get(request, responder, head)
+        else:
+            self.handshake.delete(request, responder, head)
+
+    def _post(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        headers, body = request.headers, request.body
+        if not self.guard.is_json[headers.get(b"content-type", b"")] or b"content-encoding" in headers:
+            refuse(responder, 415, "Unsupported media type: send application/json, not encoded otherwise", head)
+        elif not self.guard.takes_both[headers.get(b"accept", b"")]:
+            refuse(responder, 406, "Not acceptable: accept both application/json and text/event-stream", head)
+        elif len(body) > self.settings.max_body_size:
+            refuse(responder, 413, f"Too large: the limit is {self.settings.max_body_size} bytes", head)
+        elif self.draining and b"mcp-session-id" not in headers:
+            refuse(responder, 503, STOPPING, head + RETRY_AFTER)
+        elif headers.get(mirror.VERSION_FIELD) in self._modern:
+            self._post_stateless(request, _peek(body), responder, head)
+        elif not unmistakable(body) or b"mcp-session-id" not in headers:
+            self._closer_look(request, responder, head)
+        elif self.handshake.speaks(request):
+            session = self.handshake.post(request, responder, head)
+            if session is not None:
+                remember(self, request, SessionPosts(self, session, head, request.identity))
+        else:
+            self._closer_look(request, responder, head)
+
+    def _post_stateless(
+        self, request: HttpRequest, body: mirror.Peek | None, responder: Responder, head: bytes
+    ) -> None:
+        fits = self.stateless.post(request, body, responder, head)
+        if fits and body is not None and body.method == "tools/call":
+            remember(self, request, ToolCalls(self, body, head, request.identity))
+
+    def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
+        """Tell which arguments of a tool its headers mirror."""
+        return self._acceptor.mirrored(tool)
+
+    def _closer_look(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        """Read as much of a body as tells its era."""
+        peek = _peek(request.body)
+        if not self._acceptor.eras.handshake.versions or (peek is not None and peek.version is not None):
+            self.stateless.post(request, peek, responder, head)
+        elif not self.handshake.speaks(request):
+            refuse(responder, 400, UNSUPPORTED, head)
+        elif peek is None:
+            self.handshake.unreadable(request, responder, head)
+        elif peek.method != "initialize":
+            self.handshake.post(request, responder, head)
+        elif self.draining:
+            refuse(responder, 503, STOPPING, head + RETRY_AFTER)
+        else:
+            self.handshake.initialize(request, responder, head)
+
+    # -- health
+
+    def _live(self, request: HttpRequest, responder: Responder) -> None:
+        responder.reply(200, TEXT_HEAD, b"alive\n")
+
+    def _ready(self, request: HttpRequest, responder: Responder) -> None:
+        if self.draining:
+            responder.reply(503, TEXT_HEAD + RETRY_AFTER, b"stopping\n")
+        else:
+            responder.reply(200, TEXT_HEAD, b"ready\n")
+
+
+def _peek(body: bytes) -> mirror.Peek | None:
+    try:
+        return mirror.peek(body)
+    except UNREADABLE:
+        return None

@@ -1,0 +1,396 @@
+"""One session of the handshake era over HTTP: its streams, and the ways back of its exchanges.
+
+Rule 1: each message goes out on exactly one stream.
+Rule 2: a lost connection cancels nothing; what was to be said is kept until its reader comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import msgspec
+from msgspec import Struct
+
+from ferrule.errors import LinkLost
+from ferrule.protocol.handshake import REVISIONS
+from ferrule.transports.http.endpoint.streams import Stream, Streaming
+from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, own_head, refuse
+from ferrule.transports.http.message import Responder, header_lines
+from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
+from ferrule.wire.codec import encode_within
+from ferrule.wire.messages import Failure, HttpError, Message, Request, Success
+
+SESSION_HEADER = "Mcp-Session-Id"
+
+NO_SESSION = "Session not found: it never was, or is over; initialize again"
+
+MOST_FINISHED = 16
+"""How many streams that ended are kept for readers that lost the end."""
+
+MOST_UNHEARD = 64
+"""How many events wait for a client that has never opened a stream for them."""
+
+MAX_UNHEARD_BYTES = 64 * 1024
+"""Bytes of those events."""
+
+MAX_ALL_UNHEARD_BYTES = 4 * 1024 * 1024
+"""Bytes of those events of all sessions together; the session that has most loses its oldest."""
+
+MAX_ALL_FINISHED = 20_000
+"""How many ended streams of all sessions together are kept; the session that has most loses its oldest."""
+
+
+class HttpSession:
+    """One session; thousands may be idle at once, so it holds little until it streams."""
+
+    __slots__ = (
+        "_answering",
+        "_count",
+        "_finished",
+        "_own",
+        "_tag",
+        "id",
+        "link",
+        "over",
+        "polls",
+        "principal",
+        "shared",
+        "started",
+        "used",
+    )
+
+    def __init__(self, identity: str, link: Receiver, principal: str | None, shared: Streaming) -> None:
+        self.id = identity
+        self.link = link
+        self.principal = principal
+        """What it is bound to (`Origin.binding`): whoever opened it, and nobody else, finds it again."""
+        self.shared = shared
+        self.started = self.used = shared.now
+        self.polls = self.over = False
+        self._tag = ""
+        self._count = 0
+        self._own: dict[str, Stream] | None = None
+        self._finished: deque[Stream] | None = None
+        self._answering: set[SessionExchange] | None = None
+
+    def begins(self, exchange: SessionExchange) -> None:
+        """Note an exchange that owes an answer."""
+        if self._answering is None:
+            self._answering = {exchange}
+        else:
+            self._answering.add(exchange)
+
+    def ends(self, exchange: SessionExchange) -> None:
+        """Note that an exchange owes nothing any more."""
+        if self._answering is not None:
+            self._answering.discard(exchange)
+            self._answering = self._answering or None
+
+    def new_stream(self) -> Stream:
+        """Open a stream."""
+        if self._own is None:
+            self._own = {}
+            self._tag = blake2b(self.id.encode(), digest_size=6).hexdigest()
+        self._count += 1
+        name = f"{self._tag}.{self._count:x}"
+        stream = self._own[name] = Stream(self.shared, name, name, primed=self.polls)
+        return stream
+
+    def stream_of(self, event_id: str) -> tuple[Stream, int] | None:
+        """Find the stream an event was said on, and its number there."""
+        name, _, number = event_id.rpartition("-")
+        stream = None if self._own is None else self._own.get(name)
+        if stream is None or not (number.isascii() and number.isdecimal() and len(number) <= 12):
+            return None
+        return stream, int(number)
+
+    def finished(self, stream: Stream) -> None:
+        """Keep a stream that ended for a while, and forget the one that ended longest ago."""
+        if self._finished is None:
+            self._finished = deque()
+        self._finished.append(stream)
+        shares = self.shared.finished
+        shares.take(self, 1)
+        if len(self._finished) > MOST_FINISHED:
+            self.forget_oldest()
+        while shares.total > MAX_ALL_FINISHED:
+            largest = shares.largest()
+            assert largest is not None
+            largest.forget_oldest()
+
+    def forget_oldest(self) -> None:
+        """Forget the stream that ended longest ago."""
+        assert self._own is not None
+        assert self._finished is not None
+        stream = self._finished.popleft()
+        self.shared.finished.give(self, 1)
+        self._own.pop(stream.name, None)
+        stream.forget()
+
+    @property
+    def streams(self) -> list[Stream]:
+        """The streams that are open or kept."""
+        return [] if self._own is None else list(self._own.values())
+
+    @property
+    def left(self) -> float:
+        """When somebody was last here: asked, got an answer, or read a stream."""
+        return max([self.used, *(stream.left for stream in self.streams)])
+
+    def end(self, *, deleted: bool = False) -> None:
+        """End all exchanges and streams, and forget what was said.
+
+        A client that deletes its session expects no answers any more: what it waited for ends as if it were cancelled.
+        Any other has to learn that its session is over.
+        """
+        self.over = True
+        for exchange in list(self._answering or ()):
+            if deleted:
+                exchange.withdrawn()
+            else:
+                exchange.close()
+        for stream in self.streams:
+            stream.forget()
+        self._own = self._finished = None
+        self.shared.finished.forget(self)
+
+
+class Standing(ChannelDefaults):
+    """The way out to a session's client for what belongs to no exchange: the stream it opens with GET."""
+
+    __slots__ = ("_session", "_unheard", "stream")
+
+    traits = Traits(patient=True, watches_itself=True)
+
+    def __init__(self, session: HttpSession) -> None:
+        self._session = session
+        self.stream: Stream | None = None
+        self._unheard: deque[bytes] | None = None
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Say something on the client's own stream, or keep it until there is one; raises LinkLost for a question."""
+        body = encode_within(message, self._session.shared.settings.max_body_size)
+        if type(message) is Request and (self.stream is None or not self.stream.attached):
+            raise LinkLost("the client has no stream open on which it could be asked")
+        if self.stream is not None:
+            self.stream.send(body)
+            return
+        self._keep(body)
+
+    def _keep(self, body: bytes) -> None:
+        """Keep an event for a client that has not opened its stream yet, within all bounds."""
+        if self._session.over:
+            return
+        if self._unheard is None:
+            self._unheard = deque()
+        unheard, shares = self._unheard, self._session.shared.unheard
+        unheard.append(body)
+        shares.take(self, len(body))
+        while len(unheard) > MOST_UNHEARD or shares.held(self) > MAX_UNHEARD_BYTES:
+            self.forget_oldest()
+        while shares.total > MAX_ALL_UNHEARD_BYTES:
+            largest = shares.largest()
+            assert largest is not None
+            largest.forget_oldest()
+
+    def forget_oldest(self) -> None:
+        """Forget the event that has waited longest for the client's stream."""
+        assert self._unheard is not None
+        self._session.shared.unheard.give(self, len(self._unheard.popleft()))
+
+    def attach(self, responder: Responder, head: bytes, *, expires: float = math.inf) -> None:
+        """The client opens its stream; a second one takes the place of the first."""
+        if self.stream is None:
+            self.stream = self._session.new_stream()
+        self.stream.attach(responder, head, expires=expires)
+        for body in self._take_unheard():
+            self.stream.send(body)
+
+    def _take_unheard(self) -> Sequence[bytes]:
+        unheard, self._unheard = self._unheard, None
+        if unheard is None:
+            return ()
+        self._session.shared.unheard.forget(self)
+        return unheard
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the client reads slower than we write."""
+        if self.stream is not None:
+            await self.stream.wait_writable()
+
+    def close(self, reason: str = "") -> None:
+        """End the client's own stream."""
+        if self.stream is not None:
+            self.stream.finish()
+        self._take_unheard()
+
+
+class SessionExchange(ChannelDefaults):
+    """The way back of one POST in a session: JSON until something streams, then events that can be resumed."""
+
+    __slots__ = ("_head", "_responder", "_session", "_standing", "_stream", "_waits", "open")
+
+    def __init__(self, session: HttpSession, standing: Standing, responder: Responder, head: bytes) -> None:
+        self._session = session
+        self._standing = standing
+        self._responder = responder
+        self._head = head
+        self._stream: Stream | None = None
+        self.open = True
+        self._waits = False
+
+    def wait(self) -> None:
+        """Owe the answer for a while: it ends with the session, and begins to stream when it takes long."""
+        session = self._session
+        if session.over:
+            self.close()
+            return
+        self._waits = True
+        session.begins(self)
+        if self._stream is None and session.shared.settings.response != "json":
+            session.shared.pulse.young.add(self)
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Answer, or stream what comes before the answer."""
+        if not self.open:
+            return
+        settings = self._session.shared.settings
+        kind = type(message)
+        if kind is Success or kind is Failure or kind is list:
+            # An error whose request could not be read has no id to go by, so the status has to tell.
+            unreadable = kind is Failure and not isinstance(message.id, int | str)  # type: ignore[union-attr]
+            status = 400 if unreadable else 200
+            if kind is Failure and isinstance(message.error, HttpError):  # type: ignore[union-attr]
+                error: HttpError = message.error  # type: ignore[union-attr]
+                status, lines = own_head(error.status, error.headers)
+                self._head += lines
+            self._answer(status, encode_within(message, settings.max_body_size))
+        elif settings.response == "json":
+            self._standing.send(message)
+        else:
+            body = encode_within(message, settings.max_body_size)
+            self.begin_stream()
+            assert self._stream is not None
+            self._stream.send(body)
+
+    def end(self) -> bool:
+        """Owe no answer any more; tells whether one was still owed."""
+        owed, self.open = self.open, False
+        if owed:
+            session = self._session
+            session.used = session.shared.now
+            if self._waits:
+                session.shared.pulse.answered(self)
+                session.ends(self)
+        return owed
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.end()
+        session, stream = self._session, self._stream
+        if stream is not None:
+            stream.finish(body)
+            session.finished(stream)
+        elif session.shared.settings.response == "sse" and status == 200:
+            stream = session.new_stream()
+            stream.answer_whole(self._responder, self._head, body)
+            session.finished(stream)
+        else:
+            self._responder.reply(status, JSON_HEAD + self._head if self._head else JSON_HEAD, body)
+
+    def begin_stream(self) -> None:
+        """Answer with a stream from here on."""
+        if self._stream is None and self.open:
+            self._session.shared.pulse.answered(self)
+            self._stream = self._session.new_stream()
+            self._stream.attach(self._responder, self._head)
+
+    def release(self) -> None:
+        """Send the reader away; the call goes on, and the reader comes back for its answer."""
+        if self._session.polls and self._session.shared.settings.response != "json":
+            self.begin_stream()
+            if self._stream is not None:
+                self._stream.release()
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the client reads slower than we write; where nothing is written, let others run."""
+        if self._stream is not None:
+            await self._stream.wait_writable()
+        else:
+            await asyncio.sleep(0)
+
+    def withdrawn(self) -> None:
+        """Called when the client has cancelled the call: nothing is said any more, and nobody need wait for it."""
+        if self.end():
+            if self._stream is not None:
+                self._stream.finish()
+                self._session.finished(self._stream)
+            else:
+                self._responder.reply(202, EMPTY_HEAD + self._head)
+
+    def close(self, reason: str = "") -> None:
+        """End the exchange without the answer: its session is over."""
+        if self.end():
+            if self._stream is not None:
+                self._stream.finish()
+                self._session.finished(self._stream)
+            else:
+                refuse(self._responder, 404, reason or NO_SESSION, self._head)
+
+
+class SessionOpening(ChannelDefaults):
+    """The way back of `initialize`: its answer says which session was opened."""
+
+    __slots__ = ("_head", "_opened", "_responder", "_session")
+
+    def __init__(self, session: HttpSession, responder: Responder, head: bytes) -> None:
+        self._session = session
+        self._responder = responder
+        self._head = head
+        self._opened = False
+
+    @property
+    def opened(self) -> bool:
+        """Whether the handshake was made."""
+        return self._opened
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Answer the handshake."""
+        session, head, status = self._session, self._head, 200
+        body = encode_within(message, session.shared.settings.max_body_size)
+        if type(message) is Success:
+            self._opened = True
+            session.polls = _polls(body)
+            if session.id:
+                head += header_lines({SESSION_HEADER: session.id})
+            if session.shared.settings.response == "sse":
+                self._responder.reply(200, STREAM_HEAD + head, b"data: %b\n\n" % body)
+                return
+        elif type(message) is Failure and not isinstance(message.id, int | str):
+            status = 400
+        self._responder.reply(status, JSON_HEAD + head, body)
+
+    async def wait_writable(self) -> None:
+        """The answer is small."""
+
+    def close(self, reason: str = "") -> None:
+        """The answer was sent already, or never will be."""
+
+
+class _Agreed(Struct, rename="camel"):
+    protocol_version: str
+
+
+class _Opened(Struct):
+    result: _Agreed
+
+
+_read_opened = msgspec.json.Decoder(_Opened).decode
+
+
+def _polls(body: bytes) -> bool:
+    revision = REVISIONS.get(_read_opened(body).result.protocol_version)
+    return revision is not None and revision.polls

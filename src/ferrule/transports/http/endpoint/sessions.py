@@ -1,0 +1,201 @@
+"""The sessions of one endpoint: found by an id nobody can guess, ended when they are idle, old or too many.
+
+Rule: whoever opens too many pushes out sessions of its own. One that nobody has used since its handshake goes first,
+then the idlest of whoever holds most.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from heapq import nsmallest
+
+from msgspec import structs
+
+from ferrule.budgets.shares import Shares
+from ferrule.budgets.weight import weight
+from ferrule.transports.http.endpoint.caller import NO_HEADERS
+from ferrule.transports.http.endpoint.session import HttpSession, Standing
+from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.wire.channel import Origin, Receiver
+
+ID_BYTES = 24
+LEAST_SHARE = 64
+"""How many of the idlest sessions are looked at, at least, in search of one that is not in use."""
+
+INTRODUCTION = 512
+"""Bytes of an `initialize` that are free: a session counts once more for every so many beyond."""
+
+MOST_UNUSED = 8
+"""While more than one session in so many was not used since its handshake, one of those makes room."""
+
+IsBusy = Callable[[Receiver], bool]
+
+
+class Open(HttpSession):
+    """A session that is in the table, with the way out for what belongs to no exchange."""
+
+    __slots__ = ("owner", "size", "standing", "unused")
+
+    ages_while_read = True
+    """Whether it can grow too old while somebody reads a stream of it: most clients always do."""
+
+    def __init__(self, identity: str, link: Receiver, principal: str | None, shared: Streaming) -> None:
+        super().__init__(identity, link, principal, shared)
+        self.standing = Standing(self)
+        self.owner = ""
+        """On whose account it is: the principal's, or the address it was opened from."""
+        self.size = 1
+        """How many sessions it counts as."""
+        self.unused = True
+        """Whether nothing was asked in it since its handshake."""
+
+
+class Sessions:
+    """The sessions of one endpoint."""
+
+    def __init__(self, link: Callable[[Origin], Receiver], busy: IsBusy, shared: Streaming) -> None:
+        self._link = link
+        self._busy = busy
+        self._shared = shared
+        self._open: dict[str, Open] = {}
+        self._last_origin = Origin("http")
+        self._shares: Shares[str] = Shares()
+        self._unused: dict[str, dict[str, Open]] = {}
+        """By owner, the sessions nobody has used since their handshake, the oldest first."""
+        self._unused_shares: Shares[str] = Shares()
+        self._idlest: dict[str | None, list[tuple[float, str]]] = {}
+        """By owner, some of its idlest sessions, the idlest last; under None those of all."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Open]:
+        return iter(list(self._open.values()))
+
+    def prepare(self, origin: Origin, *, lasting: bool = True) -> Open:
+        """Make a session that is not in the table yet: its handshake may still fail."""
+        identity = secrets.token_urlsafe(ID_BYTES) if lasting else ""
+        kept = structs.replace(origin, headers=NO_HEADERS, lasting=lasting)
+        if kept == self._last_origin:
+            kept = self._last_origin  # many sessions may come from one sender
+        self._last_origin = kept
+        link = self._link(kept)
+        session = Open(identity, link, origin.binding, self._shared)
+        session.owner = origin.principal or origin.address
+        link.channel_opened(session.standing)
+        return session
+
+    def add(self, session: Open, introduction: bytes = b"") -> None:
+        """Keep a session whose handshake was made with a message; others make room where there are too many."""
+        session.size = 1 + weight(introduction) // INTRODUCTION
+        self._open[session.id] = session
+        self._shares.take(session.owner, session.size)
+        self._unused.setdefault(session.owner, {})[session.id] = session
+        self._unused_shares.take(session.owner, session.size)
+        while self._shares.total > self._shared.settings.max_sessions and len(self._open) > 1:
+            self._evict(session)
+
+    def find(self, identity: bytes, binding: str | None) -> Open | None:
+        """Return a session to the principal it is bound to; to anybody else it does not exist."""
+        session = self._open.get(identity.decode("latin-1"))
+        if session is None or session.principal != binding:
+            return None
+        session.used = self._shared.now
+        if session.unused:
+            self._take_up(session)
+        return session
+
+    def _take_up(self, session: Open) -> None:
+        """Count a session no longer among those nobody has used."""
+        session.unused = False
+        unused = self._unused[session.owner]
+        del unused[session.id]
+        if not unused:
+            del self._unused[session.owner]
+        self._unused_shares.give(session.owner, session.size)
+
+    def end(self, session: Open, *, deleted: bool = False) -> None:
+        """End a session, perhaps because its client deletes it: what runs is cancelled, and nothing of it is kept."""
+        if self._open.pop(session.id, None) is not None:
+            self._shares.give(session.owner, session.size)
+            if not self._shares.held(session.owner):
+                self._idlest.pop(session.owner, None)
+            if session.unused:
+                self._take_up(session)
+        session.link.channel_lost(session.standing, None)
+        session.end(deleted=deleted)
+        self._shared.unheard.forget(session.standing)
+
+    def end_all(self) -> None:
+        """End every session."""
+        for session in self:
+            self.end(session)
+
+    def sweep(self, now: float) -> None:
+        """End the sessions that are idle for too long or too old; one in which a call runs is neither."""
+        settings = self._shared.settings
+        idle, old = now - settings.session_idle_timeout, now - settings.session_lifetime
+        over = [each for each in self._open.values() if each.used < idle or each.started < old]
+        for session in over:
+            lasting = session.started >= old or not session.ages_while_read
+            if self._busy(session.link) or (lasting and _is_read(session)):
+                session.used = now
+                continue
+            session.used = session.left
+            if session.used < idle or session.started < old:
+                self.end(session)
+
+    def _active(self, session: Open) -> bool:
+        return self._busy(session.link) or _is_read(session)
+
+    def _evict(self, newest: Open) -> None:
+        """End one session to make room: one that was never used, or the idlest of whoever holds most."""
+        while self._unused_shares.total * MOST_UNUSED > self._shares.total:
+            session = self._longest_unused()
+            if session is newest:
+                break
+            if not self._active(session):
+                self.end(session)
+                return
+            self._take_up(session)
+        self._evict_idlest(newest)
+
+    def _longest_unused(self) -> Open:
+        """Return, of whoever has most unused sessions, the one opened longest ago."""
+        owner = self._unused_shares.largest()
+        assert owner is not None
+        return next(iter(self._unused[owner].values()))
+
+    def _evict_idlest(self, newest: Open) -> None:
+        """End the idlest session of whoever holds most; one in use only where all of the idlest are."""
+        owner = self._shares.largest()
+        if owner is not None and self._shares.held(owner) < LEAST_SHARE:
+            owner = None  # nobody holds many: the idlest of all goes
+        idlest = self._idlest.get(owner)
+        in_use: Open | None = None
+        while idlest or in_use is None:
+            if not idlest:
+                idlest = self._idlest[owner] = self._find_idlest(owner, newest)
+            used, identity = idlest.pop()
+            session = self._open.get(identity)
+            if session is None or session.used != used:
+                continue
+            if not self._active(session):
+                in_use = session
+                break
+            session.used = self._shared.now
+            in_use = in_use or session
+        if not idlest:
+            self._idlest.pop(owner, None)
+        self.end(in_use)
+
+    def _find_idlest(self, owner: str | None, newest: Open) -> list[tuple[float, str]]:
+        """Looking for the idlest among all is dear, so a share of them is noted at once."""
+        among = [each for each in self._open.values() if owner in (None, each.owner) and each is not newest]
+        share = max(LEAST_SHARE, len(among) // 100)
+        return nsmallest(share, ((each.used, each.id) for each in among or [newest]))[::-1]
+
+
+def _is_read(session: Open) -> bool:
+    return any(stream.attached for stream in session.streams)

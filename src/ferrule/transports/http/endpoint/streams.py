@@ -1,0 +1,175 @@
+"""Streams that outlive their sockets: numbered events to one reader at a time, kept for a reader that was lost.
+
+Rule 1: an event's id names its stream, so that nothing of another stream is ever replayed.
+Rule 2: an event is numbered and kept before it is written; a reader that comes back has missed nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ferrule.budgets.shares import Shares
+from ferrule.stores.contracts import EventLog
+from ferrule.transports.http.endpoint.exchange import COMMENT
+from ferrule.transports.http.endpoint.keepalive import Living, Pulse
+from ferrule.transports.http.heads import STREAM_HEAD
+from ferrule.transports.http.message import Responder
+from ferrule.transports.http.settings import DoorSettings
+
+if TYPE_CHECKING:
+    from ferrule.transports.http.endpoint.session import HttpSession, Standing
+
+
+class Streaming:
+    """What all streams of one endpoint share."""
+
+    __slots__ = ("finished", "log", "now", "pulse", "retry", "settings", "unheard")
+
+    def __init__(self, log: EventLog, pulse: Pulse, settings: DoorSettings) -> None:
+        self.log = log
+        self.pulse = pulse
+        self.settings = settings
+        self.retry = b"retry: %d\n" % round(settings.retry * 1000)
+        """When a reader that was sent away may come back."""
+        self.now = 0.0
+        """When the pulse last ticked: exact enough to tell old events from new ones."""
+        self.finished: Shares[HttpSession] = Shares()
+        """How many ended streams each session keeps for readers that lost the end."""
+        self.unheard: Shares[Standing] = Shares()
+        """Bytes that wait for clients that have opened no stream for them yet."""
+
+    @property
+    def full(self) -> bool:
+        """Whether no more streams may be opened that stand open by their nature."""
+        return self.pulse.open >= self.settings.max_streams
+
+
+class Stream:
+    """Server-sent events with ids, to whoever reads the stream now."""
+
+    __slots__ = ("_key", "_number", "_primed", "_responder", "_shared", "bucket", "ended", "expires", "left", "name")
+
+    def __init__(self, shared: Streaming, key: str, name: str, *, primed: bool) -> None:
+        self._shared = shared
+        self._key = key
+        self.name = name
+        self._primed = primed
+        self._number = 0
+        self._responder: Responder | None = None
+        self.ended = False
+        self.left = shared.now
+        """When the last reader went away."""
+        self.bucket: set[Living] | None = None
+        self.expires = math.inf
+        """When the credentials of the reader end."""
+
+    @property
+    def attached(self) -> bool:
+        """Whether somebody reads the stream now."""
+        return self._responder is not None and not self._responder.gone
+
+    def _numbered(self, body: bytes) -> bytes:
+        self._number += 1
+        event = b"id: %b-%d\ndata: %b\n\n" % (self.name.encode(), self._number, body)
+        self._shared.log.append(self._key, self._number, event, self._shared.now)
+        return event
+
+    def _priming(self) -> bytes:
+        """Give the reader an id to come back with before there is anything to say."""
+        return b"id: %b-%d\n%bdata:\n\n" % (self.name.encode(), self._number, self._shared.retry)
+
+    def attach(self, responder: Responder, head: bytes, missed: bytes = b"", *, expires: float = math.inf) -> None:
+        """Let somebody read the stream from here on, after what it has missed, until its credentials expire."""
+        self.expires = expires
+        if self._responder is not None:
+            self._responder.finish()
+        self._responder = responder
+        responder.watch(partial(self._lost, responder))
+        responder.begin(200, STREAM_HEAD + head, COMMENT)
+        first = missed or (self._priming() if self._primed else b"")
+        if first:
+            responder.write(first)
+        self._shared.pulse.ended(self)
+        self._shared.pulse.streams(self)
+
+    async def missed(self, number: int) -> bytes | None:
+        """Give what was said after an event; None when that is not known any more."""
+        if number == self._number:
+            return b""
+        events = await self._shared.log.after(self._key, number)
+        if not events:
+            return None
+        # What was said while we waited for the log is missed too.
+        return b"".join(events) if number + len(events) >= self._number else await self.missed(number)
+
+    def send(self, body: bytes) -> None:
+        """Say something on the stream."""
+        event = self._numbered(body)
+        responder = self._responder
+        if responder is not None:
+            responder.write(event)
+            if responder.backlog > self._shared.settings.max_stream_backlog + len(body):
+                responder.abort()
+                self.detach()
+
+    def finish(self, body: bytes | None = None) -> None:
+        """Send a last event, if there is one, and end the stream."""
+        if body is not None:
+            self.send(body)
+        self.ended = True
+        if self._responder is not None:
+            responder = self._responder
+            self.detach()
+            responder.finish()
+
+    def answer_whole(self, responder: Responder, head: bytes, body: bytes) -> None:
+        """Say all there is to say at once, to a reader that has just come."""
+        priming = self._priming() if self._primed else b""
+        self.ended = True
+        responder.reply(200, STREAM_HEAD + head, priming + self._numbered(body))
+
+    def release(self) -> None:
+        """Send the reader away; the stream goes on, and the reader comes back for the rest."""
+        if self._responder is not None and self._primed:
+            responder = self._responder
+            self.detach()
+            responder.write(self._shared.retry + b"\n")
+            responder.finish()
+
+    def _lost(self, responder: Responder) -> None:
+        """Learn that a reader is gone; another may have taken its place."""
+        if responder is self._responder:
+            self.detach()
+
+    def detach(self) -> None:
+        """Let nobody read the stream any more; what is said is kept."""
+        self._responder = None
+        self.left = self._shared.now
+        self._shared.pulse.ended(self)
+
+    def beat(self) -> None:
+        """Show a silent stream's reader, and whatever stands between, that we live."""
+        if self._responder is not None and self._responder.backlog == 0:
+            self._responder.write(COMMENT)
+
+    def expire(self) -> None:
+        """Send the reader away: who it is is not proved any more. It comes back with a new proof."""
+        responder = self._responder
+        if responder is not None:
+            self.detach()
+            responder.finish()
+
+    def forget(self) -> None:
+        """End the stream and forget what was said on it."""
+        self.finish()
+        self._shared.log.forget(self._key)
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the reader reads slower than we write; without one, let others run."""
+        if self._responder is not None:
+            await self._responder.wait_writable()
+        else:
+            await asyncio.sleep(0)

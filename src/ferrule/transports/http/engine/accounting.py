@@ -1,0 +1,150 @@
+"""What the connections of one engine share: the settings, the clock, the count of what is held."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
+from ferrule.budgets.shares import Shares
+from ferrule.transports.http.engine.answer import Answer, ReportedAnswer, noting_size, reports_to
+from ferrule.transports.http.heads import TEXT_HEAD
+from ferrule.transports.http.message import Handle, header_lines
+from ferrule.transports.http.settings import EngineSettings
+from ferrule.transports.sockets.observed import connections_of
+
+if TYPE_CHECKING:
+    from ferrule.telemetry.observer import Observers
+    from ferrule.transports.http.engine.connection import Connection
+
+RETRY_AFTER = b"retry-after: 1\r\n"
+
+
+class Starts(dict[int, bytes]):
+    """The first lines of an answer by its status; emptied now and then, for they hold the date."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__()
+        self._server = header_lines({"server": server}) if server else b""
+
+    def __missing__(self, status: int) -> bytes:
+        date = formatdate(usegmt=True).encode("ascii")
+        start = b"HTTP/1.1 %d %b\r\ndate: %b\r\n%b" % (status, phrase(status), date, self._server)
+        self[status] = start
+        return start
+
+
+class Ledger:
+    """What the connections of one engine have in common."""
+
+    __slots__ = (
+        "_empty",
+        "_reading",
+        "arriving",
+        "clock",
+        "connections",
+        "draining",
+        "handle",
+        "idle_until",
+        "leaving",
+        "max_body_size",
+        "new_answer",
+        "observed",
+        "reports",
+        "requests",
+        "secure",
+        "settings",
+        "starts",
+    )
+
+    def __init__(
+        self, handle: Handle, settings: EngineSettings, max_body_size: int, observer: Observers | None = None
+    ) -> None:
+        self.handle = handle
+        self.settings = settings
+        self.max_body_size = max_body_size
+        self.secure = settings.certificate is not None
+        self.starts = Starts(settings.server_header)
+        self.reports = reports_to(observer, access_log=settings.access_log)
+        """Who is told of each response: the access log, observers."""
+        self.new_answer: type[Answer] = Answer
+        if self.reports:
+            self.new_answer = ReportedAnswer
+            self.handle = noting_size(handle)
+        self.observed = connections_of(observer, "http")
+        """What reports connections to observers; None where nobody wants to know."""
+        self.arriving: set[Connection] = set()
+        """Accepted, and not usable yet: in the middle of the TLS handshake, say."""
+        self.connections: set[Connection] = set()
+        self._empty = asyncio.Event()
+        self.requests = Account("requests being read", settings.max_buffered, within=process.requests)
+        """Bytes of requests that are not whole yet, or wait behind another."""
+        self._reading: Shares[Connection] = Shares()
+        self.draining = False
+        self.leaving = False
+        """Whether each connection ends with its next answer."""
+        self.clock = 0.0
+        self.idle_until = 0.0
+
+    def admit(self, connection: Connection) -> None:
+        """Count a connection that is usable from now on."""
+        self.arriving.discard(connection)
+        self.connections.add(connection)
+        self._empty.clear()
+
+    def forget(self, connection: Connection) -> None:
+        """Count a connection no more."""
+        self.connections.discard(connection)
+        if self.observed is not None:
+            self.observed.closed(connection)
+        if not self.connections:
+            self._empty.set()
+
+    def debit(self, connection: Connection, more: int) -> bool:
+        """Count bytes a connection holds more of unread requests. Return False where it has to let go of all it holds.
+
+        Where there is no room, whoever holds most is shed: a few large bodies that never end keep nobody else out.
+        """
+        shares = self._reading
+        while not self.requests.take(more):
+            largest = shares.largest()
+            if largest is None or shares.held(largest) <= shares.held(connection) + more:
+                return False
+            largest.shed()
+        shares.take(connection, more)
+        return True
+
+    def credit(self, connection: Connection, less: int) -> None:
+        """Count bytes a connection no longer holds."""
+        self._reading.give(connection, less)
+        self.requests.give(less)
+
+    async def wait_empty(self, within: float) -> None:
+        """Wait until no connection is left, for a while."""
+        if self.connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), within)
+
+    def tick(self, clock: float) -> None:
+        """Set the time for whatever happens until the next tick: the time of that next tick."""
+        self.clock = clock
+        self.idle_until = clock + self.settings.idle_timeout
+        self.starts.clear()
+
+    def refusal(self, status: int, text: str, head: bytes = b"") -> bytes:
+        """Write the whole of an answer after which the connection ends."""
+        body = text.encode() + b"\n"
+        start = self.starts[status] + TEXT_HEAD + head
+        return b"%bconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (start, len(body), body)
+
+
+def phrase(status: int) -> bytes:
+    """Give the words of a status, empty for an unknown one."""
+    try:
+        return HTTPStatus(status).phrase.encode("ascii")
+    except ValueError:
+        return b""

@@ -1,0 +1,268 @@
+"""The way back of one request on a connection of our own engine."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ferrule.telemetry.observer import ObservedExchange, Observers
+from ferrule.transports.http.engine.acknowledged import unacknowledged
+from ferrule.transports.http.engine.head_parser import Head
+from ferrule.transports.http.message import Handle, HttpRequest, Responder
+
+if TYPE_CHECKING:
+    from ferrule.transports.http.engine.connection import Connection
+
+access_logger = logging.getLogger("ferrule.http.access")
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+WITHOUT_LENGTH = frozenset({204, 304})
+"""Answers that end with their head."""
+LARGE = 64 * 1024
+"""From this size on a body is handed over beside its head, since copying it would cost more."""
+
+
+class Answer(Struct, eq=False):
+    """The answer to one request; see `Responder`. It lets go of its connection when it is finished or lost."""
+
+    connection: Connection | None
+    head: Head
+    begun: bool = False
+    chunked: bool = False
+    filler: bytes = b""
+    """What may be written between any two parts and means nothing."""
+    lost: Callable[[], None] | None = None
+    said: int = 0
+    """How much was written on the connection up to the last part that means something."""
+    unheard: int | None = None
+    """How many of the bytes written last a lost peer may not have got; None where nobody can tell."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody can read the answer any more."""
+        return self.connection is None
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes were written and not taken by the peer yet."""
+        return 0 if self.connection is None else self.connection.backlog
+
+    def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
+        """Send a whole answer."""
+        connection = self.connection
+        if connection is None:
+            return
+        if self.begun:
+            raise RuntimeError("this answer has begun already")
+        # Who watches often holds this answer: letting go of it keeps the two from waiting for the garbage collector.
+        self.connection = None
+        if self.lost is not None:
+            self.lost = None
+        request, size = self.head, len(body)
+        # The way nearly every answer goes: one formatting, one write.
+        if request.plain and not connection.last and status not in WITHOUT_LENGTH and size < LARGE:
+            start = connection.ledger.starts[status]
+            connection.write(b"%b%bcontent-length: %d\r\n\r\n%b" % (start, head, size, body))
+        else:
+            length = b"" if status in WITHOUT_LENGTH else b"content-length: %d\r\n" % size
+            lines = (connection.ledger.starts[status], head, persistence(connection, request), length, b"\r\n")
+            connection.write(b"".join(lines))
+            if size and length and request.method != "HEAD":
+                connection.write(body)
+        connection.finished()
+
+    def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
+        """Start an answer of unknown length."""
+        self.filler = filler
+        connection = self.connection
+        if connection is None:
+            return
+        if self.begun:
+            raise RuntimeError("this answer has begun already")
+        self.begun = True
+        framing = b""
+        if self.head.old:
+            # HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
+            connection.last = True
+        elif status not in WITHOUT_LENGTH:
+            self.chunked = self.head.method != "HEAD"
+            framing = b"transfer-encoding: chunked\r\n"
+        lines = (connection.ledger.starts[status], head, persistence(connection, self.head), framing, b"\r\n")
+        connection.write(b"".join(lines))
+
+    def write(self, data: bytes) -> None:
+        """Send a part of the answer."""
+        connection = self.connection
+        # An empty chunk would end the answer.
+        if connection is None or not data:
+            return
+        if self.chunked:
+            connection.write(b"%x\r\n%b\r\n" % (len(data), data))
+        elif self.head.old and self.head.method != "HEAD":
+            connection.write(data)
+        if data != self.filler:
+            self.said = connection.written
+
+    def fill(self) -> None:
+        """Say something that means nothing, where the answer leaves room for it."""
+        if self.begun:
+            self.write(self.filler)
+        elif self.connection is not None and not self.head.old:
+            # Every client of HTTP/1.1 must read over it, also one that did not ask.
+            self.connection.write(CONTINUE)
+
+    def finish(self) -> None:
+        """End the answer."""
+        connection = self.connection
+        if connection is None:
+            return
+        self.connection = self.lost = None
+        if self.chunked:
+            connection.write(b"0\r\n\r\n")
+        connection.finished()
+
+    def abort(self) -> None:
+        """Cut the way: what was written and not taken is lost."""
+        connection, self.connection, self.lost = self.connection, None, None
+        if connection is not None:
+            connection.abort()
+
+    def watch(self, lost: Callable[[], None]) -> None:
+        """Call a function, once, if the peer goes away before the answer is finished; the last one given counts."""
+        self.lost = lost
+
+    def lose(self) -> None:
+        """Let go of a connection that is no more, and tell who watches."""
+        connection, self.connection = self.connection, None
+        if self.begun and connection is not None:
+            # With TLS other bytes go over the wire than were written.
+            self.unheard = None if connection.ledger.secure else unacknowledged(connection.socket, self.said)
+        lost, self.lost = self.lost, None
+        if lost is not None:
+            lost()
+
+    def hand_over(self, connection: Connection) -> None:
+        """Called when the connection is left to another protocol, with status 101."""
+        self.connection = None
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the peer reads slower than we write."""
+        if self.connection is not None:
+            await self.connection.wait_writable()
+
+
+def persistence(connection: Connection, request: Head) -> bytes:
+    """Write the line that says whether the connection stays, where it needs saying."""
+    if connection.last:
+        return b"connection: close\r\n"
+    return b"connection: keep-alive\r\n" if request.old else b""
+
+
+Report = Callable[[ObservedExchange], None]
+
+
+class ReportedAnswer(Answer):
+    """An answer that is reported when it is sent or lost, to the access log or to observers."""
+
+    began: float = 0.0
+    status: int = 0
+    before: int = 0
+    received: int = 0
+    """Bytes of the body of the request."""
+
+    def __post_init__(self) -> None:
+        self.began = time.monotonic()
+        self.before = self.connection.written if self.connection else 0
+
+    def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
+        """Send a whole answer."""
+        connection, self.status = self.connection, status
+        Answer.reply(self, status, head, body)
+        self._report(connection)
+
+    def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
+        """Start an answer of unknown length."""
+        self.status = status
+        Answer.begin(self, status, head, filler)
+
+    def finish(self) -> None:
+        """End the answer."""
+        connection = self.connection
+        Answer.finish(self)
+        self._report(connection)
+
+    def abort(self) -> None:
+        """Cut the way: what was written and not taken is lost."""
+        connection = self.connection
+        Answer.abort(self)
+        self._report(connection)
+
+    def lose(self) -> None:
+        """Let go of a connection that is no more, and tell who watches."""
+        connection = self.connection
+        Answer.lose(self)
+        self._report(connection)
+
+    def hand_over(self, connection: Connection) -> None:
+        """Called when the connection is left to another protocol, with status 101."""
+        Answer.hand_over(self, connection)
+        self.status = 101
+        self._report(connection)
+
+    def _report(self, connection: Connection | None) -> None:
+        if connection is None:
+            return
+        exchange = ObservedExchange(
+            method=self.head.method,
+            path=self.head.path,
+            status=self.status,
+            received=self.received,
+            sent=connection.written - self.before,
+            began=self.began,
+            ended=time.monotonic(),
+            address=connection.address,
+        )
+        for report in connection.ledger.reports:
+            report(exchange)
+
+
+def noting_size(handle: Handle) -> Handle:
+    """Return what handles requests, and notes for the report how long their bodies are."""
+
+    def noting(request: HttpRequest, responder: Responder) -> None:
+        if isinstance(responder, ReportedAnswer):
+            responder.received = len(request.body)
+        handle(request, responder)
+
+    return noting
+
+
+def log_access(exchange: ObservedExchange) -> None:
+    """Write a line into the access log: neither the query nor any header is in it."""
+    if not exchange.method:
+        access_logger.info("- - %d 0 0 %s", exchange.status, exchange.address)
+        return
+    spent = (exchange.ended - exchange.began) * 1000
+    access_logger.info(
+        "%s %s %d %d %.1f %s",
+        exchange.method,
+        exchange.path,
+        exchange.status,
+        exchange.sent,
+        spent,
+        exchange.address,
+    )
+
+
+def reports_to(observer: Observers | None, *, access_log: bool) -> tuple[Report, ...]:
+    """Return who is told of responses."""
+    reports: list[Report] = []
+    if access_log:
+        reports.append(log_access)
+    if observer is not None and observer.wants("exchange_finished"):
+        reports.append(observer.exchange_finished)
+    return tuple(reports)

@@ -1,0 +1,134 @@
+"""What has come on a connection, taken apart into requests.
+
+Rule 1: no clock, no socket. Whoever owns it says when bytes come, and how long the rest may take.
+Rule 2: a request whose head is byte for byte the last one's is not parsed again: clients repeat themselves.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ferrule.transports.http.engine.accounting import Ledger
+from ferrule.transports.http.engine.body import Body, ChunkedBody, SizedBody
+from ferrule.transports.http.engine.head_parser import (
+    CHUNKED,
+    Head,
+    Unacceptable,
+    check_beginning,
+    parse_again,
+    parse_head,
+)
+
+MAX_BLANK_LINES = 4
+MAX_KEPT_HEAD = 2048
+CHECK_EVERY = 1024
+"""Bytes of a head that has not come whole, after which it is looked at again; up to so many, each time some come."""
+
+NO_HEAD = Head(
+    raw=b"",
+    method="",
+    path="",
+    query="",
+    headers={},
+    length=0,
+    keep_alive=False,
+    old=False,
+    expects_continue=False,
+    plain=False,
+)
+"""Stands where no head is kept."""
+
+
+class Incoming:
+    """The bytes of one connection that are not answered yet, and the last head that was read of them."""
+
+    __slots__ = ("_at", "_body", "_buffer", "_checked", "_head", "_kept", "_kept_size", "ledger")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._buffer = b""
+        self._at = 0
+        self._checked = 0
+        """How many bytes of a head that has not come whole were looked at."""
+        self._head = self._kept = NO_HEAD
+        self._kept_size = 0
+        self._body: Body | None = None
+
+    def _read_head(self) -> Head | None:
+        """Take the next head, if it has come whole."""
+        buffer, at = self._buffer, self._at
+        kept = self._kept
+        head = kept if self._kept_size and buffer.startswith(kept.raw, at) else parse_again(kept, buffer, at)
+        if head is not None:
+            self._at = at + len(head.raw)
+            self._checked = 0
+            return head
+        limit = at + 2 * MAX_BLANK_LINES
+        while buffer.startswith(b"\r\n", at):
+            at += 2
+            if at > limit:
+                raise Unacceptable(400, "empty lines instead of a request")
+        self._at = at
+        settings = self.ledger.settings
+        seen = max(0, self._checked - 3)
+        end = buffer.find(b"\r\n\r\n", at + seen, at + settings.max_head_size) + 4
+        if end < 4:
+            self._check_beginning(settings.max_head_size)
+            return None
+        self._at = end
+        self._checked = 0
+        return parse_head(buffer[at:end], settings.max_headers)
+
+    def _check_beginning(self, max_head_size: int) -> None:
+        """Refuse a head that has not come whole if it can never become acceptable.
+
+        A long one is looked at again for each CHECK_EVERY bytes only: it may come in reads of one byte.
+        """
+        size = len(self._buffer) - self._at
+        if 0 < size <= CHECK_EVERY or size - self._checked >= CHECK_EVERY or size > max_head_size:
+            self._checked = size
+            check_beginning(self._buffer[self._at : self._at + max_head_size + 1], max_head_size)
+
+    def _whole_body(self, head: Head) -> bytes | None:
+        """Give the body if it has come whole and in one piece."""
+        length, at = head.length, self._at
+        if length > self.ledger.max_body_size:
+            raise Unacceptable(413, f"the body is longer than {self.ledger.max_body_size} bytes")
+        if CHUNKED < length <= len(self._buffer) - at:
+            self._at = at + length
+            return self._buffer[at : self._at]
+        return None
+
+    def _expect_body(self, head: Head) -> None:
+        """Make ready for a body that comes piece by piece."""
+        self._head = head
+        self._body = ChunkedBody(self.ledger.max_body_size) if head.length == CHUNKED else SizedBody(head.length)
+
+    def _read_body(self) -> bytes | None:
+        """Take what has come of that body; gives it when it is whole."""
+        body = cast("Body", self._body)
+        self._at = body.feed(self._buffer, self._at)
+        return bytes(body.content) if body.done else None
+
+    def _parse_again(self, data: bytes) -> Head:
+        """Give the head of exactly one whole request that differs from the last in its length only, or NO_HEAD."""
+        head = parse_again(self._kept, data, 0)
+        if head is None or len(data) != len(head.raw) + head.length or head.length > self.ledger.max_body_size:
+            return NO_HEAD
+        self._kept, self._kept_size = head, len(data)
+        return head
+
+    def _keep(self, head: Head) -> None:
+        """Remember a head that may come again."""
+        if head is not self._kept and head.length != CHUNKED and not head.expects_continue:
+            small = len(head.raw) <= MAX_KEPT_HEAD
+            self._kept, self._kept_size = (head, len(head.raw) + head.length) if small else (NO_HEAD, 0)
+
+    def _forget_kept(self) -> None:
+        """Let the next request go the long way, where its head is parsed."""
+        self._kept, self._kept_size = NO_HEAD, 0
+
+    def _discard(self) -> None:
+        """Throw away what has come."""
+        self._buffer, self._at, self._body = b"", 0, None
+        self._checked = 0

@@ -1,0 +1,1 @@
+"""The HTTP+SSE transport that came before Streamable HTTP, server side."""

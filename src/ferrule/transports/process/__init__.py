@@ -1,0 +1,1 @@
+"""Transports between a process and its child: stdio, pipes, the child itself."""

@@ -1,0 +1,1 @@
+"""What TCP, HTTP and WebSocket share: bind, accept, dial, admission, TLS."""

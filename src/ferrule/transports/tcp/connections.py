@@ -1,0 +1,351 @@
+"""The connections of one listening socket, from the door to the end.
+
+Rule: whoever came in holds one place of the admission, and it is given back exactly once, also when a link cannot be
+made for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import Any, cast
+
+from ferrule.errors import Busy, Refusal
+from ferrule.identity.principal import Principal
+from ferrule.identity.verifier import Anonymous, Certificate, RequestFacts, Verdict
+from ferrule.supervision.scope import Scope
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.sockets.accept import FAREWELL_TIME, Farewells
+from ferrule.transports.sockets.admission import Admission
+from ferrule.transports.sockets.observed import connections_of
+from ferrule.transports.sockets.sockets import hung_up, prepare
+from ferrule.transports.stream import StreamChannel, frame_as_lines, frame_with_headers
+from ferrule.transports.tcp.settings import ServedSettings
+from ferrule.transports.verification import Verification, call_at_expiry
+from ferrule.wire.channel import Origin, Receiver, Traits
+from ferrule.wire.codec import encode
+from ferrule.wire.framing import Framer
+from ferrule.wire.messages import ErrorObject, Failure
+
+logger = logging.getLogger("ferrule.transports")
+
+LONGEST_PERIOD = 30.0
+SHORTEST_PERIOD = 0.02
+LOOKS_PER_TIMEOUT = 10
+FIRST_LOOK, LATER_LOOK = 0.005, 0.1
+TLS_SHUTDOWN_TIME = 5.0
+LAST_GRACE = 1.0
+LAST_WORDS_TIME = 10.0
+"""How long a peer may take nothing of what was said to it before the end."""
+
+
+class Served(StreamChannel):
+    """The channel to one peer that reached us."""
+
+    traits = Traits(closes_on_garbage=True)
+
+    def __init__(self, link: Receiver, framer: Framer, reception: Reception) -> None:
+        settings = reception.settings
+        super().__init__(
+            link, framer, on_oversize=settings.on_oversize, public=True, write_timeout=settings.write_timeout
+        )
+        self.link = link
+        self._reception = reception
+        self._heard, self._left = 0, -1
+        self._quiet_since = self._loop.time()
+        self.expiry: asyncio.TimerHandle | None = None
+        """Closes the channel when the principal at its other end expires."""
+
+    def _end_handed_over(self) -> None:
+        """Answer what was asked before the end, then end too."""
+        if self._transport.can_write_eof():
+            self._reception.finish(self)
+
+    def _lose(self) -> None:
+        """Tell the link, and free the place."""
+        if self.expiry is not None:
+            self.expiry.cancel()
+        try:
+            super()._lose()
+        finally:
+            self._reception.forget(self)
+
+    @property
+    def deserted(self) -> bool:
+        """Whether nobody is left to take our answers, as far as the system knows."""
+        return hung_up(self._transport.get_extra_info("socket"))
+
+    def look_after(self, now: float, idle_timeout: float | None) -> None:
+        """Cut a peer that does not take our last words, and let one go that says nothing and waits for nothing."""
+        if self._closing:
+            self._see_out(now)
+        elif self.bytes_in != self._heard:
+            self._heard, self._quiet_since = self.bytes_in, now
+        elif idle_timeout is not None and now - self._quiet_since >= idle_timeout and not self._reception.busy(self):
+            logger.info("a peer sent nothing for %g s: closed", idle_timeout)
+            self.close("idle")
+
+    def _see_out(self, now: float) -> None:
+        """Wait for as long as the peer takes some of what is left for it."""
+        left = self._transport.get_write_buffer_size()
+        if left != self._left:
+            self._left, self._quiet_since = left, now
+        elif now - self._quiet_since >= LAST_WORDS_TIME:
+            self.abort()
+
+
+class Arrival(asyncio.Protocol):
+    """Stands at the door until a peer can be spoken to: after the TLS handshake, and once it is known who it is."""
+
+    def __init__(self, reception: Reception) -> None:
+        self._reception = reception
+        self._facts: RequestFacts | None = None
+        self.stream: asyncio.Transport | None = None
+        self.pending: Awaitable[Verdict] | None = None
+        """The verdict on the peer, where it takes a while."""
+        self.served: Served | None = None
+        self.refused = False
+        """Whether the peer was told why it may not come in; it holds its place until it is gone."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Find out who the peer is; nothing it says is read before that."""
+        self.stream = cast("asyncio.Transport", transport)
+        self._facts = self._reception.facts(self.stream)
+        verdict = self._reception.verification.ask(self._facts)
+        if isinstance(verdict, Verdict):
+            self.settle(verdict)
+        else:
+            self.stream.pause_reading()
+            self.pending = verdict
+
+    def settle(self, verdict: Verdict) -> None:
+        """Make a link for the peer, and hand the stream over to its channel; or say why not."""
+        assert self.stream is not None
+        assert self._facts is not None
+        if self.stream.is_closing():
+            return
+        if isinstance(verdict, Refusal):
+            self._refuse(self.stream, verdict)
+        else:
+            try:
+                self.served = self._reception.welcome(self._facts, verdict)
+                self.stream.set_protocol(self.served)
+                self.served.connection_made(self.stream)
+            except Exception:
+                logger.exception("no link could be made for a new peer")
+                self.stream.abort()
+        if self.pending is not None:
+            self.stream.resume_reading()
+
+    def _refuse(self, stream: asyncio.Transport, refusal: Refusal) -> None:
+        self.refused = True
+        stream.write(self._reception.framed(refusal))
+        # Closed with something unread, the system would take back what we said.
+        self._reception.turn_away(stream)
+
+    def data_received(self, data: bytes) -> None:
+        """Throw away what a peer says that was refused."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free the place of a peer that was refused."""
+        if self.refused:
+            self._reception.leave()
+
+
+class Reception:
+    """The connections of one listening socket."""
+
+    def __init__(
+        self,
+        acceptor: Acceptor,
+        settings: ServedSettings,
+        carrier: str,
+        admission: Admission,
+        *,
+        context: ssl.SSLContext | None = None,
+        handshake_timeout: float = 10.0,
+    ) -> None:
+        self.settings = settings
+        self.served: set[Served] = set()
+        self._acceptor = acceptor
+        self.verification = Verification(acceptor.verifier)
+        self._carrier = carrier
+        self._admission = admission
+        self._connections = connections_of(acceptor.observer, carrier)
+        self._context = context
+        self._tls_times: dict[str, float] = {}
+        if context is not None:
+            self._tls_times = {"ssl_handshake_timeout": handshake_timeout, "ssl_shutdown_timeout": TLS_SHUTDOWN_TIME}
+        self._loop = asyncio.get_running_loop()
+        self._scope = Scope(self._loop)
+        self._farewells = Farewells(self._loop)
+        self._turned_away: set[asyncio.Transport] = set()
+        self._empty = asyncio.Event()
+        self._period = look_period(settings.idle_timeout)
+        self._looking = self._loop.call_later(self._period, self._look)
+
+    def take(self, accepted: socket.socket) -> None:
+        """Take a new connection in, or turn it away with the reason."""
+        full = self._admission.enter()
+        if full:
+            if self._connections is not None:
+                self._connections.refused("too_many_connections")
+            self._farewells.turn_away(accepted, self.refusal(full))
+        else:
+            self._scope.spawn(self._attach(accepted))
+
+    def short(self) -> bytes:
+        """Return what is said to a peer that is turned away for want of descriptors."""
+        if self._connections is not None:
+            self._connections.refused("no_descriptors")
+        return self.refusal()
+
+    def refusal(self, why: str = "this machine has no room for another connection") -> bytes:
+        """Write what is said to a peer that is turned away; one that begins with TLS could not read it."""
+        if self._context is not None:
+            return b""
+        return self.framed(Busy(f"Too many connections: {why}"))
+
+    def framed(self, refusal: Refusal) -> bytes:
+        """Return a refusal of a whole connection as it goes over the wire."""
+        payload = encode(Failure(None, ErrorObject(refusal.own_code, refusal.message, refusal.data)))
+        frame = frame_with_headers if self.settings.framing == "content-length" else frame_as_lines
+        return b"".join(frame([payload], len(payload)))
+
+    def turn_away(self, stream: asyncio.Transport) -> None:
+        """Close the stream of a peer that was refused, after it had a moment to read why."""
+        self._turned_away.add(stream)
+        self._loop.call_later(FAREWELL_TIME, self._hang_up, stream)
+
+    def _hang_up(self, stream: asyncio.Transport) -> None:
+        self._turned_away.discard(stream)
+        stream.close()
+
+    def leave(self) -> None:
+        """Give back the place of a peer that did not get in."""
+        self._admission.leave()
+
+    async def _attach(self, accepted: socket.socket) -> None:
+        arrival = Arrival(self)
+        try:
+            accepted.setblocking(False)
+            prepare(accepted, self.settings)
+            await self._loop.connect_accepted_socket(lambda: arrival, accepted, ssl=self._context, **self._tls_times)
+            if arrival.pending is not None:
+                arrival.settle(await self.verification.wait(arrival.pending))
+        except OSError as error:
+            # The peer went away, has no good certificate or does not speak TLS: its own affair.
+            logger.debug("a peer did not come in: %s", error)
+        except Exception:
+            logger.exception("a new peer could not be taken in")
+        finally:
+            if arrival.served is None and not arrival.refused:
+                if arrival.stream is not None:
+                    arrival.stream.abort()
+                accepted.close()
+                self._admission.leave()
+
+    def facts(self, stream: asyncio.Transport) -> RequestFacts:
+        """Return what is known of a peer."""
+        _, address = _address(stream)
+        return RequestFacts(transport=self._carrier, address=address, certificate=_certificate(stream))
+
+    def welcome(self, facts: RequestFacts, verdict: Principal | Anonymous) -> Served:
+        """Make a link for a peer that may come in, and its channel."""
+        identity = verdict if isinstance(verdict, Principal) else None
+        key = None if identity is None else identity.key
+        host = facts.address.rpartition(":")[0]
+        origin = Origin(self._carrier, facts.address, principal=key, identity=identity, host=host)
+        # Whatever can fail comes before the link: once made, a link is remembered until its channel is lost.
+        framer = self.settings.framer()
+        served = Served(self._acceptor.link(origin), framer, self)
+        served.expiry = call_at_expiry(identity, lambda: served.close("the credentials have expired"))
+        self.served.add(served)
+        self._empty.clear()
+        if self._connections is not None:
+            self._connections.opened(served, origin.address)
+        return served
+
+    def forget(self, served: Served) -> None:
+        """Free the place of a peer that is gone."""
+        self.served.discard(served)
+        self._admission.leave()
+        if self._connections is not None:
+            self._connections.closed(served)
+        if not self.served:
+            self._empty.set()
+
+    def busy(self, served: Served) -> bool:
+        """Tell whether anything a peer asked still runs."""
+        return self._acceptor.busy(served.link)
+
+    def finish(self, served: Served) -> None:
+        """Close a channel whose peer asks nothing more, once everything is answered."""
+        self._scope.spawn(self._finish(served))
+
+    async def _finish(self, served: Served) -> None:
+        pause = FIRST_LOOK
+        while not served.lost and self.busy(served):
+            if served.deserted:
+                served.abort()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LATER_LOOK)
+        served.close()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        self._looking = self._loop.call_later(self._period, self._look)
+        for served in list(self.served):
+            try:
+                served.look_after(now, self.settings.idle_timeout)
+            except Exception:
+                # All limits of time hang on this loop: no single peer may end it.
+                logger.exception("could not look after a connection")
+
+    async def close(self, grace: float) -> None:
+        """Let what was sent be taken within `grace` seconds, then cut every connection and release everything."""
+        self._farewells.end()
+        for served in list(self.served):
+            served.close()
+        await self._wait_empty(grace)
+        self._looking.cancel()
+        await self._scope.close()
+        for served in list(self.served):
+            served.abort()
+        for stream in list(self._turned_away):
+            self._hang_up(stream)
+        # A stream reports its end in a later turn of the loop.
+        await self._wait_empty(LAST_GRACE)
+
+    async def _wait_empty(self, within: float) -> None:
+        if self.served:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), within)
+
+
+def look_period(idle_timeout: float | None) -> float:
+    """Give how often to look after connections: often enough that the limit is kept to about a tenth."""
+    wanted = LONGEST_PERIOD if idle_timeout is None else idle_timeout / LOOKS_PER_TIMEOUT
+    return max(SHORTEST_PERIOD, min(LONGEST_PERIOD, wanted))
+
+
+def _address(stream: asyncio.Transport) -> tuple[str, str]:
+    """Return the peer's host, and host and port; both are empty where it has none."""
+    name: Any = stream.get_extra_info("peername")
+    if not isinstance(name, tuple):
+        return "", ""
+    return str(name[0]), f"{name[0]}:{name[1]}"
+
+
+def _certificate(stream: asyncio.Transport) -> Certificate | None:
+    """Return the certificate that was asked for and proved; None without one."""
+    details = stream.get_extra_info("peercert")
+    if not details:
+        return None
+    secured = stream.get_extra_info("ssl_object")
+    der = secured.getpeercert(binary_form=True) if secured is not None else None
+    return Certificate(details, der or b"")

@@ -1,0 +1,94 @@
+"""What a client keeps of listed tools: bounded, and compiled when it is first needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ferrule import Client
+from ferrule.client.features.tool_facts import ToolFacts
+from ferrule.errors import InvalidAnswer
+from ferrule.schema.tools import Tool, ToolAnnotations
+
+TEXT = {"content": [{"type": "text", "text": "x"}], "resultType": "complete"}
+
+
+def tool(name: str, **more: Any) -> Tool:
+    return Tool(name=name, input_schema={"type": "object"}, **more)
+
+
+def test_the_oldest_tools_are_forgotten_first() -> None:
+    facts = ToolFacts(max_tools=3)
+    for number in range(5):
+        facts.note(tool(f"t{number}", annotations=ToolAnnotations(read_only_hint=True)), checks=True)
+    assert len(facts) == 3
+    assert facts.harmless == {"t2", "t3", "t4"}
+
+
+def test_schemas_are_bounded_in_bytes() -> None:
+    facts = ToolFacts(max_bytes=1000)
+    for number in range(5):
+        facts.note(tool(f"t{number}", output_schema={"type": "object", "title": "x" * 400}), checks=True)
+    assert list(facts.output_checks) == ["t3", "t4"]
+
+
+def test_a_tool_listed_again_takes_its_own_place() -> None:
+    facts = ToolFacts(max_tools=2)
+    for _ in range(100):
+        facts.note(tool("same", output_schema={"type": "object"}, execution={"taskSupport": "required"}), checks=True)
+    assert len(facts) == 1
+    facts.note(tool("same"), checks=True)
+    assert not facts.output_checks
+    assert not facts.only_as_task
+
+
+def offering(raw: Any, era: str, schema: dict[str, Any], content: Any) -> Any:
+    listed = {"tools": [{"name": "t", "inputSchema": {"type": "object"}, "outputSchema": schema}]}
+    called = {**TEXT, "structuredContent": content}
+    hints = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if era == "stateless" else {}
+    return raw(era, {"tools/list": {**listed, **hints}, "tools/call": called})
+
+
+async def test_a_schema_over_the_budget_is_refused_by_name(era, raw):
+    """A hostile server's output schema is not compiled, and its results are refused, each time."""
+    patterns = {"type": "object", "properties": {f"p{n}": {"pattern": r"\p{L}{200}"} for n in range(600)}}
+    server = offering(raw, era, patterns, {})
+    async with Client(server, mode=era) as client:
+        await client.list_tools()
+        for _ in range(2):
+            with pytest.raises(
+                InvalidAnswer, match=r"output schema of the tool t: its patterns.*validate_results=False"
+            ):
+                await client.call_tool("t")
+
+
+async def test_a_result_too_costly_to_check_is_refused(era, raw):
+    schema = {"type": "object", "properties": {"v": {"pattern": "[ab]*a[ab]{500}c"}}}
+    server = offering(raw, era, schema, {"v": "ab" * 50_000})
+    async with Client(server, mode=era) as client:
+        await client.list_tools()
+        with pytest.raises(InvalidAnswer, match="the tool t is too large to be checked"):
+            await client.call_tool("t")
+    async with Client(server, mode=era, validate_results=False) as client:
+        await client.list_tools()
+        assert (await client.call_tool("t")).structured_content is not None
+
+
+async def test_a_large_schema_is_compiled_in_a_thread_and_used(era, raw):
+    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(1000)}}
+    server = offering(raw, era, schema, {"p7": 7})
+    async with Client(server, mode=era) as client:
+        await client.list_tools()
+        with pytest.raises(InvalidAnswer, match="does not fit its output schema"):
+            await client.call_tool("t")
+
+
+async def test_a_schema_that_cannot_be_used_is_said_once_and_not_checked(era, raw, caplog):
+    """Look-around is no attack: such results are taken as they are, as before."""
+    server = offering(raw, era, {"type": "object", "properties": {"v": {"pattern": "(?=a)b"}}}, {"v": "x"})
+    async with Client(server, mode=era) as client:
+        await client.list_tools()
+        await client.call_tool("t")
+        await client.call_tool("t")
+    assert caplog.text.count("results of the tool t are not checked") == 1

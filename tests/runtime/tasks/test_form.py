@@ -1,0 +1,72 @@
+"""How a task is put into words."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.errors import InvalidParams
+from ferrule.protocol.handshake import NEWEST as HANDSHAKE
+from ferrule.protocol.stateless import NEWEST as STATELESS
+from ferrule.runtime.tasks.form import cursor_after, read_cursor, told
+from ferrule.schema.tasks import CreateTaskResult, Task
+from ferrule.stores.tasks import StoredTask
+
+TASK = StoredTask(id="t", owner="", tool="x", created=1.5, updated=2.25, ttl=60.0, poll_interval=0.5)
+
+
+def test_times_are_dates_and_durations_whole_milliseconds() -> None:
+    state = msgspec.to_builtins(told(TASK, STATELESS, Task))
+    assert state == {
+        "taskId": "t",
+        "status": "working",
+        "createdAt": "1970-01-01T00:00:01.500Z",
+        "lastUpdatedAt": "1970-01-01T00:00:02.250Z",
+        "ttlMs": 60_000,
+        "pollIntervalMs": 500,
+    }
+    assert msgspec.to_builtins(HANDSHAKE.trim(told(TASK, HANDSHAKE, CreateTaskResult))) == {
+        "task": {
+            **{name: value for name, value in state.items() if name not in ("ttlMs", "pollIntervalMs")},
+            "ttl": 60_000,
+            "pollInterval": 500,
+        }
+    }
+
+
+def test_a_result_that_tells_of_a_failure_is_a_failure_in_the_first_kind_only() -> None:
+    """TSKX-5, TASK-8"""
+    failed = msgspec.structs.replace(TASK, status="completed", is_error=True, result=b"{}")
+    assert told(failed, HANDSHAKE, Task).status == "failed"
+    assert told(failed, STATELESS, Task).status == "completed"
+    cancelled = msgspec.structs.replace(failed, status="cancelled")
+    assert told(cancelled, HANDSHAKE, Task).status == "cancelled"
+
+
+def test_a_new_task_shows_nothing_of_its_end() -> None:
+    """TASK-5"""
+    ended = msgspec.structs.replace(TASK, status="completed", result=b"{}")
+    assert "result" not in msgspec.to_builtins(told(ended, STATELESS, CreateTaskResult))
+
+
+@given(st.floats(min_value=0, max_value=1e11), st.text(max_size=50))
+def test_a_cursor_is_read_as_it_was_written(created: float, name: str) -> None:
+    task = msgspec.structs.replace(TASK, created=created, id=name)
+    assert read_cursor(cursor_after(task)) == (created, name)
+
+
+@given(st.text(max_size=40))
+def test_any_other_text_is_a_cursor_or_refused(text: str) -> None:
+    """TSKX-13"""
+    with contextlib.suppress(InvalidParams):
+        assert isinstance(read_cursor(text), tuple)
+
+
+def test_no_cursor_is_the_beginning() -> None:
+    assert read_cursor(None) is None
+    with pytest.raises(InvalidParams):
+        read_cursor("")

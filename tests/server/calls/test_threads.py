@@ -1,0 +1,227 @@
+"""Worker threads and the bulkheads before them."""
+
+import asyncio
+import contextvars
+import logging
+import threading
+import time
+
+import pytest
+
+from ferrule import Server, ToolError
+from ferrule.server.calls.threads import Bulkhead, Threads
+from ferrule.testing import pair
+
+WHO = contextvars.ContextVar("who", default="nobody")
+
+
+class Gate:
+    """Work that waits until it is let go, and tells how many wait now and at most."""
+
+    def __init__(self):
+        self.open = threading.Event()
+        self.inside = 0
+        self.most = 0
+        self._lock = threading.Lock()
+
+    def work(self):
+        with self._lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        self.open.wait(60)
+        with self._lock:
+            self.inside -= 1
+        return "done"
+
+    async def wait_inside(self, count):
+        while self.inside < count:
+            await asyncio.sleep(0.001)
+
+
+async def test_work_runs_in_a_thread_with_the_callers_context_variables():
+    WHO.set("me")
+    bulkhead = Bulkhead(Threads())
+    name, who = await bulkhead.run(lambda: (threading.current_thread().name, WHO.get()))
+    assert name.startswith("ferrule-worker")
+    assert who == "me"
+
+
+async def test_what_work_sets_in_its_context_stays_there():
+    await Bulkhead(Threads()).run(lambda: WHO.set("the thread"))
+    assert WHO.get() == "nobody"
+
+
+async def test_idle_threads_are_used_again():
+    threads = Threads()
+    for _ in range(20):
+        await Bulkhead(threads).run(lambda: None)
+        while threads.busy:
+            await asyncio.sleep(0.001)
+    assert threads.count == 1
+
+
+async def test_threads_without_work_end_after_a_while_and_come_again():
+    threads, gate = Threads(idle_seconds=0.02), Gate()
+    calls = [asyncio.ensure_future(threads.run(gate.work)) for _ in range(5)]
+    await gate.wait_inside(5)
+    await asyncio.sleep(0.1)
+    assert threads.count == 5, "a busy thread ended"
+    gate.open.set()
+    await asyncio.gather(*calls)
+    workers = [thread for thread in threading.enumerate() if _serves(thread, threads)]
+    while threads.count:
+        await asyncio.sleep(0.005)
+    for worker in workers:
+        await asyncio.to_thread(worker.join, 60)
+    assert not [thread for thread in threading.enumerate() if _serves(thread, threads)]
+    assert (threads.idle, threads.waiting) == (0, 0)
+    assert await threads.run(lambda: "again") == "again"
+
+
+async def test_no_work_is_lost_between_threads_that_end_and_calls_that_come():
+    threads = Threads(limit=4, idle_seconds=0.0005)
+    for round_ in range(200):
+        calls = [threads.run(lambda n=n: n) for n in range(1 + round_ % 6)]
+        assert await asyncio.wait_for(asyncio.gather(*calls), 60) == list(range(len(calls)))
+        assert threads.count <= 4
+        await asyncio.sleep(0.0004 + (round_ % 5) * 0.0001)
+    while threads.busy:
+        await asyncio.sleep(0.001)
+    assert threads.waiting == 0
+
+
+def _serves(thread, threads):
+    return getattr(getattr(thread, "_target", None), "__self__", None) is threads
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), SystemExit(1), GeneratorExit()], ids=repr)
+async def test_whatever_work_raises_comes_back_and_the_thread_lives(error):
+    threads = Threads(limit=1)
+
+    def fail():
+        raise error
+
+    with pytest.raises(type(error)):
+        await Bulkhead(threads).run(fail)
+    assert await Bulkhead(threads).run(lambda: "alive") == "alive"
+
+
+async def test_stop_iteration_does_not_hang_the_caller():
+    def stop():
+        raise StopIteration(7)
+
+    with pytest.raises(RuntimeError, match=r"StopIteration\(7\)"):
+        await Bulkhead(Threads()).run(stop)
+
+
+async def test_no_more_than_the_limit_run_at_once_and_all_get_their_turn():
+    bulkhead, gate = Bulkhead(Threads(), 3), Gate()
+    calls = [asyncio.ensure_future(bulkhead.run(gate.work)) for _ in range(10)]
+    await gate.wait_inside(3)
+    gate.open.set()
+    assert await asyncio.gather(*calls) == ["done"] * 10
+    assert gate.most == 3
+
+
+async def test_a_place_belongs_to_the_thread_not_to_whoever_waits_for_it():
+    bulkhead, gate = Bulkhead(Threads(), 1), Gate()
+    first = asyncio.ensure_future(bulkhead.run(gate.work))
+    await gate.wait_inside(1)
+    first.cancel()
+    second = asyncio.ensure_future(bulkhead.run(lambda: "second"))
+    await asyncio.sleep(0.02)
+    assert first.cancelled()
+    assert not second.done()
+    gate.open.set()
+    assert await second == "second"
+
+
+async def test_whoever_gives_up_in_line_leaves_no_hole():
+    bulkhead, gate = Bulkhead(Threads(), 1), Gate()
+    first = asyncio.ensure_future(bulkhead.run(gate.work))
+    await gate.wait_inside(1)
+    line = [asyncio.ensure_future(bulkhead.run(lambda: "next")) for _ in range(3)]
+    await asyncio.sleep(0)
+    line[0].cancel()
+    await asyncio.sleep(0)
+    gate.open.set()
+    assert await asyncio.gather(first, *line[1:]) == ["done", "next", "next"]
+
+
+async def test_a_turn_given_to_whoever_gives_up_at_that_moment_goes_to_the_next():
+    bulkhead, gate = Bulkhead(Threads(), 1), Gate()
+    first = asyncio.ensure_future(bulkhead.run(gate.work))
+    await gate.wait_inside(1)
+    line = [asyncio.ensure_future(bulkhead.run(lambda: "next")) for _ in range(2)]
+    await asyncio.sleep(0)
+    bulkhead.places.leave()
+    line[0].cancel()
+    gate.open.set()
+    assert await asyncio.wait_for(line[1], 60) == "next"
+    await first
+
+
+async def test_work_nobody_wants_any_more_is_not_begun():
+    threads, gate, ran = Threads(limit=1), Gate(), []
+    busy = asyncio.ensure_future(Bulkhead(threads).run(gate.work))
+    await gate.wait_inside(1)
+    unwanted = asyncio.ensure_future(Bulkhead(threads).run(lambda: ran.append(1)))
+    await asyncio.sleep(0)
+    unwanted.cancel()
+    await asyncio.sleep(0)
+    gate.open.set()
+    await busy
+    assert await Bulkhead(threads).run(lambda: "last") == "last"
+    assert ran == []
+
+
+async def test_dsk_06_without_any_thread_the_call_fails_and_the_next_works(era, monkeypatch):
+    """DSK-06"""
+    app = Server("threadless")
+    app.add_tool("sync", lambda: "again", max_threads=1)
+    app.add_tool("inline", lambda: "alive", inline=True)
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    async with pair(app, era) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(3):
+                with pytest.raises(ToolError, match="Internal error"):
+                    await client.call_tool("sync")
+            assert (await client.call_tool("inline")).text == "alive"
+        assert (await client.call_tool("sync")).text == "again"
+
+
+async def test_dsk_06_when_no_more_threads_can_be_had_those_there_are_must_do(monkeypatch, caplog):
+    """DSK-06"""
+    threads, gate = Threads(), Gate()
+    first = asyncio.ensure_future(Bulkhead(threads).run(gate.work))
+    await gate.wait_inside(1)
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(threading.Thread, "start", refuse)
+        second = asyncio.ensure_future(Bulkhead(threads).run(lambda: "second"))
+        await asyncio.sleep(0)
+    assert "no more than 1 worker threads can be started" in caplog.text
+    gate.open.set()
+    assert await asyncio.gather(first, second) == ["done", "second"]
+
+
+def test_a_stuck_thread_keeps_neither_the_loop_nor_the_process_alive():
+    stuck = threading.Event()
+
+    async def abandon():
+        bulkhead = Bulkhead(Threads())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(bulkhead.run(lambda: stuck.wait(60)), 0.05)
+
+    started = time.perf_counter()
+    asyncio.run(abandon())
+    assert time.perf_counter() - started < 30
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("ferrule-worker"))
+    stuck.set()

@@ -1,0 +1,348 @@
+"""Work that is started at once: it runs in place until it waits, and one call never reaches another through it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import logging
+from typing import Any
+
+import pytest
+
+from ferrule.supervision.start import NATIVE, Starter, starting
+
+NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
+
+
+@pytest.fixture
+def start() -> Any:
+    """Starts work, looked up where a loop runs."""
+    return lambda work, name="call", context=None: starting(asyncio.get_running_loop())(work, name, context)
+
+
+class TestWorkThatNeverWaits:
+    async def test_it_is_done_when_it_was_started(self, start: Any) -> None:
+        said: list[str] = []
+
+        async def work() -> None:
+            said.append("done")
+
+        assert start(work()) is None
+        assert said == ["done"]
+
+    async def test_it_leaves_no_task_behind(self, start: Any) -> None:
+        before = asyncio.all_tasks()
+
+        async def work() -> None:
+            await asyncio.sleep(0) if False else None
+
+        for _ in range(10):
+            start(work())
+        await asyncio.sleep(0.01)
+        assert asyncio.all_tasks() == before
+
+    async def test_it_has_a_task_of_its_own_while_it_runs(self, start: Any) -> None:
+        """What a handler asks of the current task is asked of its own, not of whoever started it."""
+        outer = asyncio.current_task()
+        seen: list[asyncio.Task[Any] | None] = []
+
+        async def work() -> None:
+            seen.append(asyncio.current_task())
+
+        start(work())
+        assert isinstance(seen[0], asyncio.Task)
+        assert seen[0] is not outer
+        assert asyncio.current_task() is outer
+
+    async def test_a_task_somebody_kept_is_not_lent_again(self, start: Any) -> None:
+        """Cancelling a call that is over must not reach the next one."""
+        kept: list[Any] = []
+
+        async def keep() -> None:
+            kept.append(asyncio.current_task())
+
+        start(keep())
+        start(keep())
+        assert kept[0] is not kept[1]
+        done: list[str] = []
+
+        async def wait() -> None:
+            await asyncio.sleep(0.01)
+            done.append("not cancelled")
+
+        task = start(wait())
+        kept[0].cancel()
+        kept[1].cancel()
+        await task
+        assert done == ["not cancelled"]
+
+    async def test_one_that_cancels_itself_harms_nobody_after_it(self, start: Any) -> None:
+        async def rash() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+        done: list[int] = []
+
+        async def calm() -> None:
+            await asyncio.sleep(0)
+            done.append(1)
+
+        start(rash())
+        await start(calm())
+        assert done == [1]
+
+    async def test_what_it_sets_in_its_context_is_gone_with_it(self, start: Any) -> None:
+        seen: list[str] = []
+
+        async def work(name: str) -> None:
+            seen.append(NAME.get())
+            NAME.set(name)
+
+        start(work("a"))
+        start(work("b"))
+        assert seen == ["nobody", "nobody"]
+        assert NAME.get() == "nobody"
+
+    async def test_it_sees_the_context_it_was_started_in(self, start: Any) -> None:
+        seen: list[str] = []
+
+        async def work() -> None:
+            seen.append(NAME.get())
+
+        start(work())
+        contextvars.copy_context().run(lambda: (NAME.set("inner"), start(work())))
+        start(work())
+        assert seen == ["nobody", "inner", "nobody"]
+
+    async def test_it_can_be_given_another_context_and_does_not_change_it(self, start: Any) -> None:
+        given = contextvars.copy_context()
+        given.run(NAME.set, "given")
+        seen: list[str] = []
+
+        async def work() -> None:
+            seen.append(NAME.get())
+            NAME.set("changed")
+
+        for _ in range(2):
+            start(work(), context=given)
+        assert seen == ["given", "given"]
+        assert given[NAME] == "given"
+        assert NAME.get() == "nobody"
+
+    async def test_it_may_start_more_of_its_kind(self, start: Any) -> None:
+        depth: list[int] = []
+
+        async def work(level: int) -> None:
+            task = asyncio.current_task()
+            if level < 20:
+                start(work(level + 1))
+            assert asyncio.current_task() is task
+            depth.append(level)
+
+        start(work(0))
+        assert depth == list(range(20, -1, -1))
+
+
+class TestWorkThatWaits:
+    async def test_its_task_carries_it_on(self, start: Any) -> None:
+        steps: list[Any] = []
+
+        async def work() -> None:
+            steps.append(asyncio.current_task())
+            for _ in range(3):
+                await asyncio.sleep(0)
+                steps.append(asyncio.current_task())
+
+        task = start(work(), "tools/call")
+        assert task in asyncio.all_tasks()
+        assert task.get_name() == "tools/call"
+        await task
+        assert steps == [task] * 4
+
+    async def test_its_context_goes_with_it(self, start: Any) -> None:
+        seen: list[str] = []
+
+        async def work(name: str) -> None:
+            NAME.set(name)
+            await asyncio.sleep(0)
+            seen.append(NAME.get())
+
+        await asyncio.gather(*(start(work(f"n{n}")) for n in range(5)))
+        assert seen == [f"n{n}" for n in range(5)]
+
+    async def test_cancelling_it_ends_its_wait(self, start: Any) -> None:
+        ended: list[str] = []
+
+        async def work() -> None:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+
+        for turns in range(4):
+            task = start(work())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert ended == ["cancelled"] * (turns + 1), f"cancelled {turns} turns after it began"
+
+    async def test_cancelling_it_cancels_what_it_waits_for(self, start: Any) -> None:
+        """A call that gathers leaves nothing running, however soon it is cancelled."""
+        ended: list[str] = []
+
+        async def part() -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append("cancelled")
+
+        async def work(parts: list[Any]) -> None:
+            await asyncio.gather(*parts)
+
+        for turns in range(4):
+            part_task = asyncio.ensure_future(part())
+            await asyncio.sleep(0)
+            task = start(work([part_task]))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert part_task.cancelled(), f"cancelled {turns} turns after it began"
+        assert ended == ["cancelled"] * 4
+
+    @pytest.mark.parametrize("turns", range(3))
+    async def test_one_that_cancelled_itself_is_cancelled_when_it_first_waits(self, start: Any, turns: int) -> None:
+        ended: list[str] = []
+
+        async def calm() -> None:
+            pass
+
+        async def rash() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append("ended")
+
+        start(calm())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await start(rash())
+        assert ended == ["ended"]
+
+    async def test_it_may_clean_up_after_a_cancel(self, start: Any) -> None:
+        ended: list[str] = []
+
+        async def work() -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.01)
+                ended.append("cleaned up")
+
+        task = start(work())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended == ["cleaned up"]
+
+    async def test_time_limits_and_task_groups_work_from_the_first_step(self, start: Any) -> None:
+        seen: list[str] = []
+
+        async def work() -> None:
+            try:
+                async with asyncio.timeout(0.01):
+                    await asyncio.sleep(60)
+            except TimeoutError:
+                seen.append("time is up")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(0))
+            seen.append("grouped")
+
+        await start(work())
+        assert seen == ["time is up", "grouped"]
+
+    async def test_what_it_waits_for_may_fail(self, start: Any) -> None:
+        waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        seen: list[str] = []
+
+        async def work() -> None:
+            try:
+                await waited
+            except OSError as error:
+                seen.append(str(error))
+
+        task = start(work())
+        waited.set_exception(OSError("gone"))
+        await task
+        assert seen == ["gone"]
+
+
+class TestTheLoop:
+    def test_a_loop_that_ends_with_a_spare_task_says_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def work() -> None:
+            pass
+
+        async def main() -> None:
+            starting(asyncio.get_running_loop())(work(), "call", None)
+
+        with caplog.at_level(logging.DEBUG, logger="asyncio"):
+            asyncio.run(main())
+            gc.collect()
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+    async def test_a_loop_with_a_task_factory_is_asked_for_its_tasks(self) -> None:
+        loop = asyncio.get_running_loop()
+        made: list[Any] = []
+
+        def factory(loop: Any, work: Any, **options: Any) -> Any:
+            made.append(work)
+            return asyncio.Task(work, loop=loop, **options)
+
+        loop.set_task_factory(factory)
+        try:
+            task = starting(loop)(asyncio.sleep(0), "call", None)
+        finally:
+            loop.set_task_factory(None)
+        await task
+        assert len(made) == 1
+
+    @pytest.mark.parametrize("with_factory", [False, True])
+    async def test_an_empty_context_is_no_place_to_leave_something_for_the_next(self, with_factory: bool) -> None:
+        loop, given, seen = asyncio.get_running_loop(), contextvars.Context(), list[str]()
+
+        async def work() -> None:
+            seen.append(NAME.get())
+            NAME.set("left behind")
+
+        if with_factory:
+            loop.set_task_factory(lambda loop, work, **options: asyncio.Task(work, loop=loop, **options))
+        try:
+            for _ in range(2):
+                task = starting(loop)(work(), "call", given)
+                if task is not None:
+                    await task
+        finally:
+            loop.set_task_factory(None)
+        assert seen == ["nobody", "nobody"]
+
+    @pytest.mark.skipif(NATIVE, reason="this Python starts tasks at once by itself")
+    async def test_work_that_raises_leaves_the_loop_as_it_was(self) -> None:
+        starter = Starter(asyncio.get_running_loop())
+        outer = asyncio.current_task()
+
+        async def work() -> None:
+            raise OSError("a fault of ours")
+
+        with pytest.raises(OSError, match="ours"):
+            starter.start(work(), "call")
+        assert asyncio.current_task() is outer

@@ -1,0 +1,209 @@
+"""Requests whose head was judged before: the short way answers as the long one does, and gives way to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from ferrule import Server
+from ferrule.testing import run_in_virtual_time
+from ferrule.transports.http.endpoint.head_cache import Sender
+from ferrule.transports.http.endpoint.router import Doors
+from ferrule.transports.http.message import HttpRequest, Known
+from ferrule.transports.http.settings import DoorSettings
+
+META = "io.modelcontextprotocol/"
+BOTH = b"application/json, text/event-stream"
+WHO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+
+
+class Kept:
+    """The way back of one request, and the one answer that came."""
+
+    gone = False
+    backlog = 0
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.head = b""
+        self.body = b""
+
+    def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
+        self.status, self.head, self.body = status, head, body
+
+    def watch(self, lost: Any) -> None:
+        """Nobody goes away."""
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Connection:
+    """Requests that all have the same head, as one connection brings them."""
+
+    def __init__(self, doors: Doors, **headers: str) -> None:
+        self._doors = doors
+        named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+        self._headers = {b"host": b"localhost", b"content-type": b"application/json", b"accept": BOTH, **named}
+        self.known = Known()
+
+    def post(self, message: Any) -> Kept:
+        kept = Kept()
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        request = HttpRequest("POST", "/mcp", "", self._headers, body, "127.0.0.1", known=self.known)
+        self._doors.handle(request, kept)  # type: ignore[arg-type]
+        return kept
+
+
+def call(identity: int, name: str = "add", meta: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:
+    params: dict[str, Any] = {"name": name, "arguments": arguments}
+    if meta is not None:
+        params["_meta"] = meta
+    return {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
+
+
+def test_a_sender_is_told_anew_when_its_head_is_another() -> None:
+    """The same head comes on the same connection; one that differs in its length only is still another."""
+    sender, head = Sender(), {b"content-length": b"2"}
+    first = sender.of(HttpRequest("POST", "/mcp", "", head, b"{}", "127.0.0.1"))
+    assert sender.of(HttpRequest("POST", "/mcp", "", head, b"[]", "127.0.0.1")) is first
+    longer = sender.of(HttpRequest("POST", "/mcp", "", {b"content-length": b"3"}, b"{ }", "127.0.0.1"))
+    assert (first.headers["content-length"], longer.headers["content-length"]) == ("2", "3")
+    assert (first.address, first.version) == ("127.0.0.1", "")
+
+
+MODERN = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
+
+
+def site() -> Server:
+    app = Server("familiar")
+
+    @app.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @app.tool
+    async def double(a: int) -> int:
+        return 2 * a
+
+    return app
+
+
+def scene(play: Any) -> None:
+    """Open doors in virtual time, and let a scene play."""
+
+    async def run() -> None:
+        doors = Doors(site(), DoorSettings(), bound_to="127.0.0.1")
+        await doors.start()
+        try:
+            await asyncio.wait_for(play(doors), 1000)
+        finally:
+            await doors.close()
+
+    run_in_virtual_time(run())
+
+
+def session(doors: Doors) -> tuple[Connection, str]:
+    opened = Connection(doors).post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": WHO})
+    identity = opened.head.decode().split("mcp-session-id: ")[1].split("\r\n")[0]
+    return Connection(doors, mcp_session_id=identity), identity
+
+
+def modern(doors: Doors, name: str = "add") -> Connection:
+    return Connection(doors, mcp_protocol_version="2026-07-28", mcp_method="tools/call", mcp_name=name)
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_the_second_request_takes_the_short_way_and_is_answered_alike(era: str) -> None:
+    async def play(doors: Doors) -> None:
+        connection = session(doors)[0] if era == "handshake" else modern(doors)
+        meta = None if era == "handshake" else MODERN
+        first = connection.post(call(1, a=1, b=2, meta=meta))
+        assert connection.known.decided is not None
+        second = connection.post(call(2, a=3, b=4, meta=meta))
+        assert [first.json["result"]["structuredContent"], second.json["result"]["structuredContent"]] == [
+            {"result": 3},
+            {"result": 7},
+        ]
+        assert (first.status, first.head) == (second.status, second.head)
+
+    scene(play)
+
+
+def test_a_session_that_is_over_is_gone_on_the_short_way_too() -> None:
+    """HTL-27: 404, also on a connection that knew it."""
+
+    async def play(doors: Doors) -> None:
+        connection, _ = session(doors)
+        assert connection.post(call(1, a=1, b=2)).status == 200
+        doors.sessions.end_all()
+        assert connection.post(call(2, a=1, b=2)).status == 404
+
+    scene(play)
+
+
+def test_what_the_head_does_not_say_of_the_body_is_still_compared() -> None:
+    """HDR-4: another tool, another method, another version under the head of a known call."""
+
+    async def play(doors: Doors) -> None:
+        connection = modern(doors)
+        assert connection.post(call(1, a=1, b=2, meta=MODERN)).status == 200
+        other = {"jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": {"_meta": MODERN}}
+        newer = {**MODERN, f"{META}protocolVersion": "2099-01-01"}
+        wrong = [call(2, "double", a=1, meta=MODERN), other, call(4, a=1, b=2, meta=newer)]
+        for message in wrong:
+            refused = connection.post(message)
+            assert (refused.status, refused.json["error"]["code"]) == (400, -32020)
+            assert refused.json["id"] == message["id"]
+        assert connection.post(call(5, a=1, b=2)).json["error"]["code"] == -32602
+        assert connection.post(b"{").json["error"]["code"] == -32700
+        assert connection.post(call(6, a=1, b=2, meta=MODERN)).status == 200
+
+    scene(play)
+
+
+def test_a_tool_that_wants_headers_now_gets_none_on_the_short_way() -> None:
+    """HDR-11: a tool may be replaced while a connection knows its name."""
+
+    async def play(doors: Doors) -> None:
+        connection = modern(doors)
+        assert connection.post(call(1, a=1, b=2, meta=MODERN)).status == 200
+        app: Any = doors._acceptor
+        app.remove_tool("add")
+        schema = {"type": "object", "properties": {"a": {"type": "integer", "x-mcp-header": "A"}}}
+
+        async def add(a: int = 0, b: int = 0) -> int:
+            return a + b
+
+        app.add_tool(add, schema=schema)
+        refused = connection.post(call(2, a=1, b=2, meta=MODERN))
+        assert (refused.status, refused.json["error"]["code"]) == (400, -32020)
+
+    scene(play)
+
+
+def test_a_handshake_on_a_connection_that_knew_a_session_opens_another() -> None:
+    """SES-10: whatever id the head brings along."""
+
+    async def play(doors: Doors) -> None:
+        connection, identity = session(doors)
+        connection.post(call(1, a=1, b=2))
+        opened = connection.post({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": WHO})
+        assert b"mcp-session-id: " in opened.head
+        assert identity.encode() not in opened.head
+
+    scene(play)
+
+
+def test_a_server_that_stops_says_so_on_the_short_way_too() -> None:
+    async def play(doors: Doors) -> None:
+        connection = modern(doors)
+        assert connection.post(call(1, a=1, b=2, meta=MODERN)).status == 200
+        doors.draining = True
+        assert connection.post(call(2, a=1, b=2, meta=MODERN)).status == 503
+
+    scene(play)

@@ -1,0 +1,42 @@
+"""What the connections of one engine have in common."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ferrule.errors import SetupError
+from ferrule.transports.http.engine.accounting import Ledger, Starts, phrase
+from ferrule.transports.http.settings import EngineSettings
+
+
+def test_the_first_lines_have_the_status_the_date_and_who_serves() -> None:
+    status, date, server, end = Starts("ferrule")[404].split(b"\r\n")
+    assert (status, server, end) == (b"HTTP/1.1 404 Not Found", b"server: ferrule", b"")
+    assert parsedate_to_datetime(date.decode().removeprefix("date: ")).tzinfo is not None
+
+
+def test_the_first_lines_are_made_once_between_two_ticks() -> None:
+    ledger = Ledger(lambda request, responder: None, EngineSettings(), 100)
+    assert ledger.starts[200] is ledger.starts[200]
+    before = ledger.starts[200]
+    ledger.tick(5.0)
+    assert ledger.starts[200] is not before
+
+
+def test_a_status_of_nobodys_has_no_words() -> None:
+    assert phrase(200) == b"OK"
+    assert phrase(299) == b""
+
+
+@given(st.text(min_size=1))
+def test_htp_15_a_server_header_that_splits_the_answer_is_refused_at_construction(name: str) -> None:
+    settings = EngineSettings(server_header=name)
+    if all(" " <= character <= "~" or character == "\t" for character in name):
+        assert Ledger(lambda request, responder: None, settings, 100).starts[200].count(b"\r\n") == 3
+    else:
+        with pytest.raises(SetupError):
+            Ledger(lambda request, responder: None, settings, 100)
