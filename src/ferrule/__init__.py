@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ferrule.server.middleware.logs import Logging
     from ferrule.server.middleware.rate_limit import RateLimit
     from ferrule.server.middleware.timing import Timing
-    from ferrule.server.offers.prompt_messages import AssistantMessage, Message, UserMessage
+    from ferrule.server.offers.prompts import AssistantMessage, Message, UserMessage
     from ferrule.server.offers.refusals import Refused
     from ferrule.server.offers.transforms import Arg, transformed
     from ferrule.server.openapi.rules import OpenApiRule
@@ -83,9 +83,9 @@ HOMES = {
     "File": "ferrule.server.calls.files",
     "Image": "ferrule.server.calls.files",
     "Progress": "ferrule.server.calls.streams",
-    "AssistantMessage": "ferrule.server.offers.prompt_messages",
-    "Message": "ferrule.server.offers.prompt_messages",
-    "UserMessage": "ferrule.server.offers.prompt_messages",
+    "AssistantMessage": "ferrule.server.offers.prompts",
+    "Message": "ferrule.server.offers.prompts",
+    "UserMessage": "ferrule.server.offers.prompts",
     "Extension": "ferrule.server.extensions.extension",
     "Ask": "ferrule.server.functions.questions",
     "OpenApiRule": "ferrule.server.openapi.rules",

@@ -56,8 +56,7 @@ LATE_IMPORTS = {
     ("server/offers/resources.py", "ferrule.server.offers.uri_template"): "only a URI with variables is a template",
     ("server/settings.py", "ferrule.runtime.tasks.settings"): "only a server with tasks keeps them in a way of its own",
     ("server/hosting/composition.py", "ferrule.runtime.tasks.tasks"): "only a server with tasks keeps them",
-    ("server/hosting/composition.py", "ferrule.server.calls.holding"): "only a server with tasks keeps them",
-    ("server/hosting/composition.py", "ferrule.server.calls.tasks"): "only a server with tasks makes them of calls",
+    ("server/hosting/composition.py", "ferrule.server.calls.tasks"): "only a server with tasks keeps them",
     ("server/hosting/builtins.py", "ferrule.runtime.tasks.methods"): "only a server with tasks is asked about them",
     ("server/hosting/serving.py", "uvloop"): "optional: there is none on Windows",
     ("server/settings.py", "ferrule.telemetry.observer"): "only a server with observers needs it",
@@ -81,10 +80,10 @@ LATE_IMPORTS = {
     ("client/settings.py", "ferrule.runtime.tasks.settings"): "only a client whose questions become tasks keeps them",
     (
         "client/features/skills.py",
-        "ferrule.client.features.loading",
+        "ferrule.client.features.skills",
     ): "only a skill that is loaded needs digests and YAML",
     ("testing/carrier_kit/verdict.py", "pytest"): "rules can be judged without it",
-    ("server/server.py", "ferrule.server.openapi.building"): "only a server made of a web API reads a description",
+    ("server/server.py", "ferrule.server.openapi.importer"): "only a server made of a web API reads a description",
     ("server/openapi/document.py", "yaml"): "optional: most descriptions are JSON",
     ("cli/main.py", "ferrule.cli.target"): "what a user's module prints at import must not reach the wire",
 }

@@ -6,7 +6,7 @@ import re
 
 import doc_pages
 
-from ferrule.protocol.erlmcp import ERLMCP
+from ferrule.protocol.handshake import ERLMCP
 from ferrule.server.offers.refusals import FAMILIES, REASONS
 
 PAGE = (doc_pages.PROJECT / "docs" / "guides" / "errors.md").read_text(encoding="utf-8")

@@ -53,7 +53,7 @@ AREAS = (
     ),
     Area(
         "retry",
-        ("transports/http/client/retrying.py", "transports/http/client/status.py"),
+        ("transports/http/client/status.py", "transports/http/client/status.py"),
         ("tests/transports/http/client", LIMITS),
     ),
     Area(

@@ -9,10 +9,10 @@ from msgspec import UNSET, Raw
 
 from ferrule.errors import InvalidParams, MethodNotFound, Refusal, UnsupportedVersion
 from ferrule.protocol.call import Call, Ignored
-from ferrule.protocol.crowd import CrowdSession
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import REVISIONS, Handshake
 from ferrule.protocol.seal import Keyring, Seal
+from ferrule.protocol.session import CrowdSession
 from ferrule.protocol.stateless import Sealing, Stateless
 from ferrule.schema.methods import METHODS
 from ferrule.wire.channel import ChannelDefaults, Origin

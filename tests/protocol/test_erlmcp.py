@@ -5,8 +5,7 @@ from __future__ import annotations
 from ferrule import errors
 from ferrule.codes import ErrorCode
 from ferrule.protocol import handshake
-from ferrule.protocol.erlmcp import ERLMCP
-from ferrule.protocol.handshake import Handshake
+from ferrule.protocol.handshake import ERLMCP, Handshake
 
 REASONS = {
     "ParseError": (-32700, 1070),

@@ -15,8 +15,7 @@ from ferrule import errors
 from ferrule.errors import CapabilityNotSupported, InvalidParams, InvalidRequest, Refusal, UnsupportedVersion
 from ferrule.protocol.call import Call, Peer
 from ferrule.protocol.era import Eras
-from ferrule.protocol.erlmcp import ERLMCP
-from ferrule.protocol.handshake import REVISIONS, Handshake, OfferRefused
+from ferrule.protocol.handshake import ERLMCP, REVISIONS, Handshake, OfferRefused
 from ferrule.protocol.needs import Need, Question
 from ferrule.protocol.seal import Keyring, Seal
 from ferrule.protocol.session import Phase, Session

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from ferrule.errors import Busy, SetupError
 from ferrule.schema.tasks import GOING_ON
-from ferrule.stores.memory_tasks import LEAST_LOOKED_AT, MemoryTasks
-from ferrule.stores.tasks import StoredTask, TaskStore
+from ferrule.stores.contracts import StoredTask, TaskStore
+from ferrule.stores.memory import LEAST_LOOKED_AT, MemoryTasks
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 from ferrule.schema.rounds import InputRequest
 from ferrule.schema.tasks import TaskError
-from ferrule.stores.tasks import StoredTask
+from ferrule.stores.contracts import StoredTask
 
 TASK = StoredTask(id="t", owner="ann", tool="x", created=10.0, updated=12.0, ttl=60.0, poll_interval=0.5)
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ferrule.transports.foreign import foreign_protocol
+from ferrule.transports.stream import foreign_protocol
 
 HTTP = [
     *(b"POST / HTTP/1.1", b"GET /x?y=1 HTTP/1.0", b"OPTIONS * HTTP/1.1", b"PRI * HTTP/2.0", b"post / http/1.1"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ferrule.testing import run_in_virtual_time
-from ferrule.transports.waiting import Waiters
+from ferrule.transports.backpressure import Waiters
 
 
 def test_all_are_woken_together_and_who_comes_later_waits_for_the_next_time() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar, Unpack
 
 import msgspec
 from msgspec import Raw, structs
 
 from ferrule.budgets.collector import decode_long
-from ferrule.client.debounce import Debounce
 from ferrule.client.features.answers import AnswerHandler, Answering, root
 from ferrule.client.features.batch import Batch
 from ferrule.client.features.cache import Cache
@@ -28,7 +27,7 @@ from ferrule.client.link.conversation import Conversation, RequestOptions
 from ferrule.client.link.inbox import Deliver, Notices
 from ferrule.client.link.keeper import Reconnecting
 from ferrule.client.link.replay import LOST
-from ferrule.client.phases import Phases
+from ferrule.client.notifications import Phases
 from ferrule.client.settings import ClientOptions, read_settings, require_level
 from ferrule.errors import (
     Cancelled,
@@ -43,6 +42,29 @@ from ferrule.schema.roots import Root
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tools import CallToolResult
 from ferrule.wire.messages import Notification
+
+
+class Debounce:
+    """Lets the last of several questions about one field go on, and ends those before it."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, asyncio.Future[None]] = {}
+
+    async def settle(self, field: Hashable, pause: float) -> None:
+        """Wait until nobody asked about a field for a while; raises Cancelled once somebody asks again."""
+        earlier = self._waiting.get(field)
+        if earlier is not None and not earlier.done():
+            earlier.set_result(None)
+        mine = self._waiting[field] = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait_for(mine, pause)
+        except TimeoutError:
+            return
+        finally:
+            if self._waiting.get(field) is mine:
+                del self._waiting[field]
+        raise Cancelled("a later question about the same argument took the place of this one")
+
 
 logger = logging.getLogger("ferrule.client")
 

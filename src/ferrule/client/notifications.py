@@ -11,13 +11,38 @@ from ferrule.client.features.subscription import FLAGS, list_kind
 from ferrule.client.features.tool_facts import ToolFacts
 from ferrule.client.link.conversation import Conversation
 from ferrule.client.link.keeper import ConnectionHandler, Reconnecting
-from ferrule.client.phases import PhaseHandler, Phases
 from ferrule.client.state import Facts
 from ferrule.errors import CallFailed, PeerError
 from ferrule.protocol.call import Note
 from ferrule.protocol.session import Phase
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.notices import LOG_MESSAGE, OLD_NAMES, TOOLS_CHANGED
+
+PhaseHandler = Callable[[Phase, Phase], object]
+
+
+class Phases:
+    """The phase that was told last, and who is told of the next."""
+
+    def __init__(self) -> None:
+        self._last = Phase.PRE_INITIALIZATION
+        self._handlers: list[PhaseHandler] = []
+
+    def on_change(self, handler: PhaseHandler) -> None:
+        """Call `handler(old, new)` when the phase changes."""
+        self._handlers.append(handler)
+
+    def tell(self, phase: Phase) -> None:
+        """Tell everyone of a phase, unless it was told already; a failing handler harms nobody else."""
+        before, self._last = self._last, phase
+        if before is phase:
+            return
+        for handler in tuple(self._handlers):
+            try:
+                handler(before, phase)
+            except Exception:
+                logger.exception("a handler of the change from %s to %s failed", before, phase)
+
 
 logger = logging.getLogger("ferrule.client")
 

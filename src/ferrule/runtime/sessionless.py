@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ferrule.protocol.crowd import CrowdSession
 from ferrule.protocol.era import Eras
+from ferrule.protocol.session import CrowdSession
 from ferrule.runtime.holdings import Holdings
 from ferrule.runtime.link import Link
 from ferrule.schema.methods import Method

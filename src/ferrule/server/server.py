@@ -137,14 +137,14 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
     @classmethod
     def from_openapi(cls, spec: Any, client: Any, **options: Any) -> Self:
         """Offer a web API by its OpenAPI description; the client (an `httpx.AsyncClient`, say) makes the requests."""
-        from ferrule.server.openapi.building import from_openapi
+        from ferrule.server.openapi.importer import from_openapi
 
         return from_openapi(cls, spec, client, options)
 
     @classmethod
     def from_fastapi(cls, application: Any, **options: Any) -> Self:
         """Offer a FastAPI application; it is called in this process, without a network."""
-        from ferrule.server.openapi.building import from_fastapi
+        from ferrule.server.openapi.importer import from_fastapi
 
         return from_fastapi(cls, application, options)
 

@@ -7,12 +7,43 @@ Rule 3: nobody is cut for what its peer has taken meanwhile: whoever seems to ho
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Protocol
 
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.budgets.shares import Shares
+
+HELD_BACK = 0.01
+"""How long whoever goes on writing is held while a channel ends whose peer does not read."""
+
+
+class Waiters(list[asyncio.Future[None]]):
+    """Everyone who waits for the same thing, woken together."""
+
+    __slots__ = ()
+
+    async def wait(self) -> None:
+        """Wait to be woken."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            # Whoever it waits for may never come: one that is not waited for any more is not kept until then.
+            if waiter in self:
+                self.remove(waiter)
+            raise
+
+    def wake(self) -> None:
+        """Wake everyone; whoever comes after this waits for the next time."""
+        waiters = self[:]
+        self.clear()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
 
 BACKLOG_MESSAGES = 2
 """How many messages of the greatest size may wait for one peer, however little waits for the others."""

@@ -128,7 +128,7 @@ async def test_a_skill_without_digests_is_loaded_only_by_who_accepts_that(skille
         assert (await loaded.read(MAIL)).text == "Dear"
         with pytest.raises(ContentMismatch, match="not inside"):
             await loaded.read("skill://other/SKILL.md")
-        monkeypatch.setattr("ferrule.client.features.loading.MOST_BYTES", 10)
+        monkeypatch.setattr("ferrule.client.features.skills.MOST_BYTES", 10)
         with pytest.raises(ContentMismatch, match="more than 10 bytes"):
             await loaded.read(MAIL)
 

@@ -14,7 +14,7 @@ from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.stateless import NEWEST as STATELESS
 from ferrule.runtime.tasks.form import cursor_after, read_cursor, told
 from ferrule.schema.tasks import CreateTaskResult, Task
-from ferrule.stores.tasks import StoredTask
+from ferrule.stores.contracts import StoredTask
 
 TASK = StoredTask(id="t", owner="", tool="x", created=1.5, updated=2.25, ttl=60.0, poll_interval=0.5)
 

@@ -12,7 +12,7 @@ from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.content import ResourceLink, TextContent
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
 from ferrule.server.calls.results import structured, unstructured, wrapped, wrapped_text
-from ferrule.server.calls.sizes import size_of
+from ferrule.server.calls.streams import size_of
 from ferrule.testing import pair
 
 POLICIES = ["refuse", "truncate", "spill"]

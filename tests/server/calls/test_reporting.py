@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ferrule import Context, Server
-from ferrule.server.calls.reporting import MAX_TEXT, amount, loggable
+from ferrule.server.calls.context import MAX_TEXT, amount, loggable
 from ferrule.testing import pair
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from ferrule import Server
 from ferrule.errors import SetupError
-from ferrule.server.functions.inlining import inlined
-from ferrule.server.functions.schemas import schema_of
+from ferrule.server.functions.schemas import inlined, schema_of
 from ferrule.testing import pair
 
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from ferrule import Client, OpenApiRule, PeerError, Server, SetupError, ToolError
-from ferrule.server.openapi.failures import refusal_of
+from ferrule.server.openapi.answers import refusal_of
 from ferrule.server.openapi.in_process import InProcess
 from ferrule.server.openapi.requests import DOTS, SEPARATOR
 from ferrule.testing import ERAS

@@ -16,7 +16,7 @@ from ferrule.errors import Busy
 from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.runtime.tasks.tasks import EXPIRED, STOPPED
 from ferrule.schema.tasks import GOING_ON, TaskError
-from ferrule.stores.memory_tasks import MemoryTasks
+from ferrule.stores.memory import MemoryTasks
 
 
 def virtual() -> float:

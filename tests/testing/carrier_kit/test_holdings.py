@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 
-from ferrule.testing.carrier_kit.holdings import holdings, left_over
+from ferrule.testing.carrier_kit.life import holdings, left_over
 
 
 def test_tasks_timers_threads_and_descriptors_are_seen_until_they_are_let_go_of() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tcp_desk import Notes, Peer, Run, make_app, serving, until
 
-from ferrule.transports.sockets.sockets import hung_up, prepare
+from ferrule.transports.sockets.bind import hung_up, prepare
 from ferrule.transports.tcp.listener import Tcp, Unix
 from ferrule.transports.tcp.settings import TcpOptions
 from ferrule.transports.tcp.transport import TcpTransport

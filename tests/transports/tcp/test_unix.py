@@ -11,8 +11,7 @@ from tcp_desk import Run, make_app, serving
 
 from ferrule import Client
 from ferrule.errors import CarrierError
-from ferrule.transports.tcp.listener import Unix
-from ferrule.transports.tcp.unix import identity_of, listen_unix, remove_unix
+from ferrule.transports.tcp.listener import Unix, identity_of, listen_unix, remove_unix
 
 
 def test_a_client_calls_a_tool_over_a_unix_socket(run: Run, tmp_path: Path) -> None:

@@ -17,13 +17,12 @@ from ferrule.protocol.capabilities import declares
 from ferrule.protocol.tasks import Wish
 from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.tasks.methods import TaskMethods
-from ferrule.runtime.tasks.run import TaskRun
+from ferrule.runtime.tasks.run import TaskRun, carry
 from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.runtime.tasks.tasks import Tasks
-from ferrule.runtime.tasks.work import carry
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.model import ClientCapabilities
-from ferrule.stores.tasks import StoredTask
+from ferrule.stores.contracts import StoredTask
 
 ASKED_ABOUT = ("tasks/get", "tasks/result", "tasks/list", "tasks/cancel")
 """What a server asks about the tasks its questions became."""

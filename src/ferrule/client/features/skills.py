@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import posixpath
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import quote
 
 from ferrule.client.features.pages import Fetching
-from ferrule.errors import CapabilityNotSupported
+from ferrule.errors import CapabilityNotSupported, ContentMismatch
 from ferrule.schema.methods import Method
 from ferrule.schema.model import Page
+from ferrule.schema.notices import RESOURCE_UPDATED, RESOURCES_CHANGED
 from ferrule.schema.resources import ReadResourceResult, Resource
 from ferrule.schema.skills import (
+    MOST_BYTES,
+    MOST_FILES,
     SKILLS,
     GetSkillParams,
     GetSkillResult,
@@ -18,10 +26,117 @@ from ferrule.schema.skills import (
     ReadDirectoryParams,
     ReadDirectoryResult,
     Skill,
+    SkillResource,
 )
+from ferrule.validation.frontmatter import front_matter
+from ferrule.validation.yaml_scalars import Malformed
 
-if TYPE_CHECKING:
-    from ferrule.client.features.loading import LoadedSkill
+PATH = "/-._~!$&'()*+,;=:@"
+"""What stands for itself in the path of a URI."""
+
+
+class LoadedSkill:
+    """A skill whose SKILL.md was read and is what its entry says; its other files are read when they are needed."""
+
+    def __init__(self, client: Skilled, skill: Skill) -> None:
+        self.skill = skill
+        self.text = ""
+        self.instructions = ""
+        """The text of its SKILL.md after the front matter."""
+        self._client = client
+        self._read = 0
+        self._listed: dict[str, SkillResource] | None = None
+        if skill.resources != "dynamic":
+            self._listed = {each.uri: each for each in skill.resources}
+
+    async def read(self, path: str, *, timeout: float | None = None) -> ReadResourceResult:
+        """Read a file of the skill, by its path in it or its URI; raises ContentMismatch for what its entry denies."""
+        uri = path if "://" in path else self._below(path)
+        entry = self._entry(uri)
+        result = await self._client.read_resource(uri, timeout=timeout)
+        try:
+            self._check(uri, entry, _bytes_of(uri, result))
+        except ContentMismatch:
+            self._client.cache.drop(RESOURCE_UPDATED, uri)
+            self._client.cache.drop(RESOURCES_CHANGED)
+            raise
+        return result
+
+    def _below(self, path: str) -> str:
+        plain = posixpath.normpath(path)
+        if plain.startswith(("/", "..")):
+            raise ContentMismatch(f"{path} is not inside the skill {self.skill.uri}")
+        return f"{self.skill.root}/{quote(plain, safe=PATH)}"
+
+    def _entry(self, uri: str) -> SkillResource | None:
+        if self._listed is None:
+            if not uri.startswith(f"{self.skill.root}/"):
+                raise ContentMismatch(f"{uri} is not inside the skill {self.skill.uri}")
+            return None
+        entry = self._listed.get(uri)
+        if entry is None:
+            raise ContentMismatch(f"{uri} is not among the files of the skill {self.skill.uri} as it was listed")
+        return entry
+
+    def _check(self, uri: str, entry: SkillResource | None, content: bytes) -> None:
+        self._read += len(content)
+        if entry is None:
+            if self._read > MOST_BYTES:
+                raise ContentMismatch(f"the skill {self.skill.uri} has given more than {MOST_BYTES} bytes")
+            return
+        if len(content) != entry.size:
+            raise ContentMismatch(f"{uri} has {len(content)} bytes where its entry says {entry.size}")
+        if "sha256:" + hashlib.sha256(content).hexdigest() != entry.digest:
+            raise ContentMismatch(f"{uri} does not have the digest its entry says: it changed, or was tampered with")
+
+    async def load(self, timeout: float | None) -> None:
+        """Read the SKILL.md and compare its front matter with the entry."""
+        result = await self.read(self.skill.uri, timeout=timeout)
+        self.text = result.text or ""
+        try:
+            facts, self.instructions = front_matter(self.text)
+        except Malformed as reason:
+            raise ContentMismatch(f"{self.skill.uri}: {reason}") from None
+        if not _same(facts, self.skill.frontmatter):
+            raise ContentMismatch(f"the front matter of {self.skill.uri} is not what its entry says")
+
+
+def check_bounds(skill: Skill, dynamic: bool) -> None:
+    resources = skill.resources
+    if resources == "dynamic":
+        if not dynamic:
+            raise ContentMismatch(f"{skill.uri} gives no digests of its files: load it with dynamic=True if you may")
+        return
+    size = sum(each.size for each in resources)
+    if len(resources) > MOST_FILES or size > MOST_BYTES:
+        raise ContentMismatch(
+            f"{skill.uri} has {len(resources)} files of {size} bytes; at most {MOST_FILES} of {MOST_BYTES} are loaded"
+        )
+
+
+def _bytes_of(uri: str, result: ReadResourceResult) -> bytes:
+    """Give the bytes of the one resource that was read."""
+    if len(result.contents) != 1:
+        raise ContentMismatch(f"{uri} was answered with {len(result.contents)} contents in place of one")
+    part = result.contents[0]
+    if part.text is not None:
+        return part.text.encode()
+    try:
+        return base64.b64decode(part.blob or "", validate=True)
+    except binascii.Error:
+        raise ContentMismatch(f"{uri} was answered with what is not base64") from None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Compare JSON values: a boolean is no number."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
+
 
 LIST, GET, DIRECTORY = "skills/list", "skills/get", "resources/directory/read"
 ROWS = {
@@ -57,7 +172,7 @@ class Skilled(Fetching):
         self, skill: Skill | str, *, dynamic: bool = False, timeout: float | None = None
     ) -> LoadedSkill:
         """Read the SKILL.md of a skill and check it against its entry; one without digests only if `dynamic`."""
-        from ferrule.client.features.loading import LoadedSkill, check_bounds
+        from ferrule.client.features.skills import LoadedSkill, check_bounds
 
         entry = await self.get_skill(skill, timeout=timeout) if isinstance(skill, str) else skill
         check_bounds(entry, dynamic)

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ferrule.client.features.answers import Answering
-from ferrule.client.link.era_memory import known_eras
-from ferrule.client.link.opening import FallBack, Opened, Opening, starts_server, unreached
-from ferrule.client.link.patience import Patience
+from ferrule.client.link.opening import FallBack, Opened, Opening, known_eras, starts_server, unreached
 from ferrule.errors import InitializeFailed, LinkLost, NotConnected
-from ferrule.protocol.call import Awaited, Peer
+from ferrule.protocol.call import Awaited, Call, Peer
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
-from ferrule.runtime.dispatch import Dispatcher, NoteHandler
+from ferrule.runtime.dispatch import Dispatcher, Handler, NoteHandler
 from ferrule.runtime.link import Link
 from ferrule.runtime.requests import LinkOptions
 from ferrule.schema.methods import METHODS
@@ -26,6 +24,45 @@ from ferrule.wire.channel import Origin
 if TYPE_CHECKING:
     from ferrule.client.features.question_tasks import QuestionTasks
     from ferrule.telemetry.observer import Observers
+
+
+class Patience:
+    """Holds the deadlines of one link as long as a question of its peer is being answered."""
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self._questions = 0
+
+    def around(self, handler: Handler) -> Handler:
+        """Give a handler that holds the deadlines while it runs."""
+
+        async def answer(call: Call) -> Any:
+            self._questions += 1
+            self._hold()
+            try:
+                return await handler(call)
+            finally:
+                self._questions -= 1
+                if not self._questions:
+                    self._renew()
+
+        return answer
+
+    def _hold(self) -> None:
+        assert self.link is not None
+        for awaited in self.link.session.awaited.values():
+            if awaited.timeout is not None:
+                awaited.deadline = awaited.limit
+
+    def _renew(self) -> None:
+        assert self.link is not None
+        now = self.link.loop.time()
+        for awaited in self.link.session.awaited.values():
+            if awaited.timeout is not None:
+                deadline = now + awaited.timeout
+                awaited.deadline = deadline if awaited.limit is None else min(deadline, awaited.limit)
+                self.link.arm(awaited.deadline)
+
 
 ANSWERED = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
+from ferrule.budgets.bounds import MAX_KNOWN_ERAS
 from ferrule.errors import (
     CarrierError,
     ChildFailed,
@@ -32,6 +35,61 @@ from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities, bound
 from ferrule.schema.model import SERVER_INFO_KEY, ClientCapabilities, Implementation, RootsCapability
 from ferrule.schema.notices import INITIALIZED
 from ferrule.wire.messages import Notification
+
+# Which servers were found to speak the handshake era only, so that they are not probed at every connect.
+#
+# One memory for the process, by the address of the server. A verdict is forgotten when it is old, and when anything
+# fails that relied on it. That a server speaks the stateless era need not be kept: it is asked to discover itself
+# anyway.
+
+
+LASTS = 300.0
+"""Seconds a verdict holds."""
+
+
+class EraMemory:
+    """The addresses of servers of the handshake era, oldest first."""
+
+    def __init__(
+        self, limit: int = MAX_KNOWN_ERAS, lasts: float = LASTS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limit = limit
+        self._lasts = lasts
+        self._clock = clock
+        self._since: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def is_handshake(self, address: str) -> bool:
+        """Whether a server was found, not long ago, to speak the handshake era only."""
+        since = self._since.get(address)
+        if since is None:
+            return False
+        if self._clock() - since > self._lasts:
+            del self._since[address]
+            return False
+        return True
+
+    def remember(self, address: str) -> None:
+        """Keep that a server refused the stateless era and took the handshake."""
+        self._since.pop(address, None)
+        self._since[address] = self._clock()
+        if len(self._since) > self._limit:
+            del self._since[next(iter(self._since))]
+
+    def forget(self, address: str) -> None:
+        """Probe a server again at the next connect."""
+        self._since.pop(address, None)
+
+    def clear(self) -> None:
+        """Forget every server."""
+        self._since.clear()
+
+
+known_eras = EraMemory()
+"""The memory of this process."""
+
 
 Mode = Literal["auto", "handshake", "stateless"]
 

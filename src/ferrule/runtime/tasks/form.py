@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from ferrule.errors import InvalidParams
 from ferrule.protocol.call import Revision
 from ferrule.schema.tasks import PROGRESS_KEY, CreateTaskResult, Task
-from ferrule.stores.tasks import StoredTask
+from ferrule.stores.contracts import StoredTask
 
 T = TypeVar("T", bound=Task)
 

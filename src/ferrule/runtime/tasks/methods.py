@@ -14,7 +14,7 @@ from ferrule.runtime.tasks.form import cursor_after, read_cursor, told
 from ferrule.runtime.tasks.tasks import Tasks
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, CancelTaskResult, ListTasksResult, Task
-from ferrule.stores.tasks import StoredTask
+from ferrule.stores.contracts import StoredTask
 
 PAGE_SIZE = 100
 """Tasks on a page of `tasks/list`."""

@@ -13,22 +13,32 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, structs
 
-from ferrule.errors import CallFailed, Cancelled, FerruleError, Internal, PeerError, Refusal
+from ferrule.errors import (
+    CallFailed,
+    Cancelled,
+    CapabilityNotSupported,
+    FerruleError,
+    Internal,
+    InvalidRequest,
+    PeerError,
+    Refusal,
+)
 from ferrule.protocol.call import Call
-from ferrule.protocol.needs import Question
+from ferrule.protocol.needs import Need, Question
 from ferrule.protocol.tasks import input_request, related
-from ferrule.runtime.dispatch import internal
+from ferrule.runtime.dispatch import Handler, internal, need_within
 from ferrule.runtime.tasks.form import told
 from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, TASK_STATUS_CHANGED
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, TASK, CreateTaskResult, Task, TaskError
-from ferrule.stores.tasks import StoredTask
+from ferrule.stores.contracts import StoredTask
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.tasks import Tasks
     from ferrule.wire.channel import Channel
+
 
 logger = logging.getLogger("ferrule.tasks")
 
@@ -329,3 +339,30 @@ class TaskRun:
             self._wake()
         except FerruleError:
             logger.exception("a question of the task %s cannot be asked", self.id)
+
+
+async def carry(run: TaskRun, proceed: Handler, what: str) -> None:
+    """Run the call of a task, and keep what it comes to."""
+    run.outcome = await _outcome(run.call, proceed, what)
+    if run.is_begun and not run.kept.ended:
+        await run.finish(_of_a_task(run.outcome))
+
+
+async def _outcome(call: Call, proceed: Handler, what: str) -> Any:
+    try:
+        return await proceed(call)
+    except Refusal as refusal:
+        return refusal
+    except CapabilityNotSupported as failure:
+        return call.era.lacking(failure)
+    except asyncio.CancelledError:
+        return Internal("The work of the task was cancelled")
+    except BaseException as error:  # a handler may raise anything; it ends its own task only
+        return need_within(error) or internal(what, error)
+
+
+def _of_a_task(outcome: Any) -> Any:
+    """Give the outcome of a task; a Need, which asks the client to call again, cannot be one."""
+    if isinstance(outcome, Need):
+        return InvalidRequest("A task asks with ctx.elicit, ctx.ask or ctx.sample, not by ending")
+    return outcome

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from ferrule.errors import SetupError
-from ferrule.stores.memory_tasks import MemoryTasks
-from ferrule.stores.tasks import TaskStore
+from ferrule.stores.contracts import TaskStore
+from ferrule.stores.memory import MemoryTasks
 
 LEAST_TTL = 1.0
 """A task is kept at least so many seconds, however short a life was asked for."""

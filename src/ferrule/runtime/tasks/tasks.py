@@ -7,17 +7,46 @@ import base64
 import logging
 import os
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from ferrule.errors import Busy
 from ferrule.protocol.call import Call
 from ferrule.protocol.tasks import wanted
 from ferrule.runtime.dispatch import label_of
-from ferrule.runtime.tasks.holder import TaskHolder
 from ferrule.runtime.tasks.run import TaskRun
 from ferrule.runtime.tasks.settings import TaskSettings
-from ferrule.stores.tasks import StoredTask
+from ferrule.stores.contracts import StoredTask
 from ferrule.supervision.scope import Scope
+
+
+class TaskHolder(Protocol):
+    """What the tasks of one side must know of it."""
+
+    @property
+    def requests(self) -> dict[str, Any]:
+        """Which requests may become tasks, as it is declared."""
+
+    def named(self, call: Call) -> str:
+        """Give the name of what a call runs: of a tool, or of a method."""
+
+    def owner(self, call: Call, *, by_session: bool) -> str:
+        """Tell whose a task of this call is; empty for whoever knows its id."""
+
+    def require(self, capability: str) -> None:
+        """Refuse a request for something that was not declared."""
+
+    def changed(self, task: StoredTask) -> None:
+        """Tell those who subscribed to a task how it stands."""
+
+    def may_tell_progress(self, call: Call) -> bool:
+        """Tell whether one more progress notice may go out now to the caller of a task."""
+
+    def written(self, result: Any) -> bytes:
+        """Write the result of a task as it is kept."""
+
+    def read(self, task: StoredTask) -> Any:
+        """Read the result of a task that is kept."""
+
 
 logger = logging.getLogger("ferrule.tasks")
 

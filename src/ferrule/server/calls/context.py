@@ -3,22 +3,119 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
+from msgspec import Raw
 
-from ferrule.errors import Cancelled
+from ferrule.errors import Cancelled, SetupError
 from ferrule.identity.principal import Principal
 from ferrule.protocol.call import Call, Peer
 from ferrule.schema.model import Implementation, LogLevel
 from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, ProgressParams
 from ferrule.server.calls.client_requests import Consulting
-from ferrule.server.calls.reporting import amount, loggable, progress_amount, text_of
-from ferrule.server.calls.sync_context import SyncContext
+from ferrule.server.calls.results import UnwritableResult, json_of
 from ferrule.server.foreign_names import CONTEXT, answering
 from ferrule.wire.messages import Notification
+
+
+class SyncContext:
+    """The same calls as a context has, each of which blocks the handler's own thread until it is done."""
+
+    __slots__ = ("_context", "_loop")
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._context, self._loop = context, loop
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._context, name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
+        loop, call = self._loop, self._context.call
+
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            if loop is None or _running_loop() is loop:
+                raise SetupError(f"ctx.sync.{name} would block the event loop: use `await ctx.{name}` in async code")
+            return _run_in(loop, call, attribute(*args, **kwargs))
+
+        return wait
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _run_in(loop: asyncio.AbstractEventLoop, call: Call, work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine in the loop from a thread, no longer than the call itself runs."""
+
+    async def contained() -> tuple[Any, BaseException | None]:
+        """Give what the work raises, for the thread to raise: also a BaseException such as Need."""
+        waiting, owner = asyncio.current_task(), call.task if call.as_task is None else call.as_task.work
+
+        def give_up(_: Any) -> None:
+            if waiting is not None:
+                waiting.cancel()
+
+        if owner is not None:
+            owner.add_done_callback(give_up)
+        try:
+            return await work, None
+        except BaseException as error:
+            return None, Cancelled("the call has ended") if isinstance(error, asyncio.CancelledError) else error
+        finally:
+            if owner is not None:
+                owner.remove_done_callback(give_up)
+
+    value, error = asyncio.run_coroutine_threadsafe(contained(), loop).result()
+    if error is not None:
+        raise error
+    return value
+
+
+MAX_TEXT = 10_000
+"""How much is sent of a value that only its text can stand for."""
+
+
+def amount(value: Any) -> int | float | None:
+    """Give an amount as a number JSON has; None for what is none, such as NaN."""
+    if type(value) is not int and type(value) is not float:
+        if value is None or isinstance(value, str | bool):
+            return None
+        try:
+            value = float(value)  # of a library for numbers, say
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return value if -sys.float_info.max <= value <= sys.float_info.max else None
+
+
+def progress_amount(value: Any, method: str) -> int | float | None:
+    """Give how far the work is as a number; None, and a warning, for what is none."""
+    number = amount(value)
+    if number is None:
+        logger.warning("progress of %s must be a finite number: %r was dropped", method, value)
+    return number
+
+
+def loggable(data: Any) -> Raw | str:
+    """Write what a log message is to say, or its text where it cannot be written: an exception, for one."""
+    try:
+        return Raw(json_of(data))
+    except UnwritableResult:
+        return text_of(data)
+
+
+def text_of(data: Any) -> str:
+    """Give the text of anything, with escapes for what no text can hold."""
+    text = f"{type(data).__name__}: {data}" if isinstance(data, BaseException) else str(data)
+    return text[:MAX_TEXT].encode(errors="backslashreplace").decode()
+
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

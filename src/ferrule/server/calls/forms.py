@@ -17,8 +17,7 @@ from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.elicitation import ElicitResult
 from ferrule.schema.model import Model
 from ferrule.schema.sampling import SamplingMessage
-from ferrule.server.functions.inlining import inlined
-from ferrule.server.functions.schemas import schema_of
+from ferrule.server.functions.schemas import inlined, schema_of
 from ferrule.server.functions.types.known import convert
 from ferrule.server.functions.types.readable import readable
 from ferrule.validation.checker import given_schema

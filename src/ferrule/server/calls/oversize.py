@@ -13,8 +13,7 @@ from ferrule.schema.content import AudioContent, ContentBlock, ImageContent, Res
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.calls.kept_results import LARGEST_KEPT
 from ferrule.server.calls.results import Oversized, json_of
-from ferrule.server.calls.sizes import block_size, size_of
-from ferrule.server.calls.streams import Budget
+from ferrule.server.calls.streams import Budget, block_size, size_of
 from ferrule.server.functions.binder import Binding
 from ferrule.server.settings import ServerSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE

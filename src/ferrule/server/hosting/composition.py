@@ -95,7 +95,7 @@ class Composing:
         """The calls that go on after they were answered; what keeps them is made when they are first spoken of."""
         if self._tasks is None:
             from ferrule.runtime.tasks.tasks import Tasks
-            from ferrule.server.calls.holding import ToolTasks
+            from ferrule.server.calls.tasks import ToolTasks
 
             self._tasks = Tasks(ToolTasks(self._server()), self._server().settings.tasks)
         return self._tasks

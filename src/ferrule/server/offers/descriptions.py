@@ -17,7 +17,7 @@ from ferrule.schema.model import Icon
 from ferrule.schema.tasks import TaskSupport
 from ferrule.schema.tools import Tool, ToolAnnotations
 from ferrule.server.functions.binder import Binding
-from ferrule.server.functions.inlining import inlined
+from ferrule.server.functions.schemas import inlined
 from ferrule.server.middleware.stack import AnyLayer
 from ferrule.server.offers.entry import Visible
 

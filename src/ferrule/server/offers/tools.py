@@ -29,8 +29,7 @@ from ferrule.runtime.dispatch import Handler, internal, label_of, need_within
 from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool
 from ferrule.server.calls.context import Context
-from ferrule.server.calls.detours import Reshaping, run, settle, settle_adopted
-from ferrule.server.calls.execution import Crowding, run_for
+from ferrule.server.calls.execution import Crowding, Reshaping, run, run_for, settle, settle_adopted
 from ferrule.server.calls.forms import ask_to_visit
 from ferrule.server.calls.media import Linkable
 from ferrule.server.calls.oversize import WHOLE_MESSAGE, policy_of

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct, structs
 from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_VIOLATIONS
 from ferrule.errors import SetupError
 from ferrule.schema.tools import CallToolResult, Tool
-from ferrule.server.calls.detours import settle
+from ferrule.server.calls.execution import settle
 from ferrule.server.functions.arguments import NOT_SHOWN, parsed_arguments, too_long_to_explain
 from ferrule.server.functions.binder import InvalidArguments
 from ferrule.server.functions.types.known import encode_hook

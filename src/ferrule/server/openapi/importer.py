@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct, structs
 
 from ferrule.errors import SetupError, ToolError
 from ferrule.schema.tools import CallToolResult, ToolAnnotations
 from ferrule.server.calls.context import Context
+from ferrule.server.hosting.lifespans import Lifespan, listed
 from ferrule.server.offers.uri_template import UriTemplate
-from ferrule.server.openapi.answers import Response, as_text, media_type, read_bounded, refuse_failure, result_of
+from ferrule.server.openapi.answers import (
+    ApiFailed,
+    Response,
+    as_text,
+    media_type,
+    read_bounded,
+    refusal_of,
+    refuse_failure,
+    result_of,
+)
 from ferrule.server.openapi.document import Document
-from ferrule.server.openapi.failures import ApiFailed, refusal_of
-from ferrule.server.openapi.naming import Names
+from ferrule.server.openapi.in_process import InProcess
 from ferrule.server.openapi.operations import Operation, read_operation
 from ferrule.server.openapi.requests import Outgoing, compose, paths_beside
 from ferrule.server.openapi.rules import OpenApiRule, kind_of
@@ -25,6 +36,39 @@ from ferrule.validation.checker import LateSchema
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
+
+
+LONGEST = 64
+"""Some hosts refuse names that are longer."""
+
+
+class Names:
+    """Gives each operation a name of its own."""
+
+    def __init__(self, chosen: Mapping[str, str]) -> None:
+        self._chosen = chosen
+        self._taken: set[str] = set()
+
+    def name(self, operation: Operation) -> str:
+        """Give the name that was chosen for an operation, else its id, else one made of its method and path."""
+        name = self._chosen.get(operation.identity) or self._chosen.get(operation.place) or _made(operation)
+        unique, number = name, 2
+        while unique in self._taken:
+            ending = f"_{number}"
+            unique, number = name[: LONGEST - len(ending)] + ending, number + 1
+        self._taken.add(unique)
+        return unique
+
+
+def _made(operation: Operation) -> str:
+    said = operation.identity or f"{operation.method.lower()}_{operation.path}"
+    # FastAPI makes an id of the function's name, the path and the method: what it adds says nothing new.
+    added = re.sub(r"\W", "_", operation.path) + f"_{operation.method.lower()}"
+    if said.endswith(added) and len(said) > len(added):
+        said = said.removesuffix(added)
+    name = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9_.\-]", "_", said)).strip("_")
+    return name[:LONGEST].rstrip("_") or "operation"
+
 
 logger = logging.getLogger("ferrule.openapi")
 
@@ -217,3 +261,39 @@ def _variable(argument: str, *, optional: bool) -> inspect.Parameter:
 
 def _read_type(operation: Operation) -> str | None:
     return "application/json" if operation.output_schema is not None else None
+
+
+S = TypeVar("S", bound="Server")
+
+
+def from_openapi(make: type[S], spec: Any, client: WebClient, given: dict[str, Any]) -> S:
+    """Make a server of an OpenAPI document; the options are those of a server and of `ImportOptions`."""
+    document = Document.read(spec)
+    importing = {name: given.pop(name) for name in ImportOptions.__struct_fields__ if name in given}
+    name = given.pop("name", None) or document.title
+    given = {"version": document.version, "instructions": document.description, **given}
+    server = make(name, **given)
+    offer(server, document, client, ImportOptions(**importing))
+    return server
+
+
+def from_fastapi(make: type[S], application: Any, given: dict[str, Any]) -> S:
+    """Make a server of a FastAPI application; `run_lifespan=False` leaves its start to others."""
+    describe = getattr(application, "openapi", None)
+    if not callable(describe):
+        raise SetupError("from_fastapi needs a FastAPI application, or one that describes itself by openapi()")
+    inside = InProcess(application)
+    if given.pop("run_lifespan", True):
+        given["lifespan"] = [_of_application(inside), *listed(given.get("lifespan"))]
+    return from_openapi(make, describe(), inside, given)
+
+
+def _of_application(inside: InProcess) -> Lifespan:
+    """Start the application before the server's own lifespans, and stop it after."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        async with inside.lifespan():
+            yield
+
+    return lifespan

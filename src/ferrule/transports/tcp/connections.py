@@ -21,8 +21,8 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.sockets.accept import FAREWELL_TIME, Farewells
 from ferrule.transports.sockets.admission import Admission
+from ferrule.transports.sockets.bind import hung_up, prepare
 from ferrule.transports.sockets.observed import connections_of
-from ferrule.transports.sockets.sockets import hung_up, prepare
 from ferrule.transports.stream import StreamChannel, frame_as_lines, frame_with_headers
 from ferrule.transports.tcp.settings import ServedSettings
 from ferrule.transports.verification import Verification, call_at_expiry

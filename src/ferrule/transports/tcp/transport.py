@@ -10,8 +10,8 @@ import msgspec
 
 from ferrule.errors import CarrierError, ConnectFailed, SetupError
 from ferrule.transports.closing import end_within
+from ferrule.transports.sockets.bind import prepare
 from ferrule.transports.sockets.dial import dial, reaching
-from ferrule.transports.sockets.sockets import prepare
 from ferrule.transports.sockets.tls import TlsSettings, explain
 from ferrule.transports.stream import StreamChannel
 from ferrule.transports.tcp.address import Address, read_address

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.client.proxies import proxy_for
+from ferrule.transports.http.client.dial import proxy_for
 from ferrule.transports.http.client.url import place
 
 BOTH = {"HTTP_PROXY": "http://plain:1", "https_proxy": "http://me:pw@secure:2"}

@@ -14,7 +14,7 @@ import pytest
 from ferrule import Client
 from ferrule.errors import HttpFailed, LinkLost, OutcomeUnknown, PeerError
 from ferrule.supervision.backoff import Backoff
-from ferrule.transports.http.client.retrying import retry_after
+from ferrule.transports.http.client.status import retry_after
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ferrule.transports.http.engine.acknowledged import unacknowledged
+from ferrule.transports.http.engine.answer import unacknowledged
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 

@@ -24,8 +24,8 @@ from ferrule.transports.http.endpoint.router import Doors
 from ferrule.transports.http.heads import RETRY_AFTER, refuse
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.settings import DoorSettings
-from ferrule.transports.websocket.asgi_door import AsgiDoor
-from ferrule.transports.websocket.asgi_door import refuse as refuse_websocket
+from ferrule.transports.websocket.asgi import AsgiDoor
+from ferrule.transports.websocket.asgi import refuse as refuse_websocket
 from ferrule.transports.websocket.handshake import UpgradeRefused
 from ferrule.transports.websocket.settings import WebSocketSettings, beside_http
 

@@ -3,13 +3,81 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
+from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
+from typing import Any
 
-from ferrule.errors import ConnectFailed
+from ferrule.errors import ConnectFailed, SetupError
 from ferrule.transports.http.client.connection import Outbound, Owner
-from ferrule.transports.http.client.url import Place
+from ferrule.transports.http.client.headers import Heading
+from ferrule.transports.http.client.options import http_options
+from ferrule.transports.http.client.pool import Pool
+from ferrule.transports.http.client.url import Place, place
 from ferrule.transports.sockets.dial import dial, reaching
 from ferrule.transports.sockets.tls import TlsSettings
+
+
+def proxy_for(target: Place, given: str | bool, environment: Mapping[str, str]) -> Place | None:
+    """Choose the proxy: a URL is taken as it is, True asks the environment, False means none."""
+    if given is False:
+        return None
+    if given is True:
+        url = _from_environment(target, environment)
+        if not url:
+            return None
+    else:
+        url = given
+    try:
+        proxy = place(url if "://" in url else f"http://{url}")
+    except SetupError as reason:
+        raise SetupError(f"proxy: {reason}") from None
+    if proxy.scheme != "http":
+        raise SetupError(f"the proxy {proxy.origin} must be reached by http://; what goes through it may be https://")
+    return proxy
+
+
+def _from_environment(target: Place, environment: Mapping[str, str]) -> str:
+    if is_loopback(target.host) or _excepted(target, _variable(environment, "no_proxy")):
+        return ""
+    if target.scheme == "http" and "REQUEST_METHOD" in environment:
+        # In a CGI program HTTP_PROXY is a header of the request: anyone could choose our proxy.
+        return environment.get("http_proxy", "")
+    return _variable(environment, f"{target.scheme}_proxy") or _variable(environment, "all_proxy")
+
+
+def _variable(environment: Mapping[str, str], name: str) -> str:
+    return environment.get(name) or environment.get(name.upper()) or ""
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine by its name."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _excepted(target: Place, rules: str) -> bool:
+    return any(_matches(target, rule.strip().lower()) for rule in rules.split(",") if rule.strip())
+
+
+def _matches(target: Place, rule: str) -> bool:
+    if rule == "*":
+        return True
+    try:
+        return ip_address(target.host) in ip_network(rule.strip("[]"), strict=False)
+    except ValueError:
+        pass
+    name, _, port = rule.partition(":")
+    if port and port != str(target.port):
+        return False
+    name = name.removeprefix("*").lstrip(".")
+    return bool(name) and (target.host == name or target.host.endswith(f".{name}"))
+
 
 MAX_TUNNEL_ANSWER = 16 * 1024
 
@@ -88,3 +156,25 @@ class Tunnel(asyncio.Protocol):
         """A proxy that leaves answers nothing."""
         if not self._answered.done():
             self._answered.set_exception(ConnectionError("the proxy closed the connection"))
+
+
+class Destination:
+    """One server as a URL and options name it; raises SetupError for what cannot be meant."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        self.place = place(url)
+        self.options = http_options(options)
+        self._proxy = proxy_for(self.place, self.options.proxy, os.environ)
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+    def pool(self) -> Pool:
+        """Make the connections of one conversation; none is open yet."""
+        options = self.options
+        dialer = Dialer(self.place, self._proxy, options.tls, options.connect_timeout)
+        return Pool(dialer.open, size=options.pool_size, max_extra=options.max_streams, max_waiting=options.max_waiting)
+
+    def heading(self) -> Heading:
+        """Make the heads of the requests of one conversation."""
+        return Heading(self.place, self._proxy, self.options.headers)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
 from ferrule.transports.closing import tell_lost
-from ferrule.transports.http.client.destination import Destination
+from ferrule.transports.http.client.dial import Destination
 from ferrule.transports.http.client.headers import Heading
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.pool import Overflow, Pool

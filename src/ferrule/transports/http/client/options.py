@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.supervision.backoff import Backoff
-from ferrule.transports.http.client.retrying import RETRYABLE, Retry
+from ferrule.transports.http.client.status import RETRYABLE, Retry
 from ferrule.transports.http.message import header_lines
 from ferrule.transports.options import require_message_size, require_number, require_types
 from ferrule.transports.sockets.tls import TlsSettings

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 from ferrule.errors import ConnectFailed, FerruleError
+from ferrule.transports.backpressure import Waiters
 from ferrule.transports.http.client.connection import Outbound, Reader
 from ferrule.transports.sockets.dial import is_shortage
-from ferrule.transports.waiting import Waiters
 
 Lane = Literal["usual", "urgent"]
 

@@ -12,8 +12,7 @@ from ferrule.transports.http.client.connection import Cut
 from ferrule.transports.http.client.headers import About, about
 from ferrule.transports.http.client.request import JSON, answers
 from ferrule.transports.http.client.resumption import Resumable
-from ferrule.transports.http.client.retrying import REPEATABLE
-from ferrule.transports.http.client.status import judge
+from ferrule.transports.http.client.status import REPEATABLE, judge
 from ferrule.wire.codec import Unreadable, decode, write
 from ferrule.wire.messages import Failure, Id, Message, Notification, Request, Success
 

@@ -5,18 +5,51 @@ Rule: the body is read first. A JSON-RPC error in it is the server's word; the s
 
 from __future__ import annotations
 
+import datetime
 import time
-from typing import TYPE_CHECKING
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Literal
 
 from ferrule.errors import HeaderMismatch, HttpFailed, MissingCapability, SetupError, UnsupportedVersion
 from ferrule.transports.http.client.request import failure_in
-from ferrule.transports.http.client.retrying import NOT_BEGUN, retry_after
 from ferrule.transports.http.client.url import Place
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure
 
 if TYPE_CHECKING:
     from ferrule.transports.http.client.post import Post
+
+
+Retry = Literal["safe", "all", "never"]
+
+RETRYABLE = frozenset({429, 500, 502, 503, 504})
+"""Statuses that may be over soon, unless the options name others."""
+NOT_BEGUN = frozenset({429, 503})
+"""Statuses of a server that did not begin what it was asked."""
+
+REPEATABLE = frozenset(
+    {
+        *("initialize", "ping", "server/discover", "completion/complete", "logging/setLevel"),
+        *("tools/list", "prompts/list", "prompts/get", "resources/list", "resources/read", "resources/templates/list"),
+        *("resources/subscribe", "resources/unsubscribe", "tasks/get", "tasks/list", "tasks/result"),
+    }
+)
+"""Methods that do the same when they are done twice. A tool call is one only if its tool says so."""
+
+
+def retry_after(value: str, now: float) -> float | None:
+    """Read a Retry-After header, seconds or a date, as seconds from now; None when it says nothing."""
+    value = value.strip()
+    if value.isascii() and value.isdigit():
+        return float(value[:12])
+    try:
+        date = parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=datetime.UTC)
+    return max(0.0, date.timestamp() - now)
+
 
 OLD_TRANSPORT = frozenset({400, 404, 405})
 """How a server that has only the transport before this one may answer `initialize`."""

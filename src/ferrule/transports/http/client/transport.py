@@ -18,19 +18,18 @@ from typing import Any
 from ferrule.errors import CallFailed, CarrierError, FerruleError
 from ferrule.schema.notices import CANCELLED, INITIALIZED
 from ferrule.supervision.scope import Scope
+from ferrule.transports.backpressure import Waiters
 from ferrule.transports.closing import tell_lost
-from ferrule.transports.http.client.destination import Destination
+from ferrule.transports.http.client.dial import Destination
 from ferrule.transports.http.client.headers import Heading
 from ferrule.transports.http.client.old_sse import SseChannel
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
 from ferrule.transports.http.client.post import Post
-from ferrule.transports.http.client.refreshing import refresh
 from ferrule.transports.http.client.request import Asked, Once
 from ferrule.transports.http.client.resumption import StandingStream
 from ferrule.transports.http.client.session import Renewing, session_id, settled_version
-from ferrule.transports.http.client.tool_facts import KnownTools
-from ferrule.transports.waiting import Waiters
+from ferrule.transports.http.client.tool_facts import KnownTools, refresh
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within, write
 from ferrule.wire.messages import ErrorObject, Id, Message, Notification, Request

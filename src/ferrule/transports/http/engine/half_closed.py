@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ferrule.transports.sockets.sockets import hung_up, watch_over
+from ferrule.transports.sockets.bind import hung_up, watch_over
 
 if TYPE_CHECKING:
     from ferrule.transports.http.engine.connection import Connection
