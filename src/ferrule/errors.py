@@ -39,7 +39,9 @@ MAX_QUOTE = 500
 
 def quoted(words: str) -> str:
     """Give a peer's words, or the beginning of them when they are many."""
-    return words if len(words) <= MAX_QUOTE else words[:MAX_QUOTE] + "…"
+    if len(words) <= MAX_QUOTE:
+        return words
+    return words[:MAX_QUOTE] + "…"
 
 
 class FerruleError(Exception):

@@ -25,7 +25,10 @@ class RunParser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help; only now are installed packages asked for transports of theirs."""
-        lines = [f"  {kind.name:<8}{kind.help}" for kind in TRANSPORTS.kinds if kind.listener is not None]
+        lines = []
+        for kind in TRANSPORTS.kinds:
+            if kind.listener is not None:
+                lines.append(f"  {kind.name:<8}{kind.help}")
         return super().format_help() + "\n".join(["\ntransports:", *lines, ""])
 
 

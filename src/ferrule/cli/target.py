@@ -42,7 +42,9 @@ def load_server(place: str, arguments: Sequence[str] = ()) -> Server:
 def _parted(place: str) -> tuple[str, str]:
     """Part a file from the name of its server; a file's own name may hold a colon."""
     path, _, name = place.rpartition(":")
-    return (place, "") if not path or Path(place).is_file() else (path, name)
+    if not path or Path(place).is_file():
+        return (place, "")
+    return (path, name)
 
 
 def _is_module(path: str) -> bool:
@@ -94,7 +96,9 @@ def _module_name(file: Path) -> str:
         sys.path.insert(0, str(root))
         package = ".".join(file.parent.relative_to(root).parts)
         importlib.import_module(package)
-        return package if file.stem == "__init__" else f"{package}.{file.stem}"
+        if file.stem == "__init__":
+            return package
+        return f"{package}.{file.stem}"
     if not _imports_relatively(file):
         return file.stem
     package = file.parent.name.replace(".", "_") or "root"
@@ -152,7 +156,10 @@ def _only(module: types.ModuleType, path: str) -> Server:
     found = _servers(module)
     if len(found) > 1:
         first = next(iter(found))
-        names = " and ".join(found) if len(found) == 2 else ", ".join(found)
+        if len(found) == 2:
+            names = " and ".join(found)
+        else:
+            names = ", ".join(found)
         raise SetupError(f"{path} defines {len(found)} servers, {names}: name the one to run, as in {path}:{first}")
     if not found:
         raise SetupError(f"{path} defines no Server; write `app = Server(...)`{_foreign_server(module)}")
@@ -173,9 +180,11 @@ def _foreign_server(module: types.ModuleType) -> str:
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     """Return the frames of an error that its author wrote."""
     every = traceback.extract_tb(error.__traceback__)
-    return [
-        frame for frame in every if not frame.filename.startswith(NOT_THEIRS) and "site-packages" not in frame.filename
-    ]
+    found: list[traceback.FrameSummary] = []
+    for frame in every:
+        if not frame.filename.startswith(NOT_THEIRS) and "site-packages" not in frame.filename:
+            found.append(frame)
+    return found
 
 
 def _told(error: Exception, file: Path | None) -> str:
@@ -184,10 +193,16 @@ def _told(error: Exception, file: Path | None) -> str:
     where = ""
     what = str(error)
     if isinstance(error, SyntaxError):
-        number, where, what = error.lineno, error.filename or "", error.msg
+        number = error.lineno
+        where = error.filename or ""
+        what = error.msg
     elif frames := _frames(error):
-        number, where = frames[-1].lineno, frames[-1].filename
+        number = frames[-1].lineno
+        where = frames[-1].filename
     if isinstance(error, ModuleNotFoundError) and error.name and (instead := foreign_module(error.name)):
         what += f"; here it is {instead}"
-    line = f"line {number}" if file is not None and where == str(file) else f"{Path(where).name}, line {number}"
+    if file is not None and where == str(file):
+        line = f"line {number}"
+    else:
+        line = f"{Path(where).name}, line {number}"
     return f"{type(error).__name__}: {what}" + (f" ({line})" if number else "")

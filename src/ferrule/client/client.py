@@ -248,7 +248,10 @@ class Client(Calling, Connecting, Skilled):
             await self._debounce.settle((str(ref), argument.get("name")), debounce)
         trim = (await self._present(given(timeout, self.settings.request_timeout))).trim
         params: dict[str, Any] = {"ref": trim(_reference(ref)), "argument": dict(argument)}
-        known = trim(CompletionContext(arguments=dict(context))) if context else None
+        if context:
+            known = trim(CompletionContext(arguments=dict(context)))
+        else:
+            known = None
         if known is not None:
             params["context"] = known
         raw = await self._ask("completion/complete", params, self._plain(timeout))
@@ -259,7 +262,10 @@ class Client(Calling, Connecting, Skilled):
     async def ping(self, timeout: float | None = None) -> float:
         """Tell how long the server takes to answer; in the stateless era it is asked to discover itself."""
         patience = given(timeout, self.settings.ping_timeout)
-        method = "server/discover" if (await self._present(patience)).stateless else "ping"
+        if (await self._present(patience)).stateless:
+            method = "server/discover"
+        else:
+            method = "ping"
         started = time.perf_counter()
         await self._ask(method, {}, RequestOptions(patience))
         return time.perf_counter() - started
@@ -314,7 +320,9 @@ class Client(Calling, Connecting, Skilled):
     async def send_batch(self, requests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> list[Any]:
         """Send requests as one array; gives each one's result or exception."""
         async with self.batch() as batch:
-            futures = [batch.request(method, dict(params or {})) for method, params in requests]
+            futures = []
+            for method, params in requests:
+                futures.append(batch.request(method, dict(params or {})))
         return list(await asyncio.gather(*futures, return_exceptions=True))
 
     async def add_root(self, given: Any, name: str | None = None) -> None:

@@ -34,7 +34,8 @@ class Phases:
 
     def tell(self, phase: Phase) -> None:
         """Tell everyone of a phase, unless it was told already; a failing handler harms nobody else."""
-        before, self._last = self._last, phase
+        before = self._last
+        self._last = phase
         if before is phase:
             return
         for handler in tuple(self._handlers):
@@ -117,7 +118,7 @@ class Hearing(Facts):
 
     async def watch_lists(self, *kinds: str) -> None:
         """Hear of changes of lists, `"tools"`, `"prompts"`, `"resources"`; the handshake era tells unasked."""
-        wanted = [list_kind(kind) for kind in kinds]
+        wanted = list(map(list_kind, kinds))
         await self._listening.ready()
         await self._listening.want_kinds(wanted)
 
@@ -132,8 +133,15 @@ class Hearing(Facts):
     def _told_kinds(self) -> list[str]:
         """Give the lists someone here handles changes of, as far as the server tells of them."""
         offered = self.server_capabilities
-        told = [kind for kind in FLAGS if offered is not None and _tells_of(kind, offered)]
-        return [kind for kind in told if kind in self.notices.methods]
+        told = []
+        for kind in FLAGS:
+            if offered is not None and _tells_of(kind, offered):
+                told.append(kind)
+        found: list[str] = []
+        for kind in told:
+            if kind in self.notices.methods:
+                found.append(kind)
+        return found
 
     def _heard(self, note: Note) -> None:
         conversation = self._talk()

@@ -111,13 +111,17 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     @property
     def declared_extensions(self) -> Mapping[str, Any] | None:
         """What a server is told of the extensions this client was told to use."""
-        return {TASKS_EXTENSION: {}, **(self.extensions or {})} if self.tasks else self.extensions
+        if self.tasks:
+            return {TASKS_EXTENSION: {}, **(self.extensions or {})}
+        return self.extensions
 
     @property
     def kept_questions(self) -> TaskSettings | None:
         """How questions that become tasks are kept; None where none does."""
         if isinstance(self.question_tasks, bool):
-            return _task_settings()() if self.question_tasks else None
+            if self.question_tasks:
+                return _task_settings()()
+            return None
         given: TaskSettings = self.question_tasks
         return given
 

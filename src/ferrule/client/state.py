@@ -29,37 +29,49 @@ class Facts:
     @property
     def phase(self) -> Phase:
         """How far the conversation is."""
-        return Phase.PRE_INITIALIZATION if self._conversation is None else self._conversation.phase
+        if self._conversation is None:
+            return Phase.PRE_INITIALIZATION
+        return self._conversation.phase
 
     @property
     def connection_state(self) -> str:
         """The phase in the words of a connection: disconnected, connecting, connected, ready."""
         link = None if self._conversation is None else self._conversation.link
-        return "disconnected" if link is None else CONNECTION_STATES[self.phase]
+        if link is None:
+            return "disconnected"
+        return CONNECTION_STATES[self.phase]
 
     @property
     def protocol_version(self) -> str | None:
         """The protocol revision that was settled on."""
         peer = None if self._conversation is None else self._conversation.peer
-        return None if peer is None else peer.version
+        if peer is None:
+            return None
+        return peer.version
 
     @property
     def server_info(self) -> Implementation | None:
         """The server's own name and version; for display and logs only."""
         peer = None if self._conversation is None else self._conversation.peer
-        return None if peer is None else peer.implementation
+        if peer is None:
+            return None
+        return peer.implementation
 
     @property
     def server_capabilities(self) -> ServerCapabilities | None:
         """What the server declared."""
         peer = None if self._conversation is None else self._conversation.peer
         capabilities = None if peer is None else peer.capabilities
-        return capabilities if isinstance(capabilities, ServerCapabilities) else None
+        if isinstance(capabilities, ServerCapabilities):
+            return capabilities
+        return None
 
     def extension(self, name: str) -> dict[str, Any] | None:
         """Give the settings with which the server declares an extension, None when it does not."""
         peer = None if self._conversation is None else self._conversation.peer
-        return None if peer is None else peer.extension(name)
+        if peer is None:
+            return None
+        return peer.extension(name)
 
     @property
     def negotiated(self) -> frozenset[str]:
@@ -79,13 +91,17 @@ class Facts:
     def instructions(self) -> str | None:
         """How the server says it should be used."""
         opened = None if self._conversation is None else self._conversation.opened
-        return None if opened is None else opened.instructions
+        if opened is None:
+            return None
+        return opened.instructions
 
     @property
     def pending(self) -> list[Awaited]:
         """Our requests that are not answered yet, with method and start time."""
         link = None if self._conversation is None else self._conversation.link
-        return [] if link is None else list(link.session.awaited.values())
+        if link is None:
+            return []
+        return list(link.session.awaited.values())
 
     @property
     def subscriptions(self) -> set[str]:

@@ -81,7 +81,8 @@ class SyncClient:
 
     def _stop(self) -> None:
         with self._lock:
-            loop, thread = self._loop, self._thread
+            loop = self._loop
+            thread = self._thread
             self._loop = self._thread = None
         if loop is not None and thread is not None:
             loop.call_soon_threadsafe(loop.stop)
@@ -154,7 +155,9 @@ class SyncClient:
             value = self._called(attribute, args, options)
             if isinstance(value, Task):
                 return SyncTask(value, self._wait, self._each)
-            return self._each(value) if inspect.isasyncgen(value) else value
+            if inspect.isasyncgen(value):
+                return self._each(value)
+            return value
 
         return call
 
@@ -163,7 +166,9 @@ class SyncClient:
         if self._loop is not None and not self._own_thread:
             return self._wait(_awaited(method, args, options))
         value = method(*args, **options)
-        return self._wait(value) if inspect.iscoroutine(value) else value
+        if inspect.iscoroutine(value):
+            return self._wait(value)
+        return value
 
 
 class SyncTask:
@@ -234,7 +239,9 @@ class SyncBatch:
 
 async def _awaited(method: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     value = method(*args, **options)
-    return await value if inspect.iscoroutine(value) else value
+    if inspect.iscoroutine(value):
+        return await value
+    return value
 
 
 async def _next(items: AsyncIterator[Any]) -> tuple[bool, Any]:

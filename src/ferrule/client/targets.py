@@ -61,7 +61,7 @@ def transport_for(
     if isinstance(target, str | Path):
         return _named(str(target), given)
     if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray | memoryview):
-        return _command([str(part) for part in target], given)
+        return _command(list(map(str, target)), given)
     raise SetupError(f"cannot reach {type(target).__name__} as a server: a target is {UNDERSTOOD}")
 
 
@@ -154,7 +154,8 @@ def _configured_url(name: str, entry: ConfiguredServer, given: Given) -> Transpo
     typed = f"{entry.type}+{url}"
     if TRANSPORTS.of_address(typed) is not None:
         # "type": "sse" beside an http URL names the older transport.
-        url, kind = typed, TRANSPORTS.of_address(typed)
+        url = typed
+        kind = TRANSPORTS.of_address(typed)
     if kind is None:
         known = ", ".join(TRANSPORTS.prefixes)
         raise SetupError(f"the server {name!r} of the configuration has the url {url!r}; one begins with {known}")

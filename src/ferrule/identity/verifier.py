@@ -89,7 +89,9 @@ class AllowAll(Verifier):
 
     def verify(self, facts: RequestFacts) -> Verdict:
         """Return the principal a certificate names, or `ANONYMOUS`."""
-        return ANONYMOUS if facts.certificate is None else certified(facts.certificate)
+        if facts.certificate is None:
+            return ANONYMOUS
+        return certified(facts.certificate)
 
 
 ALLOW_ALL = AllowAll()
@@ -98,4 +100,6 @@ ALLOW_ALL = AllowAll()
 def certified(certificate: Certificate) -> Principal | Anonymous:
     """Return the principal a certificate names, `ANONYMOUS` where it names none."""
     name = certificate.name
-    return Principal(issuer=CERTIFICATE, subject=name) if name else ANONYMOUS
+    if name:
+        return Principal(issuer=CERTIFICATE, subject=name)
+    return ANONYMOUS

@@ -41,7 +41,9 @@ class Revision(Struct, frozen=True):
     def trim(self, value: Any) -> Any:
         """Give a value the form this revision knows."""
         trim = self.trims.get(type(value))
-        return value if trim is None else trim(value)
+        if trim is None:
+            return value
+        return trim(value)
 
 
 class Peer(Struct, frozen=True):
@@ -61,7 +63,9 @@ class Peer(Struct, frozen=True):
     def extension(self, name: str) -> dict[str, Any] | None:
         """Give the settings with which this peer declares an extension, None when it does not."""
         settings = (self.capabilities.extensions or {}).get(name)
-        return settings if isinstance(settings, dict) else None
+        if isinstance(settings, dict):
+            return settings
+        return None
 
 
 class Asker(Protocol):
@@ -131,7 +135,9 @@ class Awaited(Struct, eq=False):
     @property
     def named(self) -> str:
         """The method, and what was asked for."""
-        return self.method if self.subject is None else f"{self.method} {self.subject!r}"
+        if self.subject is None:
+            return self.method
+        return f"{self.method} {self.subject!r}"
 
     def allow(self, now: float, timeout: float | None, limit: float | None) -> float:
         """Set how long to wait without news, and at most in all; gives when the time is up."""

@@ -42,8 +42,12 @@ def _elicitation(capabilities: ClientCapabilities, mode: str) -> dict[str, Any]:
     if declared is None:
         return {"elicitation": {mode: {}}}
     if mode == "url":
-        return {} if declared.url is not None else {"elicitation": {"url": {}}}
-    return {} if declared.form is not None or declared.url is None else {"elicitation": {"form": {}}}
+        if declared.url is not None:
+            return {}
+        return {"elicitation": {"url": {}}}
+    if declared.form is not None or declared.url is None:
+        return {}
+    return {"elicitation": {"form": {}}}
 
 
 def _wants_context(params: dict[str, Any]) -> bool:
@@ -54,7 +58,9 @@ def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> dict[str, A
     declared = capabilities.sampling
     if declared is None:
         return {"sampling": {"tools": {}} if with_tools else {}}
-    return {"sampling": {"tools": {}}} if with_tools and declared.tools is None else {}
+    if with_tools and declared.tools is None:
+        return {"sampling": {"tools": {}}}
+    return {}
 
 
 def dotted(required: dict[str, Any]) -> str:
@@ -89,7 +95,9 @@ def declares(capabilities: ServerCapabilities | ClientCapabilities, capability: 
         return False
     if isinstance(declared, Mapping):
         return _within(declared, flag)
-    return bool(getattr(declared, flag)) if flag else True
+    if flag:
+        return bool(getattr(declared, flag))
+    return True
 
 
 def _within(declared: Any, path: str) -> bool:

@@ -91,7 +91,9 @@ class Eras(Struct, frozen=True):
         """A request that carries its own version, in its `_meta` or its HTTP header, is stateless; any other is not."""
         if meta is not None and meta.version is not UNSET:
             return self.stateless
-        return self.stateless if origin.version and origin.version in self.stateless.versions else self.handshake
+        if origin.version and origin.version in self.stateless.versions:
+            return self.stateless
+        return self.handshake
 
     def admitted(self, methods: Mapping[str, Method], revision: Revision) -> frozenset[str]:
         """Give the methods a peer of this revision may ask after its handshake; thousands of sessions share the set."""

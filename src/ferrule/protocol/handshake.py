@@ -309,7 +309,9 @@ class Handshake:
     def seal(self, call: Call, result: Any) -> Any:
         """Leave out what the agreed revision does not have."""
         trim = call.peer.revision.trims.get(type(result))
-        return result if trim is None else trim(result)
+        if trim is None:
+            return result
+        return trim(result)
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
         """There is no number for a missing client capability: the request cannot be served as it is."""
@@ -335,7 +337,9 @@ class Handshake:
         """A request says by a member of its params that it wants to become a task."""
         if not call.peer.revision.tasks_by_request:
             return Wish.UNKNOWN
-        return Wish.NO if call.params.task is UNSET else Wish.ASKED
+        if call.params.task is UNSET:
+            return Wish.NO
+        return Wish.ASKED
 
     def task_demanded(self, tool: str) -> Refusal:
         """For a call that is no task there is no such method."""
@@ -367,4 +371,6 @@ def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
 
 def _gated(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
     """Give the params by which a capability is demanded: `includeContext` needed none at first."""
-    return params if revision is NEWEST else {key: value for key, value in params.items() if key != "includeContext"}
+    if revision is NEWEST:
+        return params
+    return {key: value for key, value in params.items() if key != "includeContext"}

@@ -96,7 +96,9 @@ class Answers:
     def find_step(self, place: str) -> Raw | None:
         """Give the value of a step an earlier round has done."""
         known = self.journal.steps.get(place)
-        return None if known is None else known.value
+        if known is None:
+            return None
+        return known.value
 
     def keep_step(self, place: str, value: Raw) -> None:
         """Remember a step that was just done."""

@@ -133,7 +133,8 @@ class Session:
     def withhold(self) -> None:
         """Admit no request for now: the peer answered as those do who may only answer."""
         if self.withheld is None:
-            self.withheld, self.methods = self.methods, {}
+            self.withheld = self.methods
+            self.methods = {}
 
     def enter(self, phase: Phase) -> None:
         """Go on to another phase."""
@@ -143,7 +144,8 @@ class Session:
             raise IllegalTransition(f"a session cannot go from {self.phase} to {phase}")
         self.phase = phase
         if phase is Phase.INITIALIZING and self.withheld is not None:
-            self.methods, self.withheld = self.withheld, None
+            self.methods = self.withheld
+            self.withheld = None
 
     @property
     def connection_state(self) -> str:
@@ -187,10 +189,14 @@ class Session:
         row = self.methods.get(request.method)
         if row is None:
             raise self._unknown(request, origin)
-        raw, decode = request.params, row.decode_params
+        raw = request.params
+        decode = row.decode_params
         try:
             params = decode(raw)
-            meta = None if params.meta is UNSET else read_meta(params.meta)
+            if params.meta is UNSET:
+                meta = None
+            else:
+                meta = read_meta(params.meta)
         except READING_FAILURES as reason:
             raise self._malformed(row, raw, reason, origin) from None
         if meta is None or meta.version is UNSET:
@@ -204,7 +210,8 @@ class Session:
             era = self.stateless
             peer = era.admit(self, row, meta)
             if is_remembered(params.meta):  # else its next words are read anew, and could not be the same object
-                self.met, self.met_peer = meta, peer
+                self.met = meta
+                self.met_peer = peer
         call = Call(request.id, row, params, raw, meta, era, peer, channel, origin, self.link)
         if row.may_ask and (params.request_state is not None or params.input_responses is not UNSET):
             call.retry = True
@@ -245,7 +252,9 @@ class Session:
     def _meta_of(self, raw: Raw) -> Meta | None:
         try:
             given = _read_meta_only(raw).meta
-            return None if given is UNSET else read_meta(given)
+            if given is UNSET:
+                return None
+            return read_meta(given)
         except READING_FAILURES as reason:
             if bytes(raw)[:1] not in (b"{", b"["):
                 raise InvalidRequest("Invalid request: params must be an object") from None
@@ -285,9 +294,15 @@ class Session:
         return Withdrawn(awaited, params.reason or "the peer cancelled it")
 
     def _answered(self, message: Success | Failure) -> Event:
-        awaited = None if message.id in (None, UNSET) else self.awaited.pop(message.id, None)
+        if message.id in (None, UNSET):
+            awaited = None
+        else:
+            awaited = self.awaited.pop(message.id, None)
         if awaited is None:
-            detail = f": {quoted(message.error.message)}" if isinstance(message, Failure) else ""
+            if isinstance(message, Failure):
+                detail = f": {quoted(message.error.message)}"
+            else:
+                detail = ""
             return Ignored(f"a response to an unknown request {message.id!r}{detail}", "warning")
         return Reply(awaited, message)
 
@@ -300,7 +315,9 @@ class Session:
             if running is not None:
                 self.running[call.id] = running
             return None
-        return reply(call, outcome) if isinstance(outcome, Refusal) else Success(call.id, outcome)
+        if isinstance(outcome, Refusal):
+            return reply(call, outcome)
+        return Success(call.id, outcome)
 
     def runs(self, call: Call) -> bool:
         """Tell whether a call is neither answered nor cancelled yet."""
@@ -364,7 +381,10 @@ class Session:
         awaited.progressed = progress
         if awaited.timeout is not None:
             deadline = now + awaited.timeout
-            awaited.deadline = deadline if awaited.limit is None else min(deadline, awaited.limit)
+            if awaited.limit is None:
+                awaited.deadline = deadline
+            else:
+                awaited.deadline = min(deadline, awaited.limit)
         return awaited
 
     def outlast(self, awaited: Awaited) -> None:
@@ -416,7 +436,9 @@ class CrowdSession(Session):
     @property
     def nameless_id(self) -> UnsetType | None:
         """The id for an error whose request could not be read: by the crowd's revision, whoever asked before."""
-        return UNSET if self.peer is None else self.peer.revision.nameless_id
+        if self.peer is None:
+            return UNSET
+        return self.peer.revision.nameless_id
 
     def receive(self, message: Message, channel: Channel, origin: Origin | None = None) -> Event:
         """Decide what a message means: a request is admitted, anything else is dropped."""
@@ -431,7 +453,9 @@ class CrowdSession(Session):
 
     def finish(self, call: Call, outcome: Any) -> Success | Failure | None:
         """Make the reply of a call's outcome; None when its asker is gone."""
-        return None if self.running.pop(id(call.channel), None) is None else reply(call, outcome)
+        if self.running.pop(id(call.channel), None) is None:
+            return None
+        return reply(call, outcome)
 
     def runs(self, call: Call) -> bool:
         """Tell whether a call is neither answered nor cancelled yet."""

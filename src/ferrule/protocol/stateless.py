@@ -49,7 +49,9 @@ from ferrule.schema.tools import ListToolsResult, PlainResult, Tool
 
 
 def _no_execution(tool: Tool) -> Tool:
-    return tool if tool.execution is None else structs.replace(tool, execution=None)
+    if tool.execution is None:
+        return tool
+    return structs.replace(tool, execution=None)
 
 
 def _listed(result: ListToolsResult) -> ListToolsResult:
@@ -57,7 +59,9 @@ def _listed(result: ListToolsResult) -> ListToolsResult:
 
 
 def _no_tasks(capabilities: Any) -> Any:
-    return capabilities if capabilities.tasks is None else structs.replace(capabilities, tasks=None)
+    if capabilities.tasks is None:
+        return capabilities
+    return structs.replace(capabilities, tasks=None)
 
 
 NEWEST = Revision(
@@ -139,14 +143,18 @@ class Stateless:
         """Tell who asks from the request alone."""
         session.met_stateless = True
         if meta is None or meta.version is UNSET or meta.client_capabilities is UNSET:
-            missing = "protocolVersion" if meta is None or meta.version is UNSET else "clientCapabilities"
+            if meta is None or meta.version is UNSET:
+                missing = "protocolVersion"
+            else:
+                missing = "clientCapabilities"
             raise InvalidParams(f"Missing _meta: io.modelcontextprotocol/{missing} is required on every request")
         revision = REVISIONS.get(meta.version)
         if revision is None:
             raise UnsupportedVersion(meta.version, self.supported)
         if not row.stateless:
             raise MethodNotFound(f"Method not found: {row.name}", {"method": row.name})
-        info, level = meta.client_info, meta.log_level
+        info = meta.client_info
+        level = meta.log_level
         return Peer(
             revision,
             meta.client_capabilities,
@@ -187,7 +195,10 @@ class Stateless:
 
     def pause(self, call: Call, need: Need) -> InputRequired:
         """Say what is missing, with the journal of what is known already sealed beside it."""
-        journal = call.answers.journal if call.answers is not None else Journal()
+        if call.answers is not None:
+            journal = call.answers.journal
+        else:
+            journal = Journal()
         try:
             state = self._sealing.seal.seal(
                 _write(journal),
@@ -217,7 +228,9 @@ class Stateless:
         if isinstance(result, CacheableResult):
             self._hint(result)
         trim = call.peer.revision.trims.get(type(result))
-        return result if trim is None else trim(result)
+        if trim is None:
+            return result
+        return trim(result)
 
     def _completed(self, result: Any) -> Any:
         """What an extension gives need not be a Result; what is encoded already was sealed before."""
@@ -249,7 +262,9 @@ class Stateless:
 
     def task_wish(self, call: Call) -> Wish:
         """A client says with each request whether it can be answered with a task; whether it is, the server decides."""
-        return Wish.NO if call.peer.extension(TASKS_EXTENSION) is None else Wish.ALLOWED
+        if call.peer.extension(TASKS_EXTENSION) is None:
+            return Wish.NO
+        return Wish.ALLOWED
 
     def task_demanded(self, tool: str) -> Refusal:
         """Name the extension the client would have to declare."""

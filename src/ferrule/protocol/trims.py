@@ -27,7 +27,9 @@ def without(*fields: str) -> Callable[[Any], Any]:
 
     def trim(value: Any) -> Any:
         gone = {name: None for name in fields if getattr(value, name, None) is not None}
-        return structs.replace(value, **gone) if gone else value
+        if gone:
+            return structs.replace(value, **gone)
+        return value
 
     return trim
 
@@ -57,7 +59,8 @@ def object_rooted(tool: Tool) -> Tool:
 def _under_result(schema: dict[str, Any]) -> dict[str, Any] | None:
     """Put a schema one level down; None where its values may be objects already, or where it points to its own root."""
     kinds = schema.get("type")
-    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if isinstance(kinds, str):
+        kinds = [kinds]
     if not isinstance(kinds, list) or "object" in kinds or not _movable(schema):
         return None
     inner = {key: value for key, value in schema.items() if key not in ("$defs", "$schema")}
@@ -134,7 +137,10 @@ def old_prompt(*, audio: bool) -> Callable[[GetPromptResult], GetPromptResult]:
 
 
 def old_prompt_item(prompt: Prompt) -> Prompt:
-    arguments = None if prompt.arguments is None else [structs.replace(a, title=None) for a in prompt.arguments]
+    if prompt.arguments is None:
+        arguments = None
+    else:
+        arguments = [structs.replace(a, title=None) for a in prompt.arguments]
     return structs.replace(prompt, title=None, icons=None, meta=None, arguments=arguments)
 
 
@@ -146,7 +152,8 @@ def old_client(*gone: str) -> Callable[[ClientCapabilities], ClientCapabilities]
     """Sampling and elicitation had no kinds at first: there was text from a model, and there were forms."""
 
     def trim(declared: ClientCapabilities) -> ClientCapabilities:
-        elicitation, sampling = declared.elicitation, declared.sampling
+        elicitation = declared.elicitation
+        sampling = declared.sampling
         if sampling is not None:
             sampling = SamplingCapability()
         if elicitation is not None:

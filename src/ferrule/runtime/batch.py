@@ -46,7 +46,8 @@ class Replies:
 
     def _complete(self) -> None:
         if len(self._replies) >= self.expected and self._replies:
-            replies, self._replies = self._replies, []
+            replies = self._replies
+            self._replies = []
             self._deliver(replies)
 
     def _deliver(self, replies: list[Message]) -> None:

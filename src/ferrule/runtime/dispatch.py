@@ -112,7 +112,9 @@ LONGEST_SUBJECT = 200
 def _named(call: Call) -> str:
     """Return the method and what it is about: a prompt or tool by its name, a resource by its URI."""
     subject = getattr(call.params, "name", None) or getattr(call.params, "uri", None)
-    return f"{call.method} {subject[:LONGEST_SUBJECT]!r}" if isinstance(subject, str) else call.method
+    if isinstance(subject, str):
+        return f"{call.method} {subject[:LONGEST_SUBJECT]!r}"
+    return call.method
 
 
 def internal(what: str, error: BaseException, hint: str = "") -> Internal:
@@ -165,5 +167,8 @@ def _waiting(handler: Instant) -> Handler:
 def label_of(call: Call) -> str:
     """Return what a call is, for logs: "tool 'pack' (request 17)", or the method where it is no tool's."""
     params = call.params
-    what = f"tool {params.name!r}" if isinstance(params, CallToolParams) else call.method
+    if isinstance(params, CallToolParams):
+        what = f"tool {params.name!r}"
+    else:
+        what = call.method
     return f"{what} (request {call.id!r})"

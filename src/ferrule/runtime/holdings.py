@@ -48,7 +48,10 @@ class Holdings:
         if call.row.standing and not self._stand():
             return NO_STANDING_ROOM
         size = len(call.raw)
-        amount = size if size <= LIGHT else weight(bytes(call.raw))
+        if size <= LIGHT:
+            amount = size
+        else:
+            amount = weight(bytes(call.raw))
         if not self.account.take(amount):
             if call.row.standing:
                 self.stand_no_more()
@@ -63,7 +66,8 @@ class Holdings:
 
     def release(self, call: Call) -> None:
         """Credit what a call held; a no-op when that was done before."""
-        held, call.held = call.held, 0
+        held = call.held
+        call.held = 0
         self.credit(held)
 
     def credit(self, held: int) -> None:

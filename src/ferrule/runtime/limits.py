@@ -63,7 +63,10 @@ class Coalescer:
         if key in self._scheduled:
             return None
         sent = self._sent.get(key)
-        delay = 0.0 if sent is None else min(sent + self.interval - now, self.interval)
+        if sent is None:
+            delay = 0.0
+        else:
+            delay = min(sent + self.interval - now, self.interval)
         if delay > 0:
             self._scheduled.add(key)
             return delay

@@ -157,7 +157,8 @@ class Link(Asking):
 
     def _rejected(self, rejected: Rejected, channel: Channel, origin: Origin | None = None) -> bool:
         """Answer what cannot be read; a response is no question, its id is one of ours: whoever waits for it fails."""
-        response, why = rejected.response, rejected.refusal.message
+        response = rejected.response
+        why = rejected.refusal.message
         awaited = self.session.awaited.pop(rejected.id, None) if response else None  # type: ignore[arg-type]
         if awaited is not None:
             if not awaited.waiter.done():
@@ -215,7 +216,8 @@ class Link(Asking):
 
     def request_received(self, request: Request, channel: Channel, origin: Origin | None = None) -> None:
         """Answer at once what needs no waiting, begin the rest, or let it wait in line."""
-        session, dispatcher = self.session, self.dispatcher
+        session = self.session
+        dispatcher = self.dispatcher
         try:
             call = session.admit(request, channel, origin)
         except Refusal as refusal:
@@ -462,7 +464,8 @@ class Link(Asking):
                 self.scope.cancel(task, label_of(call))
 
     def _wake(self) -> None:
-        waiting, self._idle = self._idle, ()
+        waiting = self._idle
+        self._idle = ()
         for future in waiting:
             if not future.done():
                 future.set_result(None)

@@ -156,7 +156,8 @@ class Asking:
 
     def wake_askers(self) -> None:
         """Wake whoever waits for the peer to be ready."""
-        waiting, self._ready = self._ready, ()
+        waiting = self._ready
+        self._ready = ()
         for ready in waiting:
             if not ready.done():
                 ready.set_result(None)
@@ -214,7 +215,8 @@ class Asking:
 
     async def make_room(self, method: str, timeout: float | None) -> float | None:
         """Wait until the peer takes more; gives what is left of the time-out, raises TimedOut when nothing is."""
-        channel, began = self.channel, self.loop.time()
+        channel = self.channel
+        began = self.loop.time()
         if channel is None:
             return timeout
         try:
@@ -222,7 +224,9 @@ class Asking:
                 await channel.wait_writable()
         except TimeoutError:
             raise TimedOut(f"{method} was not sent: within {timeout:.3g} s the peer did not read enough") from None
-        return None if timeout is None else max(timeout - (self.loop.time() - began), 0.0)
+        if timeout is None:
+            return None
+        return max(timeout - (self.loop.time() - began), 0.0)
 
     async def _result(self, awaited: Awaited) -> Raw:
         try:
@@ -352,7 +356,8 @@ class Asking:
             self._missed += 1
             logger.warning("the peer missed %d keep-alive pings", self._missed)
             if self._missed >= self.options.max_missed and self.channel is not None:
-                channel, error = self.channel, LinkLost("the peer does not answer keep-alive pings")
+                channel = self.channel
+                error = LinkLost("the peer does not answer keep-alive pings")
                 self.close(error)
                 channel.close("keep-alive failed")
                 return

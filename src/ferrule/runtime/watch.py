@@ -87,7 +87,8 @@ class LinkWatch:
 
     def closed(self, error: Exception | None) -> None:
         """Called when the link is over."""
-        link, peer = self._link, self._session.peer
+        link = self._link
+        peer = self._session.peer
         if link is None or not link.opened:
             return
         link.closed = monotonic()
@@ -137,7 +138,8 @@ class LinkWatch:
 
     def finished(self, call: Call, reply: Success | Failure, outcome: Any) -> None:
         """Called when a call was answered; the reply is what was sent, the outcome what it was made of."""
-        request, call.observed = call.observed, None
+        request = call.observed
+        call.observed = None
         kind: OutcomeKind = "ok"
         if isinstance(reply, Success):
             if call.expired:
@@ -156,7 +158,8 @@ class LinkWatch:
 
     def cancelled(self, call: Call, reason: str, message: str = "") -> None:
         """Called when a call will not be answered, for nobody waits for it any more."""
-        request, call.observed = call.observed, None
+        request = call.observed
+        call.observed = None
         if request is not None:
             self._finish(request, Outcome(kind="cancelled", reason=reason, message=message))
 
@@ -192,14 +195,19 @@ class LinkWatch:
         if isinstance(params, Raw):
             try:
                 given = _read_meta_only(params).meta
-                meta = None if given is UNSET else read_meta(given)
+                if given is UNSET:
+                    meta = None
+                else:
+                    meta = read_meta(given)
             except READING_FAILURES:
                 meta = None
             if meta is not None and meta.version is not UNSET:
                 return meta.version
         if origin.version:
             return origin.version
-        return "" if self._session.peer is None else self._session.peer.version
+        if self._session.peer is None:
+            return ""
+        return self._session.peer.version
 
     def notified(self, notification: Notification) -> None:
         """Called when a notification came."""
@@ -232,7 +240,8 @@ class LinkWatch:
 
     def ponged(self, *, alive: bool, closed: bool) -> None:
         """Called when a keep-alive ping was answered, or was not in time, or the link is closed."""
-        request, self._pinging = self._pinging, None
+        request = self._pinging
+        self._pinging = None
         if request is None:
             return
         kind: OutcomeKind = "timed_out"
@@ -266,11 +275,15 @@ class LinkWatch:
         else:
             result = waiter.result()
             row = METHODS.get(awaited.method)
-            kind = kind_of(result) if row is not None and row.may_ask else "ok"
+            if row is not None and row.may_ask:
+                kind = kind_of(result)
+            else:
+                kind = "ok"
             self._answered(awaited, Outcome(kind=kind, size=len(result)))
 
     def _answered(self, awaited: Awaited, outcome: Outcome) -> None:
-        request, awaited.observed = awaited.observed, None
+        request = awaited.observed
+        awaited.observed = None
         if request is not None:
             request.ended = monotonic()
             self._observer.request_answered(request, outcome)
@@ -296,14 +309,18 @@ def kind_of(result: Any) -> OutcomeKind:
     if not isinstance(result, Raw):
         if isinstance(result, InputRequired):
             return "input_required"
-        return "tool_error" if getattr(result, "is_error", None) else "ok"
+        if getattr(result, "is_error", None):
+            return "tool_error"
+        return "ok"
     try:
         verdict = _read_verdict(result)
     except READING_FAILURES:
         return "ok"
     if verdict.is_error:
         return "tool_error"
-    return "input_required" if verdict.result_type == INPUT_REQUIRED else "ok"
+    if verdict.result_type == INPUT_REQUIRED:
+        return "input_required"
+    return "ok"
 
 
 def _failed(kind: OutcomeKind, failure: Failure, refusal: Refusal, *, readable: bool = True) -> Outcome:
@@ -313,7 +330,8 @@ def _failed(kind: OutcomeKind, failure: Failure, refusal: Refusal, *, readable: 
 
 def _given_up(error: BaseException) -> Outcome:
     """Return the outcome of a request of ours that failed with an exception."""
-    reason, message = type(error).__name__, str(error)
+    reason = type(error).__name__
+    message = str(error)
     if isinstance(error, PeerError):
         return Outcome(kind="error", code=error.code, message=error.message)
     if isinstance(error, TimedOut):
@@ -330,5 +348,10 @@ def _name(method: str, params: Any) -> str:
     member = NAMED_BY.get(method)
     if member is None:
         return ""
-    found = params.get(member) if isinstance(params, dict) else getattr(params, member, "")
-    return found if isinstance(found, str) else ""
+    if isinstance(params, dict):
+        found = params.get(member)
+    else:
+        found = getattr(params, member, "")
+    if isinstance(found, str):
+        return found
+    return ""

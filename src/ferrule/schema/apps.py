@@ -99,10 +99,15 @@ def csp_of(given: Csp | Mapping[str, Iterable[str]] | None) -> Csp | None:
 def permissions_of(names: Iterable[str]) -> Permissions | None:
     """Make the permissions of a page of their names."""
     wanted = [names] if isinstance(names, str) else list(names)
-    unknown = [name for name in wanted if name not in PERMISSIONS]
+    unknown = []
+    for name in wanted:
+        if name not in PERMISSIONS:
+            unknown.append(name)
     if unknown:
         raise SetupError(f"permissions: there is no {unknown[0]!r}; there are {', '.join(PERMISSIONS)}")
-    return Permissions(**{name: {} for name in wanted}) if wanted else None
+    if wanted:
+        return Permissions(**{name: {} for name in wanted})
+    return None
 
 
 def tool_ui(given: ToolUi | Mapping[str, Any] | str) -> ToolUi:
@@ -125,7 +130,8 @@ def ui_of(tool: Tool) -> ToolUi | None:
     """Give what a listed tool says of its page; None when it says nothing a host could use."""
     meta = tool.meta or {}
     said = meta.get("ui")
-    said = said if isinstance(said, dict) else {}
+    if not isinstance(said, dict):
+        said = {}
     # The flat key is how hosts and servers wrote it before the extension was settled.
     uri = said.get("resourceUri", meta.get("ui/resourceUri"))
     visibility = said.get("visibility")
@@ -147,5 +153,8 @@ def shows_pages(settings: Mapping[str, Any] | None) -> bool:
 
 def without_ui(tool: Tool) -> Tool:
     """Give a tool as it is listed to who shows no pages."""
-    meta = {key: value for key, value in (tool.meta or {}).items() if key != "ui"}
+    meta = {}
+    for key, value in (tool.meta or {}).items():
+        if key != "ui":
+            meta[key] = value
     return structs.replace(tool, meta=meta or None)

@@ -70,6 +70,13 @@ def _type(schema: Mapping[str, Any]) -> str | None:
     """Give the one type a property has beside null."""
     given = schema.get("type")
     if given is None and isinstance(schema.get("anyOf"), list):
-        given = [each.get("type") if isinstance(each, Mapping) else None for each in schema["anyOf"]]
-    types = [each for each in given if each != "null"] if isinstance(given, list) else [given]
-    return types[0] if len(types) == 1 and isinstance(types[0], str) else None
+        given = []
+        for each in schema["anyOf"]:
+            given.append(each.get("type") if isinstance(each, Mapping) else None)
+    if isinstance(given, list):
+        types = [each for each in given if each != "null"]
+    else:
+        types = [given]
+    if len(types) == 1 and isinstance(types[0], str):
+        return types[0]
+    return None

@@ -232,7 +232,9 @@ def is_remembered(raw: Raw) -> bool:
 
 def _below_meta(reason: str) -> str:
     """Say where in the params something is wrong, when only their `_meta` was read."""
-    return reason.replace("at `$", "at `$._meta") if "at `$" in reason else f"{reason} - at `$._meta`"
+    if "at `$" in reason:
+        return reason.replace("at `$", "at `$._meta")
+    return f"{reason} - at `$._meta`"
 
 
 class Params(Struct, rename="camel", gc=False, kw_only=True):

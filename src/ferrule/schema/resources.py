@@ -66,8 +66,13 @@ class ReadResourceResult(CacheableResult, kw_only=True):
     @property
     def text(self) -> str | None:
         """All text of the contents, joined by line ends; None when nothing in them is text."""
-        texts = [part.text for part in self.contents if part.text is not None]
-        return "\n".join(texts) if texts else None
+        texts = []
+        for part in self.contents:
+            if part.text is not None:
+                texts.append(part.text)
+        if texts:
+            return "\n".join(texts)
+        return None
 
     @property
     def blob(self) -> bytes:

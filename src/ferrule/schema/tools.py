@@ -104,7 +104,10 @@ class CallToolResult(Result, kw_only=True):
         """The structured result, without the wrapping of values that are not objects; else the text."""
         if self.structured_content is None:
             return self.text or None
-        texts = [block.text for block in self.content if isinstance(block, TextContent)]
+        texts = []
+        for block in self.content:
+            if isinstance(block, TextContent):
+                texts.append(block.text)
         return unwrapped(self.structured_content, texts, self.meta)
 
 

@@ -37,7 +37,9 @@ def unwrapped(structured: Any, texts: Sequence[str], meta: Mapping[str, Any] | N
 
 
 def _decoded(value: Any) -> Any:
-    return msgspec.json.decode(value) if isinstance(value, Raw) else value
+    if isinstance(value, Raw):
+        return msgspec.json.decode(value)
+    return value
 
 
 def _is_marked(meta: Mapping[str, Any] | None) -> bool:

@@ -138,6 +138,9 @@ def alike(name: str, known: Iterable[str], closeness: float = 0.6) -> str:
 
 def refuse_foreign(what: str, options: Iterable[str], ours: Iterable[str] = ()) -> None:
     """Refuse options of other libraries that are not also ours."""
-    foreign = [name for name in options if name in OPTIONS and name not in set(ours)]
+    foreign = []
+    for name in options:
+        if name in OPTIONS and name not in set(ours):
+            foreign.append(name)
     if foreign:
         raise SetupError(f"{what}: unknown option {foreign[0]!r}{instead_of(foreign[:1])}")

@@ -42,7 +42,9 @@ class StoredTask(Struct, frozen=True, kw_only=True):
     @property
     def expires(self) -> float | None:
         """When it may be forgotten."""
-        return None if self.ttl is None else self.created + self.ttl
+        if self.ttl is None:
+            return None
+        return self.created + self.ttl
 
 
 class TaskStore(Protocol):

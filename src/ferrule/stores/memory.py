@@ -87,7 +87,9 @@ class MemoryTasks:
 
     async def get(self, task_id: str, now: float) -> StoredTask | None:
         """Give a task; None when there is none or it has expired."""
-        return None if self._expired(task_id) else self._tasks.get(task_id)
+        if self._expired(task_id):
+            return None
+        return self._tasks.get(task_id)
 
     async def update(self, task: StoredTask, expected: Collection[str]) -> bool:
         """Put a task in the place of the one kept, if that is still in an expected status; tells whether it was."""
@@ -250,7 +252,8 @@ class MemoryEventLog:
 
     def append(self, stream: str, number: int, event: bytes, now: float) -> None:
         """Keep one event; what is over a bound is forgotten, the oldest first."""
-        bounds, owner = self._bounds, owner_of(stream)
+        bounds = self._bounds
+        owner = owner_of(stream)
         kept = self._streams.pop(stream, None)
         owned = self._owned.setdefault(owner, {})
         if kept is None:

@@ -52,7 +52,8 @@ class Short(logging.Filter):
                 record.args = tuple(cut(each) if isinstance(each, str) else each for each in record.args)
             message = record.getMessage()
             if len(message) > MAX_TEXT or UNSAFE.search(message):
-                record.msg, record.args = escaped(cut(message)), ()
+                record.msg = escaped(cut(message))
+                record.args = ()
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and _is_odd(error):
             record.exc_text = _told(error)
@@ -70,7 +71,9 @@ def _escape(found: re.Match[str]) -> str:
 
 def cut(text: str, most: int = MAX_TEXT) -> str:
     """Give the beginning of a text, and how much was left out."""
-    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… ({len(text)} characters)"
 
 
 def _is_odd(error: BaseException | None) -> bool:
@@ -93,11 +96,13 @@ def _is_odd(error: BaseException | None) -> bool:
 def _told(error: BaseException) -> str:
     """Write a traceback as `logging` does, long lines cut, the middle of many left out, control characters escaped."""
     with suppress(Exception):
-        parts = [_part(part) for part in traceback.format_exception(error)]
+        parts = list(map(_part, traceback.format_exception(error)))
         lines = "".join(parts).split("\n")
         text = "\n".join(escaped(cut(line, MAX_LINE)) for line in lines).rstrip("\n")
         half = MAX_TRACEBACK // 2
-        return text if len(text) <= MAX_TRACEBACK else f"{text[:half]}\n…\n{text[-half:]}"
+        if len(text) <= MAX_TRACEBACK:
+            return text
+        return f"{text[:half]}\n…\n{text[-half:]}"
     return f"{type(error).__name__} (its traceback cannot be written)"
 
 
@@ -136,7 +141,8 @@ class Unwritable:
         if self._clock() - self._told_at < TELL_EVERY:
             return
         self._told_at = self._clock()
-        lost, self._lost = self._lost, 0
+        lost = self._lost
+        self._lost = 0
         with suppress(OSError, ValueError):
             if sys.stderr is not None:
                 records = "record" if lost == 1 else "records"
@@ -151,7 +157,10 @@ def unwritable_logs_told(*handlers: logging.Handler, clock: Callable[[], float] 
     For the owner of the handlers to use: a server touches none that it was not given.
     """
     # Handlers that have an answer of their own to errors keep it.
-    stock = [each for each in handlers if _is_stock(each)]
+    stock = []
+    for each in handlers:
+        if _is_stock(each):
+            stock.append(each)
     for handler in stock:
         handler.handleError = Unwritable(handler, clock)  # type: ignore[method-assign]
     try:

@@ -76,5 +76,8 @@ class Scope:
 def _log_abandoned(task: asyncio.Task[Any], what: str) -> None:
     if not what:
         work = task.get_coro()
-        what = f"the task {work.__qualname__}" if inspect.iscoroutine(work) else f"the task {task.get_name()}"
+        if inspect.iscoroutine(work):
+            what = f"the task {work.__qualname__}"
+        else:
+            what = f"the task {task.get_name()}"
     logger.warning("%s is still running %g s after it was cancelled; abandoning it", what, ABANDONED_AFTER)

@@ -88,7 +88,8 @@ class SpareTask(Coroutine[Any, Any, None]):
             self._parked._asyncio_future_blocking = True  # noqa: SLF001
             return self._parked
         if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
+            waiting = self._waiting
+            self._waiting = None
             return waiting
         return work.send(value)
 
@@ -97,7 +98,8 @@ class SpareTask(Coroutine[Any, Any, None]):
         error = kind if value is None else value
         if self._work is None:
             raise error
-        waiting, self._waiting = self._waiting, None
+        waiting = self._waiting
+        self._waiting = None
         if asyncio.isfuture(waiting) and isinstance(error, asyncio.CancelledError) and waiting.cancel(*error.args):
             # The task did not know yet what is waited for: that is cancelled first, as the task would have done.
             return waiting
@@ -123,7 +125,9 @@ class Starter:
 
     def start(self, work: Work, name: str, context: Context | None = None) -> asyncio.Task[None] | None:
         """Run work until it first waits."""
-        loop, spare, self._spare = self._loop, self._spare, None
+        loop = self._loop
+        spare = self._spare
+        self._spare = None
         if context is None:
             context = copy_context()
         if spare is None or (spare.base is not context and spare.base != context):
@@ -153,7 +157,9 @@ def _copied(context: Context | None) -> Context | None:
 def _start_native(loop: asyncio.AbstractEventLoop) -> Start:
     def start(work: Work, name: str, context: Context | None = None) -> asyncio.Task[None] | None:
         task = asyncio.Task(work, loop=loop, name=name, context=_copied(context), eager_start=True)  # type: ignore[call-arg,unused-ignore]
-        return None if task.done() else task
+        if task.done():
+            return None
+        return task
 
     return start
 

@@ -170,7 +170,10 @@ class ObservedRequest(Struct, eq=False, kw_only=True):
     @property
     def seconds(self) -> float:
         """How long it took, or has taken so far."""
-        ended = time.monotonic() if self.ended is None else self.ended
+        if self.ended is None:
+            ended = time.monotonic()
+        else:
+            ended = self.ended
         return ended - self.began
 
 
@@ -311,7 +314,8 @@ class Observers(Observer):
             self._unreported += 1
             return
         self._complained = now
-        more, self._unreported = self._unreported, 0
+        more = self._unreported
+        self._unreported = 0
         logger.error(
             "an observer failed in %s, which was ignored (%d more failures since the last record)",
             event,
@@ -357,4 +361,6 @@ def observers_of(given: Any, whose: str) -> Observers | None:
     observers = [given] if isinstance(given, Observer) else given
     if not isinstance(observers, list | tuple) or not all(isinstance(each, Observer) for each in observers):
         raise SetupError(f"{whose}: observer must be an Observer or a list of them, not {given!r}")
-    return Observers(observers) if observers else None
+    if observers:
+        return Observers(observers)
+    return None

@@ -37,8 +37,13 @@ class Recorder:
 
     def sent(self, sender: str, method: str | None = None) -> list[Any]:
         """Give what one side sent, all of it or, also inside batches, what names a method."""
-        said = [recorded.message for recorded in self.messages if recorded.sender == sender]
-        return said if method is None else [message for message in _each(said) if message.get("method") == method]
+        said = []
+        for recorded in self.messages:
+            if recorded.sender == sender:
+                said.append(recorded.message)
+        if method is None:
+            return said
+        return [message for message in _each(said) if message.get("method") == method]
 
 
 def _each(said: Iterable[Any]) -> Iterator[dict[str, Any]]:

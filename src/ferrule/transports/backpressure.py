@@ -91,7 +91,8 @@ class Backlog:
         May be called again at any time with a larger or a smaller number. Over the limit the connection that holds
         most is aborted, which may be the one that is noted.
         """
-        account, shares = self.account, self._shares
+        account = self.account
+        shares = self._shares
         more = waiting - shares.held(holder)
         if more <= 0:
             self._give(holder, -more)

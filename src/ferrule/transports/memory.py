@@ -49,7 +49,10 @@ def handed(message: Message | Sequence[Message], max_size: int) -> Carried:
     given: Carried
     if type(message) is Success:
         payload = write(message.result)
-        given = message if type(message.result) is Raw else Success(message.id, Raw(payload))
+        if type(message.result) is Raw:
+            given = message
+        else:
+            given = Success(message.id, Raw(payload))
     elif type(message) is Request and message.params is not UNSET:
         payload = write(message.params)
         given = Request(message.id, message.method, Raw(payload))
@@ -130,7 +133,8 @@ class MemoryChannel(ChannelDefaults):
         if (self._sent >= FAIR_CALLS and kind is Request) or (self._told and kind is Success):
             # Calls that are answered at once would keep their caller going for ever: now and then the loop must turn.
             # And what was told before an answer is to be heard before it, also by a handler that has a task of its own.
-            self._sent, self._told = 0, False
+            self._sent = 0
+            self._told = False
             far.inbox.append(given)
             self._loop.call_soon(far.catch_up)
             return
@@ -138,7 +142,10 @@ class MemoryChannel(ChannelDefaults):
         try:
             # Requests and answers need no context here: a call runs in the one of its channel, an answer runs nothing.
             if kind is Request or kind is Success:
-                receive = far.request_received if kind is Request else far.message_received
+                if kind is Request:
+                    receive = far.request_received
+                else:
+                    receive = far.message_received
                 receive(given, far)  # type: ignore[misc,arg-type]
             else:
                 self._told = True
@@ -201,8 +208,10 @@ def memory_pair(
     near: Receiver, far: Receiver, max_message_size: int = MAX_MESSAGE_SIZE
 ) -> tuple[MemoryChannel, MemoryChannel]:
     """Connect two receivers; each gets what is sent on the other's channel."""
-    first, second = MemoryChannel(near, max_message_size), MemoryChannel(far, max_message_size)
-    first.far, second.far = second, first
+    first = MemoryChannel(near, max_message_size)
+    second = MemoryChannel(far, max_message_size)
+    first.far = second
+    second.far = first
     far.channel_opened(second)
     near.channel_opened(first)
     return first, second
@@ -231,7 +240,8 @@ class Memory:
 
     async def close(self, grace: float = 2.0) -> None:
         """End the channel and wait until both ends know."""
-        channel, self._channel = self._channel, None
+        channel = self._channel
+        self._channel = None
         if channel is not None:
             channel.close()
             await channel.wait_lost()

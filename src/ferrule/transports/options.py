@@ -66,7 +66,10 @@ def _is_struct(kind: Any) -> bool:
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
-    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    if get_origin(annotation) in (Union, UnionType):
+        members = get_args(annotation)
+    else:
+        members = (annotation,)
     return tuple(get_origin(member) or member for member in members)
 
 

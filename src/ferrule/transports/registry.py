@@ -115,7 +115,11 @@ class Transports(Mapping[str, TransportKind]):
     @property
     def kinds(self) -> list[TransportKind]:
         """Every kind, once."""
-        return [kind for name, kind in self.items() if name == kind.name]
+        found: list[TransportKind] = []
+        for name, kind in self.items():
+            if name == kind.name:
+                found.append(kind)
+        return found
 
     @property
     def prefixes(self) -> list[str]:

@@ -91,9 +91,15 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         self._public = public
         """Whether anything that can open a socket can speak to us, a browser for one."""
         self._framer = framer or LineFramer()
-        self._feed = self._feed_opening if isinstance(framer, AutoFramer) else self._framer.feed
+        if isinstance(framer, AutoFramer):
+            self._feed = self._feed_opening
+        else:
+            self._feed = self._framer.feed
         self._max_size = self._framer.max_size
-        self._frame = frame_with_headers if isinstance(framer, HeaderFramer) else frame_as_lines
+        if isinstance(framer, HeaderFramer):
+            self._frame = frame_with_headers
+        else:
+            self._frame = frame_as_lines
         self._on_oversize = on_oversize
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Read] = deque()
@@ -125,7 +131,9 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
     @property
     def backlog(self) -> int:
         """How many bytes wait for the peer."""
-        return 0 if self._gone else self._transport.get_write_buffer_size()
+        if self._gone:
+            return 0
+        return self._transport.get_write_buffer_size()
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Encode one message, or a batch, and let it leave at the end of this turn."""
@@ -259,7 +267,10 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         found = cast("AutoFramer", self._framer).framer
         if found is not None:
             self._feed = found.feed
-            self._frame = frame_with_headers if isinstance(found, HeaderFramer) else frame_as_lines
+            if isinstance(found, HeaderFramer):
+                self._frame = frame_with_headers
+            else:
+                self._frame = frame_as_lines
         return frames
 
     def _take_turn(self) -> None:
@@ -318,7 +329,8 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         self.messages_in += len(frames)
         # What the receiver sends meanwhile leaves with the flush below, one turn earlier than a scheduled one.
         self._flush_due = True
-        receive, public = self._receiver.frame_received, self._public
+        receive = self._receiver.frame_received
+        public = self._public
         try:
             for frame in frames:
                 if self._closing:
@@ -390,10 +402,12 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
 
     def _flush(self) -> None:
         self._flush_due = False
-        payloads, size = self._outgoing, self._outgoing_size
+        payloads = self._outgoing
+        size = self._outgoing_size
         if not payloads or self._closing:
             return
-        self._outgoing, self._outgoing_size = [], 0
+        self._outgoing = []
+        self._outgoing_size = 0
         if self._gone:
             return
         self.messages_out += len(payloads)
@@ -441,7 +455,8 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         assert self._write_timeout is not None
         now = self._loop.time()
         if self._taken != taken:
-            taken, since = self._taken, now
+            taken = self._taken
+            since = now
             self._note_backlog()
         elif now - since >= self._write_timeout:
             self.abort()
@@ -472,4 +487,6 @@ def frame_as_lines(payloads: list[bytes], size: int) -> list[bytes]:
 def frame_with_headers(payloads: list[bytes], size: int) -> list[bytes]:
     """Put a Content-Length header before every payload."""
     buffers = [part for payload in payloads for part in (b"Content-Length: %d\r\n\r\n" % len(payload), payload)]
-    return [b"".join(buffers)] if size <= LARGE else buffers
+    if size <= LARGE:
+        return [b"".join(buffers)]
+    return buffers

@@ -38,7 +38,9 @@ class Verification:
             return refusal
         except Exception as error:
             return _failed(error)
-        return answer if inspect.isawaitable(answer) else self._checked(answer)
+        if inspect.isawaitable(answer):
+            return answer
+        return self._checked(answer)
 
     async def wait(self, pending: Awaitable[Verdict]) -> Verdict:
         """Return a verdict that takes a while, within the verifier's time."""
@@ -57,11 +59,15 @@ class Verification:
     async def verdict(self, facts: RequestFacts) -> Verdict:
         """Return the verdict on a caller, however long it takes within the verifier's time."""
         answer = self.ask(facts)
-        return answer if isinstance(answer, Verdict) else await self.wait(answer)
+        if isinstance(answer, Verdict):
+            return answer
+        return await self.wait(answer)
 
     def _checked(self, answer: object) -> Verdict:
         if isinstance(answer, Principal):
-            return Unauthorized(EXPIRED) if answer.expired(self.clock()) else answer
+            if answer.expired(self.clock()):
+                return Unauthorized(EXPIRED)
+            return answer
         if isinstance(answer, Anonymous | Refusal):
             return answer
         kind = type(self.verifier).__name__
@@ -70,7 +76,10 @@ class Verification:
     def kept_until(self, verdict: Principal | Anonymous) -> float:
         """Return until when a verdict also holds for further requests with the same head, by `clock`."""
         keep = self.verifier.keep
-        until = math.inf if keep == math.inf else self.clock() + keep
+        if keep == math.inf:
+            until = math.inf
+        else:
+            until = self.clock() + keep
         if isinstance(verdict, Principal) and verdict.expires is not None:
             return min(until, verdict.expires)
         return until

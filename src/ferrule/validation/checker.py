@@ -109,7 +109,8 @@ class Checker:
 
     def _cost(self, depth: int, values: int, pairs: int, size: int) -> int:
         """Estimate the nanoseconds it takes to check a value; a depth of -1 is the worst."""
-        steps, per_byte = self._graph.steps, self._graph.per_byte
+        steps = self._graph.steps
+        per_byte = self._graph.per_byte
         visits = steps[min(depth, len(steps) - 1)] if steps else 0
         read = per_byte[min(depth, len(per_byte) - 1)] if per_byte else 0
         return visits * (STEP * values + PER_PAIR * pairs) + read * size
@@ -263,11 +264,10 @@ def given_schema(
         return owned, Checker(getattr(jsonschema_rs, name)(owned, **options), graph)
     except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
         reason = short(str(error).partition("\n")[0])
-        hint = (
-            "; patterns must be small and run in linear time: no look-around or back-reference"
-            if "regex" in reason
-            else ""
-        )
+        if "regex" in reason:
+            hint = "; patterns must be small and run in linear time: no look-around or back-reference"
+        else:
+            hint = ""
         raise SetupError(f"{place}: not a valid schema of its dialect: {reason}{hint}") from error
 
 
@@ -317,7 +317,8 @@ def count_values(value: Any, enough: int) -> tuple[int, int]:
 
 def depth_of(value: Any) -> int:
     """Count the levels of a JSON value."""
-    depth, level = 0, [value]
+    depth = 0
+    level = [value]
     while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1
         level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
@@ -325,13 +326,17 @@ def depth_of(value: Any) -> int:
 
 
 def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:
-    kind, message = error.kind, error.message
+    kind = error.kind
+    message = error.message
     if kind.name == "additionalProperties" and isinstance(error.instance, dict):
         names: list[str] = getattr(kind, "unexpected", [])
         return [unknown(name, error.instance.get(name), error.instance_path) for name in names]
     branches: list[list[jsonschema_rs.ValidationError]] = getattr(kind, "context", [])
     if branches and kind.name == "anyOf":
-        meant = [branch for branch in branches if _fits_the_kind(branch, len(error.instance_path))]
+        meant = []
+        for branch in branches:
+            if _fits_the_kind(branch, len(error.instance_path)):
+                meant.append(branch)
         if len(meant) == 1:
             return [violation for inner in meant[0] for violation in _violations(inner)]
         reasons = dict.fromkeys(short(branch[0].message) for branch in branches if branch)

@@ -95,7 +95,10 @@ class _Lines:
             if found is None:
                 raise Malformed("there is no `key: value` in it")
             key = found["key"].rstrip()
-            key = Flow(key).read() if key[0] in "\"'" else plain(key)
+            if key[0] in "\"'":
+                key = Flow(key).read()
+            else:
+                key = plain(key)
             keep(members, key, self._member(found["rest"], indent, depth))
         return members
 
@@ -176,11 +179,14 @@ class _Lines:
         if not raw and text.startswith("#"):
             return None
         self._at += 1
-        return text.rstrip() if raw else uncommented(text)
+        if raw:
+            return text.rstrip()
+        return uncommented(text)
 
     def _text(self, style: str, marks: str, indent: int) -> str:
         """Read a block text; the marks say how much it is indented, and what becomes of the line ends after it."""
-        chomp, digit = marks.strip("123456789"), marks.strip("+-")
+        chomp = marks.strip("123456789")
+        digit = marks.strip("+-")
         lines: list[str] = []
         while self._at < len(self._lines):
             line = self._lines[self._at]
@@ -189,11 +195,16 @@ class _Lines:
             lines.append(line)
             self._at += 1
         margin = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
-        margin = indent + int(digit) if digit else margin
+        if digit:
+            margin = indent + int(digit)
         lines = [line[margin:] for line in lines]
         ends = len(lines) - next((n for n, line in enumerate(reversed(lines)) if line.strip()), len(lines))
-        kept, spare = lines[:ends], len(lines) - ends
-        body = "\n".join(kept) if style == "|" else _folded_block(kept)
+        kept = lines[:ends]
+        spare = len(lines) - ends
+        if style == "|":
+            body = "\n".join(kept)
+        else:
+            body = _folded_block(kept)
         if chomp == "-" or not kept:
             return body + "\n" * (spare if chomp == "+" else 0)
         return body + "\n" * (1 + (spare if chomp == "+" else 0))
@@ -206,7 +217,8 @@ def _is_item(text: str) -> bool:
 def _folded_block(lines: list[str]) -> str:
     """Fold a block text: lines that are indented more, and the line ends around them, are kept as they are."""
     parts: list[str] = []
-    before, held = "", 0
+    before = ""
+    held = 0
     for line in lines:
         if not line.strip():
             held += 1
@@ -217,5 +229,6 @@ def _folded_block(lines: list[str]) -> str:
         else:
             parts.append("\n" * held)
         parts.append(line)
-        before, held = line, 0
+        before = line
+        held = 0
     return "".join(parts)

@@ -144,9 +144,9 @@ class SchemaGraph:
         """Whether items of a list are compared with each other."""
         self.names = any("propertyNames" in node for node in self._nodes)
         """Whether each name of an object may be a violation of its own."""
-        self.demands = sum(_demands(node) for node in self._nodes)
+        self.demands = sum(map(_demands, self._nodes))
         """How many members are required, each of which may be missing."""
-        self.most_demands = max((_demands(node) for node in self._nodes), default=0)
+        self.most_demands = max((map(_demands, self._nodes)), default=0)
         """How many of them by one subschema."""
         self.alternatives = any("anyOf" in node or "oneOf" in node for node in self._nodes)
         """Whether a value may be refused by several subschemas at once, all of which are heard."""
@@ -191,7 +191,8 @@ class SchemaGraph:
         previous: dict[int, int] = {}
         while visits != previous:
             yield visits[id(self._root)]
-            previous, visits = visits, {}
+            previous = visits
+            visits = {}
             for key in order:
                 below = sum(previous[id(part)] for part in self._parts[key])
                 below += max((previous[id(part)] for part in self._exclusive_parts[key]), default=0)
@@ -254,7 +255,7 @@ class SchemaGraph:
             outside = f"{quoted(reference)!r} refers outside the schema, and nothing is ever fetched"
             raise SetupError(f"{self._place}: {outside}")
         if fragment.startswith("/"):
-            target = descend(target, [unquote(step) for step in fragment[1:].split("/")])
+            target = descend(target, list(map(unquote, fragment[1:].split("/"))))
         elif fragment:
             target = self._anchors.get(f"{address}#{unquote(fragment)}")
         if not isinstance(target, dict | bool):
@@ -295,7 +296,9 @@ class SchemaGraph:
 
 def _times(node: Any) -> int:
     """Return how often the subschemas beside a subschema's keywords see its value."""
-    return 3 if any(keyword in node for keyword in _UNEVALUATED) else 1
+    if any(keyword in node for keyword in _UNEVALUATED):
+        return 3
+    return 1
 
 
 def _demands(node: Any) -> int:
@@ -309,13 +312,13 @@ def _demands(node: Any) -> int:
 
 
 def _children(node: Any, keywords: Iterable[str]) -> list[Any]:
-    found = [node.get(keyword) for keyword in keywords]
+    found = list(map(node.get, keywords))
     nested = [item for value in found for item in (value if isinstance(value, list) else [value])]
     return [item for item in nested if isinstance(item, dict)]
 
 
 def _named_children(node: Any, keywords: Iterable[str]) -> list[Any]:
-    found = [node.get(keyword) for keyword in keywords]
+    found = list(map(node.get, keywords))
     return [item for value in found if isinstance(value, dict) for item in value.values() if isinstance(item, dict)]
 
 

@@ -50,7 +50,9 @@ class Violation(msgspec.Struct, frozen=True):
     @property
     def parameter(self) -> str | None:
         """The first step of the path."""
-        return self.path[1:].partition("/")[0].replace("~1", "/").replace("~0", "~") if self.path else None
+        if self.path:
+            return self.path[1:].partition("/")[0].replace("~1", "/").replace("~0", "~")
+        return None
 
 
 class _Invalid(FerruleError):
@@ -59,7 +61,9 @@ class _Invalid(FerruleError):
     def __init__(self, heading: str, violations: Sequence[Violation], most: int = MAX_LISTED, more: int = 0) -> None:
         self.violations = tuple(violations[:most])
         self.omitted = len(violations) - len(self.violations) + more
-        lines = [f"{found.path or '(root)'}: {found.message} [{found.rule}]" for found in self.violations]
+        lines = []
+        for found in self.violations:
+            lines.append(f"{found.path or '(root)'}: {found.message} [{found.rule}]")
         if self.omitted:
             lines.append(f"and {self.omitted} more")
         super().__init__("\n".join(filter(None, [heading, *lines])))
@@ -100,7 +104,9 @@ def excerpt(value: Any) -> Any:
         text = msgspec.json.encode(value)
     except RecursionError:
         return "…"
-    return value if len(text) <= SHOWN_LENGTH else text[:SHOWN_LENGTH].decode(errors="ignore") + "…"
+    if len(text) <= SHOWN_LENGTH:
+        return value
+    return text[:SHOWN_LENGTH].decode(errors="ignore") + "…"
 
 
 def descend(value: Any, steps: Iterable[str]) -> Any:
@@ -155,4 +161,6 @@ def refusals(error: msgspec.ValidationError, value: Any, start: Sequence[str | i
 
 def short(text: str) -> str:
     """Give a text, or its beginning and its end when it is long."""
-    return text if len(text) <= 2 * SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]} … {text[-SHOWN_LENGTH // 2 :]}"
+    if len(text) <= 2 * SHOWN_LENGTH:
+        return text
+    return f"{text[:SHOWN_LENGTH]} … {text[-SHOWN_LENGTH // 2 :]}"

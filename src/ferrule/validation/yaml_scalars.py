@@ -33,7 +33,9 @@ def plain(text: str) -> Any:
         return BOOLEAN[text]
     if len(text) <= MOST_DIGITS:
         if WHOLE.fullmatch(text):
-            return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+            if text[:2] in ("0o", "0x"):
+                return int(text, 0)
+            return int(text)
         if NOT_JSON.fullmatch(text) or (FRACTION.fullmatch(text) and math.isinf(float(text))):
             raise Malformed(f"{text} is no number that JSON has; put it in quotes")
         if FRACTION.fullmatch(text):
@@ -47,7 +49,8 @@ def plain(text: str) -> Any:
 
 def uncommented(text: str) -> str:
     """Leave out the comment at the end of a line, unless it is inside quotes."""
-    quote, skip = "", -1
+    quote = ""
+    skip = -1
     for place, sign in enumerate(text):
         if place == skip:
             continue
@@ -86,7 +89,10 @@ class Flow:
         while self._at < len(self._text):
             if self._comment():
                 end = self._text.find("\n", self._at)
-                self._at = len(self._text) if end < 0 else end
+                if end < 0:
+                    self._at = len(self._text)
+                else:
+                    self._at = end
             elif self._text[self._at] in " \t\n":
                 self._at += 1
             else:
@@ -216,7 +222,8 @@ class Flow:
 
 def folded(lines: list[str]) -> str:
     """Join lines as YAML does: a line end is a space, an empty line is a line end."""
-    joined, empty = [lines[0]], 0
+    joined = [lines[0]]
+    empty = 0
     for line in lines[1:-1]:
         if line:
             joined += ["\n" * empty or " ", line]

@@ -156,4 +156,6 @@ class Origin(Struct, frozen=True):
     @property
     def binding(self) -> str | None:
         """What a session of this sender is bound to."""
-        return self.principal if self.identity is None else self.identity.binding
+        if self.identity is None:
+            return self.principal
+        return self.identity.binding

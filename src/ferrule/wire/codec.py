@@ -150,15 +150,17 @@ def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Re
             _check_utf_8(frame)  # raw members are skipped unread, and nobody after us would look at their bytes
     except UNREADABLE:
         return _diagnose(frame)
-    method, identity, result = envelope.method, envelope.id, envelope.result
+    method = envelope.method
+    identity = envelope.id
+    result = envelope.result
     if size > SHORT:
         rejected = _over_a_bound(envelope, frame)
         if rejected is not None:
             return rejected
     if method is not UNSET and result is UNSET and envelope.error is UNSET:
-        return (
-            Notification(method, envelope.params) if identity is UNSET else Request(identity, method, envelope.params)
-        )
+        if identity is UNSET:
+            return Notification(method, envelope.params)
+        return Request(identity, method, envelope.params)
     if result is not UNSET and identity is not UNSET and method is UNSET and envelope.error is UNSET:
         return Success(identity, result)
     return _unusual(envelope)
@@ -190,9 +192,13 @@ def _check_utf_8(frame: bytes) -> None:
 
 def _over_a_bound(envelope: Envelope, frame: bytes) -> Rejected | None:
     """Return why a message is refused whose id or method is too long, or which holds too much; else None."""
-    method, identity, size = envelope.method, envelope.id, len(frame)
+    method = envelope.method
+    identity = envelope.id
+    size = len(frame)
     if size > MAX_ID_LENGTH and is_long(identity):
-        return LONG_ID_OF_RESPONSE if method is UNSET else LONG_ID
+        if method is UNSET:
+            return LONG_ID_OF_RESPONSE
+        return LONG_ID
     if method is not UNSET and len(method) > MAX_METHOD_LENGTH:
         return Rejected(LONG_METHOD, identity)
     if size > HEAVY and weight(frame) > MAX_MESSAGE_WEIGHT:
@@ -222,7 +228,10 @@ def _failure(identity: Id | UnsetType | None, raw: Raw) -> Failure | Rejected:
     try:
         error = _decode_error(raw)
         data = error.data
-        plain = None if data is UNSET or len(data) > MAX_ERROR_DATA else msgspec.json.decode(data)
+        if data is UNSET or len(data) > MAX_ERROR_DATA:
+            plain = None
+        else:
+            plain = msgspec.json.decode(data)
     except UNREADABLE as reason:
         name = UNSET if identity is None else identity
         return Rejected(_invalid(f"malformed error object: {_words(reason)}"), name, response=True)
@@ -291,7 +300,8 @@ def _broken(frame: bytes, reason: Exception) -> Rejected:
 
 def _judge(loose: LooseEnvelope) -> Message | Rejected:
     identity: Id | UnsetType = _member(_decode_id, loose.id)
-    has_result, has_error = loose.result is not UNSET, loose.error is not UNSET
+    has_result = loose.result is not UNSET
+    has_error = loose.error is not UNSET
     response = loose.method is UNSET and (has_result or has_error)
     if is_long(identity):
         return LONG_ID_OF_RESPONSE if response else LONG_ID

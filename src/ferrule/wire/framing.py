@@ -205,7 +205,10 @@ class HeaderFramer:
 
     def _read_header(self, data: bytes, at: int, frames: Frames) -> int:
         line_end = data.find(b"\n", at)
-        stop = len(data) if line_end < 0 else line_end + 1
+        if line_end < 0:
+            stop = len(data)
+        else:
+            stop = line_end + 1
         self._used += stop - at
         if self._used > MAX_HEADER_SIZE:
             self._lose(f"the header block is longer than {MAX_HEADER_SIZE} bytes")
@@ -282,7 +285,9 @@ class AutoFramer:
     @property
     def pending(self) -> int:
         """How many bytes are held, undecided or unfinished."""
-        return len(self._opening) if self._framer is None else self._framer.pending
+        if self._framer is None:
+            return len(self._opening)
+        return self._framer.pending
 
     @property
     def framer(self) -> LineFramer | HeaderFramer | None:

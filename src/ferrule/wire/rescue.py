@@ -45,7 +45,9 @@ def rescue(frame: bytes) -> Rescued:
         return rescue_from_head(frame)
     except ValueError:
         return Rescued()
-    return _rescued(members, nearly_json=True) if isinstance(members, dict) else Rescued()
+    if isinstance(members, dict):
+        return _rescued(members, nearly_json=True)
+    return Rescued()
 
 
 def rescue_from_head(frame: bytes) -> Rescued:
@@ -56,7 +58,10 @@ def rescue_from_head(frame: bytes) -> Rescued:
     while (member := MEMBER.match(head, position)) is not None:
         name, value = member.groups()
         try:
-            members[json.loads(name)] = None if value is None else json.loads(value)
+            if value is None:
+                members[json.loads(name)] = None
+            else:
+                members[json.loads(name)] = json.loads(value)
         except ValueError:
             break
         if value is None:

@@ -72,7 +72,7 @@ def _listed(roots: Iterable[Any]) -> list[Root]:
     # Letter by letter, the text of a path would offer the root of the file system.
     if isinstance(roots, str | Path | Root | Mapping) or not isinstance(roots, Iterable):
         raise SetupError(f"Client: roots must be a list of folders, or a function that gives one: write [{roots!r}]")
-    return [root(given) for given in roots]
+    return list(map(root, roots))
 
 
 def _require_functions(**handlers: Any) -> None:
@@ -108,7 +108,10 @@ class Answering:
         check_extensions(extensions or (), "Client")
         self.extensions = dict(extensions) if extensions else None
         burst = max(rate or 0.0, 1.0)
-        self._paces = {kind: TokenBucket(rate, burst) for kind in COSTLY} if rate else {}
+        if rate:
+            self._paces = {kind: TokenBucket(rate, burst) for kind in COSTLY}
+        else:
+            self._paces = {}
         self.roots_source = roots if callable(roots) else None
         self.roots: list[Root] | None = None if roots is None or callable(roots) else _listed(roots)
         self.root_access = RootAccess(_in_thread)
@@ -144,7 +147,11 @@ class Answering:
     def _declared_tasks(self, sampling: bool, elicitation: bool) -> dict[str, Any] | None:
         if self.tasks is None or not (sampling or elicitation):
             return None
-        requests: dict[str, Any] = {"sampling": {"createMessage": {}}} if sampling else {}
+        requests: dict[str, Any]
+        if sampling:
+            requests = {"sampling": {"createMessage": {}}}
+        else:
+            requests = {}
         return self.tasks.declared(requests | ({"elicitation": {"create": {}}} if elicitation else {}))
 
     def handlers(self) -> dict[str, Handler]:
@@ -184,7 +191,8 @@ class Answering:
 
     def _take_turn(self, method: str) -> None:
         """Refuse a question that comes too soon after those before it."""
-        pace, now = self._paces.get(method), asyncio.get_running_loop().time()
+        pace = self._paces.get(method)
+        now = asyncio.get_running_loop().time()
         if pace is not None and not pace.take(now):
             raise RateLimited(pace.wait(now))
 
@@ -222,7 +230,7 @@ class Answering:
             given = self.roots_source()
             if inspect.isawaitable(given):
                 given = await given
-        return ListRootsResult(roots=await self.root_access.readable([root(each) for each in given]))
+        return ListRootsResult(roots=await self.root_access.readable(list(map(root, given))))
 
 
 async def _called(handler: AnswerHandler, params: Any) -> Any:
@@ -230,7 +238,9 @@ async def _called(handler: AnswerHandler, params: Any) -> Any:
     if inspect.iscoroutinefunction(handler):
         return await handler(params)
     value = await _in_thread(lambda: handler(params))
-    return await value if inspect.isawaitable(value) else value
+    if inspect.isawaitable(value):
+        return await value
+    return value
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:
@@ -243,7 +253,8 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
             done.set_result((value, error))
 
     def run() -> None:
-        value, error = None, None
+        value = None
+        error = None
         try:
             value = context.run(work)
         except BaseException as raised:  # handed to whoever waits
@@ -318,9 +329,10 @@ def _elicited(value: Any) -> ElicitResult:
 def _checked(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Fill in the form's defaults, and refuse to send an answer that does not fit it."""
     properties = schema.get("properties") or {}
-    defaults = {
-        name: rules["default"] for name, rules in properties.items() if isinstance(rules, dict) and "default" in rules
-    }
+    defaults = {}
+    for name, rules in properties.items():
+        if isinstance(rules, dict) and "default" in rules:
+            defaults[name] = rules["default"]
     filled = {**defaults, **content}
     if not properties:
         return filled
@@ -338,12 +350,21 @@ def check_tool_use(messages: list[SamplingMessage]) -> None:
     """Every use of a tool is answered by the next message, and answers stand alone."""
     open_uses: set[str] = set()
     for message in messages:
-        blocks = message.content if isinstance(message.content, list) else [message.content]
-        answers = {block.tool_use_id for block in blocks if isinstance(block, ToolResultContent)}
+        if isinstance(message.content, list):
+            blocks = message.content
+        else:
+            blocks = [message.content]
+        answers = set()
+        for block in blocks:
+            if isinstance(block, ToolResultContent):
+                answers.add(block.tool_use_id)
         if answers and not (message.role == "user" and all(isinstance(block, ToolResultContent) for block in blocks)):
             raise InvalidParams("Invalid params: a message with tool results is the user's and may hold nothing else")
         if open_uses != answers:
             raise InvalidParams("Invalid params: every tool use must be answered by the next message")
-        open_uses = {block.id for block in blocks if isinstance(block, ToolUseContent)}
+        open_uses = set()
+        for block in blocks:
+            if isinstance(block, ToolUseContent):
+                open_uses.add(block.id)
     if open_uses:
         raise InvalidParams("Invalid params: every tool use must be answered by the next message")

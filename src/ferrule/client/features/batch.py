@@ -71,7 +71,8 @@ class Batch:
 
     def _send(self) -> None:
         conversation = self._conversation
-        link, opened = conversation.live(), conversation.opened
+        link = conversation.live()
+        opened = conversation.opened
         assert link.channel is not None
         assert opened is not None
         now = link.loop.time()

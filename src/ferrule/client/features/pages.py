@@ -34,7 +34,10 @@ class Fetching(Replaying):
     ) -> RequestOptions:
         limit = self.settings.max_request_time
         if limit is not None:
-            timeout = limit if timeout is None else min(timeout, limit)
+            if timeout is None:
+                timeout = limit
+            else:
+                timeout = min(timeout, limit)
         return RequestOptions(timeout, limit, on_progress, meta)
 
     def _plain(self, timeout: float | None = None) -> RequestOptions:
@@ -101,7 +104,8 @@ class Fetching(Replaying):
 
     def _require_bounded(self, method: str, items: int, weight: int) -> None:
         """Raise `InvalidAnswer` when a list has become longer than a list may be."""
-        most, heaviest = self.settings.max_list_items, self.settings.max_list_bytes
+        most = self.settings.max_list_items
+        heaviest = self.settings.max_list_bytes
         if items > most:
             raise InvalidAnswer(f"{method}: the server lists more than {most} items; see Client(max_list_items=…)")
         if weight > heaviest:
@@ -142,4 +146,6 @@ def malformed(method: str, reason: Exception) -> InvalidAnswer:
 
 def given(value: float | None, otherwise: Any) -> Any:
     """Give a value, or what stands for it when there is none; zero is a value."""
-    return otherwise if value is None else value
+    if value is None:
+        return otherwise
+    return value

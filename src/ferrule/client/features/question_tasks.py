@@ -48,7 +48,10 @@ class QuestionTasks:
     def handlers(self, questions: dict[str, Handler]) -> dict[str, Handler]:
         """Let questions become tasks, and answer what is asked about them."""
         about = TaskMethods(self._tasks).handlers()
-        becoming = {name: self._or_task(questions[name]) for name in COSTLY if self._declared(name)}
+        becoming = {}
+        for name in COSTLY:
+            if self._declared(name):
+                becoming[name] = self._or_task(questions[name])
         return {**questions, **becoming, **{name: about[name] for name in ASKED_ABOUT}}
 
     def _declared(self, method: str) -> bool:

@@ -65,7 +65,11 @@ class RootAccess:
         """Return the roots that can be read now, and remember which were looked at."""
         self._known = list(roots)
         await self._look()
-        return [root for root in self._known if root.uri not in self._unreadable]
+        found: list[Root] = []
+        for root in self._known:
+            if root.uri not in self._unreadable:
+                found.append(root)
+        return found
 
     async def has_changed(self) -> bool:
         """Look again at what a server was told of. Return whether other roots can be read than before."""
@@ -75,7 +79,10 @@ class RootAccess:
 
     async def _look(self) -> None:
         known = self._known
-        local = [root for root in known if local_path(root.uri) is not None]
+        local = []
+        for root in known:
+            if local_path(root.uri) is not None:
+                local.append(root)
         if not local:
             self._unreadable = set()
             return

@@ -51,7 +51,10 @@ class LoadedSkill:
 
     async def read(self, path: str, *, timeout: float | None = None) -> ReadResourceResult:
         """Read a file of the skill, by its path in it or its URI; raises ContentMismatch for what its entry denies."""
-        uri = path if "://" in path else self._below(path)
+        if "://" in path:
+            uri = path
+        else:
+            uri = self._below(path)
         entry = self._entry(uri)
         result = await self._client.read_resource(uri, timeout=timeout)
         try:
@@ -174,7 +177,10 @@ class Skilled(Fetching):
         """Read the SKILL.md of a skill and check it against its entry; one without digests only if `dynamic`."""
         from ferrule.client.features.skills import LoadedSkill, check_bounds
 
-        entry = await self.get_skill(skill, timeout=timeout) if isinstance(skill, str) else skill
+        if isinstance(skill, str):
+            entry = await self.get_skill(skill, timeout=timeout)
+        else:
+            entry = skill
         check_bounds(entry, dynamic)
         loaded = LoadedSkill(self, entry)
         await loaded.load(timeout)

@@ -182,7 +182,8 @@ class Listening:
     async def want_kinds(self, kinds: Iterable[str]) -> None:
         """Hear of changes of lists; in the handshake era servers tell unasked."""
         async with self._lock:
-            conversation, fresh = self._conversation(), set(kinds) - self.kinds
+            conversation = self._conversation()
+            fresh = set(kinds) - self.kinds
             for kind in fresh:
                 conversation.require(f"{kind.split('/')[1]}.list_changed")
             if not fresh:
@@ -248,7 +249,8 @@ class Listening:
                 listen.waiter.cancel()
 
     def _replace(self, listen: Awaited | None) -> None:
-        before, self._listen = self._listen, listen
+        before = self._listen
+        self._listen = listen
         if before is not None:
             self._conversation().live().abandon(before, "replaced")
             before.waiter.cancel()
@@ -301,7 +303,10 @@ class Listening:
     def _acknowledge(self, params: AcknowledgedParams) -> None:
         # The switch happens here, not where the acknowledgement is awaited: what follows it may be in the same read.
         identity = None if params.meta is None else params.meta.subscription_id
-        acknowledged = None if identity is None else self._opening.get(identity)
+        if identity is None:
+            acknowledged = None
+        else:
+            acknowledged = self._opening.get(identity)
         link = self._conversation().link
         if acknowledged is not None and not acknowledged.done() and link is not None:
             acknowledged.set_result(params)
@@ -341,7 +346,10 @@ async def _first(listen: Awaited, acknowledged: asyncio.Future[AcknowledgedParam
 def _compare(wanted: dict[str, Any], acknowledged: AcknowledgedParams) -> None:
     """Go on with less than was wanted, but say so."""
     honoured: dict[str, Any] = msgspec.to_builtins(acknowledged.notifications)
-    missing = [flag for flag in FLAGS.values() if flag in wanted and not honoured.get(flag)]
+    missing = []
+    for flag in FLAGS.values():
+        if flag in wanted and not honoured.get(flag):
+            missing.append(flag)
     uris = set(wanted.get("resourceSubscriptions", ())) - set(honoured.get("resourceSubscriptions") or ())
     if missing or uris:
         logger.warning("the server will not tell of %s", ", ".join([*missing, *sorted(uris)]))

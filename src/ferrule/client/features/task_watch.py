@@ -129,7 +129,9 @@ class Following:
 
     def _pause(self, state: TaskState, looks: int) -> float:
         asked = state.pause
-        return UNTOLD.delay(looks + 1, lambda: 0.0) if asked is None else min(max(asked, LEAST_PAUSE), LONGEST_PAUSE)
+        if asked is None:
+            return UNTOLD.delay(looks + 1, lambda: 0.0)
+        return min(max(asked, LEAST_PAUSE), LONGEST_PAUSE)
 
     async def _wait(self, pause: float) -> None:
         """Wait until it is time to look again, or somebody says that there is something to see."""
@@ -141,12 +143,14 @@ class Following:
 
     async def _look(self) -> TaskState:
         clock = asyncio.get_running_loop().time
-        lost_at, losses = None, 0
+        lost_at = None
+        losses = 0
         while True:
             try:
                 return await self._client.get_task(self._id)
             except LOSSES as loss:
-                lost_at = clock() if lost_at is None else lost_at
+                if lost_at is None:
+                    lost_at = clock()
                 losses += 1
                 if clock() - lost_at >= self._patience():
                     raise
@@ -154,8 +158,13 @@ class Following:
                 await asyncio.sleep(AGAIN.delay(losses, random.random))
 
     def _patience(self) -> float:
-        patience = math.inf if self._client.comes_back else self._client.settings.task_patience
-        return min(patience, CLOSED_PATIENCE) if self._client.was_closed else patience
+        if self._client.comes_back:
+            patience = math.inf
+        else:
+            patience = self._client.settings.task_patience
+        if self._client.was_closed:
+            return min(patience, CLOSED_PATIENCE)
+        return patience
 
     # -- reacting
 
@@ -198,17 +207,21 @@ class Following:
 
     def _tell(self, state: TaskState) -> None:
         """Tell of progress from how the task stands, unless it is told of apart."""
-        target, message = self._relay.target, state.status_message
+        target = self._relay.target
+        message = state.status_message
         if self._relay.heard or target is None or state.ended:
             return
         told = (state.meta or {}).get(PROGRESS_KEY)
         if isinstance(told, dict) and isinstance(told.get("progress"), int | float):
-            done, total = told["progress"], told.get("total")
+            done = told["progress"]
+            total = told.get("total")
         else:
-            done, total = self._done + (message != self._message), None
+            done = self._done + (message != self._message)
+            total = None
         if done <= self._done:
             return
-        self._done, self._message = done, message
+        self._done = done
+        self._message = message
         try:
             value = target(done, total, message)
         except Exception:

@@ -34,7 +34,9 @@ def created_task(raw: Raw, *, stateless: bool) -> TaskState | None:
         state = _read_created(raw)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return state if state.result_type == TASK else None
+    if state.result_type == TASK:
+        return state
+    return None
 
 
 class ProgressRelay:
@@ -47,7 +49,9 @@ class ProgressRelay:
     def __call__(self, done: float, total: float | None, message: str | None) -> Any:
         """Tell how far it is."""
         self.heard = True
-        return None if self.target is None else self.target(done, total, message)
+        if self.target is None:
+            return None
+        return self.target(done, total, message)
 
 
 class Task:

@@ -150,7 +150,10 @@ class Calling(Fetching):
             self._require_tasks(conversation)
             how = structs.replace(how, on_progress=relay, tasks=True)
             if not conversation.stateless:
-                ttl = {} if isinstance(choice, bool | str) else {"ttl": int(choice * 1000)}
+                if isinstance(choice, bool | str):
+                    ttl = {}
+                else:
+                    ttl = {"ttl": int(choice * 1000)}
                 params = {**params, "task": ttl}
         link = conversation.live()
         if link.congested:
@@ -164,7 +167,10 @@ class Calling(Fetching):
         except LOST as error:
             raw, _ = await self._again(error, "tools/call", params, how)
         raw = await conversation.completed("tools/call", params, how, raw)
-        task = None if choice is False else self._created(name, raw, relay)
+        if choice is False:
+            task = None
+        else:
+            task = self._created(name, raw, relay)
         if task is None:
             return Task(self, "", tool=name, done=self._read("tools/call", raw))
         if awaited.on_progress is not None and not conversation.over:
@@ -174,7 +180,9 @@ class Calling(Fetching):
     def _created(self, name: str, raw: Raw, relay: ProgressRelay) -> Task | None:
         """Give the task a call was answered with; None where it was answered with its result."""
         state = created_task(raw, stateless=self._talk().stateless)
-        return None if state is None else Task(self, state.task_id, tool=name, state=state, relay=relay)
+        if state is None:
+            return None
+        return Task(self, state.task_id, tool=name, state=state, relay=relay)
 
     def _require_tasks(self, conversation: Conversation) -> None:
         """Refuse at once where the server runs no call as a task."""

@@ -88,7 +88,8 @@ class Connecting(Restoring):
         finally:
             self._changed()
         self._watch_gaps(conversation)
-        interval, declared = self.settings.root_check_interval, conversation.opening.capabilities.roots
+        interval = self.settings.root_check_interval
+        declared = conversation.opening.capabilities.roots
         if interval is None or declared is None or conversation.stateless or conversation.link is None:
             return
         conversation.link.scope.spawn(self._watch_roots(conversation, interval))

@@ -153,7 +153,10 @@ class Conversation(Lifecycle):
             return opened.introduction
         if tasks not in self._introductions:
             assert self.peer is not None
-            others = {name: settings for name, settings in extensions.items() if name != TASKS_EXTENSION}
+            others = {}
+            for name, settings in extensions.items():
+                if name != TASKS_EXTENSION:
+                    others[name] = settings
             declared = {**others, TASKS_EXTENSION: {}} if tasks else others
             capabilities = structs.replace(self.opening.capabilities, extensions=declared or None)
             opening = structs.replace(self.opening, capabilities=capabilities)
@@ -201,7 +204,10 @@ class Conversation(Lifecycle):
         peer = self.live().session.peer
         if peer is None or self.opened is None or not self.strict:
             return
-        known = row.stateless if self.stateless else row.handshake and row.name not in peer.revision.absent
+        if self.stateless:
+            known = row.stateless
+        else:
+            known = row.handshake and row.name not in peer.revision.absent
         if not known:
             raise CapabilityNotSupported(row.name, f"{row.name} does not exist in the protocol of {peer.version}")
         if row.name == "initialize":
@@ -222,12 +228,15 @@ class Conversation(Lifecycle):
 
     def start(self, method: str, params: dict[str, Any], how: RequestOptions) -> Awaited:
         """Send a request and give its entry, whose waiter will hold the result."""
-        link, opened = self.link, self.opened
+        link = self.link
+        opened = self.opened
         if link is None or link.closed or self.closing:
             link = self.live()
         if opened is None:
             raise NotConnected("the conversation is not open yet")
-        stamp, meta, progress = self._introduction(opened, how.tasks).stamp, how.meta, how.on_progress
+        stamp = self._introduction(opened, how.tasks).stamp
+        meta = how.meta
+        progress = how.on_progress
         if progress is None:
             return link.start(method, stamp(params, None, meta), None, how.timeout, how.limit)
         told = progress_told(progress, link.scope)
@@ -237,7 +246,8 @@ class Conversation(Lifecycle):
         """Send a call of a tool as `start` does; one that says nothing unusual takes a way without detours."""
         if "tools/call" not in self._allowed:
             self.allow("tools/call")
-        link, opened = self.link, self.opened
+        link = self.link
+        opened = self.opened
         if opened is None or how.on_progress is not None or how.meta is not None:
             awaited = self.start("tools/call", {"name": name, "arguments": arguments}, how)
             awaited.subject = name
@@ -251,7 +261,8 @@ class Conversation(Lifecycle):
 
     def listen(self, wanted: dict[str, Any], begun: Callable[[Id], None]) -> Awaited:
         """Open a subscription; its id is told before it is sent, since the server may acknowledge it at once."""
-        link, opened = self.live(), self.opened
+        link = self.live()
+        opened = self.opened
         assert opened is not None
         stamp = self._introduction(opened, True if "taskIds" in wanted else None).stamp
 

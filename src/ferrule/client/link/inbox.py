@@ -54,7 +54,10 @@ class Notices:
     def off(self, method: str, deliver: Deliver | None = None) -> None:
         """Remove one handler of a method, or all."""
         method = OLD_NAMES.get(method, method)
-        kept = [other for other in self._handlers.pop(method, ()) if deliver is not None and other is not deliver]
+        kept = []
+        for other in self._handlers.pop(method, ()):
+            if deliver is not None and other is not deliver:
+                kept.append(other)
         if kept:
             self._handlers[method] = kept
 
@@ -123,7 +126,10 @@ def _takes_method(handler: Callable[..., Any]) -> bool:
         parameters = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError):
         return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    positional = []
+    for p in parameters:
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            positional.append(p)
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return len(positional) != 1
     return sum(p.default is p.empty for p in positional) >= 2

@@ -61,9 +61,12 @@ class Reconnecting:
 
     async def stop(self) -> None:
         """Come back no more; those who wait learn it at once."""
-        scope, self.scope, self.plan = self.scope, None, None
+        scope = self.scope
+        self.scope = None
+        self.plan = None
         self._end(NotConnected("the client was closed"))
-        task, self._task = self._task, None
+        task = self._task
+        self._task = None
         if task is not None:
             task.cancel()
             # An attempt that is cancelled lets go of what it opened, which takes as long as it takes.
@@ -98,7 +101,9 @@ class Reconnecting:
         """Learn that the conversation is lost."""
         if self.plan is None or self.scope is None or self.active:
             return
-        self.active, self.attempt, self.reason = True, 0, reason
+        self.active = True
+        self.attempt = 0
+        self.reason = reason
         # A server that lets us in and goes again soon is left alone longer each time.
         if asyncio.get_running_loop().time() - self._restored_at >= self.plan.longest_delay:
             self._delays = 0

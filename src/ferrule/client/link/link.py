@@ -60,7 +60,10 @@ class Patience:
         for awaited in self.link.session.awaited.values():
             if awaited.timeout is not None:
                 deadline = now + awaited.timeout
-                awaited.deadline = deadline if awaited.limit is None else min(deadline, awaited.limit)
+                if awaited.limit is None:
+                    awaited.deadline = deadline
+                else:
+                    awaited.deadline = min(deadline, awaited.limit)
                 self.link.arm(awaited.deadline)
 
 
@@ -149,18 +152,23 @@ class Lifecycle:
     @property
     def _address(self) -> str:
         """Where the server is, if others may find it there too; empty for a child process and the like."""
-        return str(self.transport.address) if isinstance(self.transport, AddressedTransport) else ""
+        if isinstance(self.transport, AddressedTransport):
+            return str(self.transport.address)
+        return ""
 
     async def _connect(self) -> None:
         self._require_wanted()
         patience = Patience()
-        questions = {name: patience.around(handler) for name, handler in self.answering.handlers().items()}
+        questions = {}
+        for name, handler in self.answering.handlers().items():
+            questions[name] = patience.around(handler)
         methods = ANSWERED
         if self.answering.tasks is not None:
             from ferrule.client.features.question_tasks import QuestionTasks
 
             tasks = self._question_tasks = QuestionTasks(self.opening.capabilities, self.answering.tasks)
-            questions, methods = tasks.handlers(questions), {**ANSWERED, **tasks.methods}
+            questions = tasks.handlers(questions)
+            methods = {**ANSWERED, **tasks.methods}
         dispatcher = Dispatcher(questions, self.answering.instant(), {}, other_notes=self._heard)
         link = Link(
             Eras(self._era, self._era),
@@ -173,9 +181,10 @@ class Lifecycle:
         if self._observers is not None:
             from ferrule.runtime.watch import watch_on
 
-            carrier = (
-                self.transport.carrier if isinstance(self.transport, NamedTransport) else type(self.transport).__name__
-            )
+            if isinstance(self.transport, NamedTransport):
+                carrier = self.transport.carrier
+            else:
+                carrier = type(self.transport).__name__
             link.watch = watch_on(link.session, self._observers, carrier, "client", address=str(self._address))
         self.link = patience.link = link
         await self.transport.connect(link)
@@ -205,7 +214,10 @@ class Lifecycle:
         self.closing = True
         link = self.link
         if link is not None and not link.closed and self.opened is not None and drain > 0:
-            waiting = [awaited.waiter for awaited in link.session.awaited.values() if _will_be_answered(awaited)]
+            waiting = []
+            for awaited in link.session.awaited.values():
+                if _will_be_answered(awaited):
+                    waiting.append(awaited.waiter)
             if waiting:
                 await asyncio.wait(waiting, timeout=drain)
         await self._end(None)
@@ -224,7 +236,8 @@ class Lifecycle:
 
     def give_up(self, sentence: str) -> None:
         """Decide that no other conversation follows this lost one."""
-        self.closing, self._ended = True, sentence
+        self.closing = True
+        self._ended = sentence
         if self.link is not None:
             self.link.session.enter(Phase.CLOSED)
 
@@ -267,7 +280,9 @@ class Lifecycle:
         """How far the conversation is; a link that ends without our will is lost, however politely it ended."""
         if self.link is None:
             return Phase.PRE_INITIALIZATION
-        return Phase.ERROR if self.link.closed and not self.closing else self.link.session.phase
+        if self.link.closed and not self.closing:
+            return Phase.ERROR
+        return self.link.session.phase
 
     @property
     def failure(self) -> Exception:
@@ -300,7 +315,9 @@ class Lifecycle:
     def trim(self, value: Any) -> Any:
         """Give a value the form the agreed revision knows."""
         peer = self.peer
-        return value if peer is None else peer.revision.trim(value)
+        if peer is None:
+            return value
+        return peer.revision.trim(value)
 
     @property
     def stateless(self) -> bool:

@@ -164,7 +164,9 @@ class Opening(Struct, frozen=True):
         """Return how long the server may take to answer the handshake."""
         if self.init_timeout is not None:
             return self.init_timeout
-        return CHILD_PATIENCE if starts_server(link) else PATIENCE
+        if starts_server(link):
+            return CHILD_PATIENCE
+        return PATIENCE
 
     def introduction(self, version: str, log_level: str | None) -> Introduction:
         """Make the words every request of the stateless era begins with; changes of roots are not told in them."""
@@ -176,7 +178,8 @@ class Opening(Struct, frozen=True):
 
     def declared(self, revision: Revision) -> ClientCapabilities:
         """Give what is declared under a revision; extensions are agreed on beside the revisions, not by them."""
-        trimmed, extensions = revision.trim(self.capabilities), self.capabilities.extensions
+        trimmed = revision.trim(self.capabilities)
+        extensions = self.capabilities.extensions
         if extensions and revision.two_way:
             extensions = {name: value for name, value in extensions.items() if name not in LATER_EXTENSIONS}
         return structs.replace(trimmed, extensions=extensions or None)  # type: ignore[no-any-return]
@@ -201,7 +204,10 @@ class Opening(Struct, frozen=True):
             raise
 
     async def _discover(self, link: Link, timeout: float) -> Opened:
-        untried = list(STATELESS_REVISIONS) if self.version is None else [self.version]
+        if self.version is None:
+            untried = list(STATELESS_REVISIONS)
+        else:
+            untried = [self.version]
         confused = False
         while True:
             version = untried.pop(0)
@@ -212,7 +218,8 @@ class Opening(Struct, frozen=True):
                 untried = [other for other in untried if other in supported]
                 if not untried and version in supported and not confused:
                     # Refused, and named as supported in the same breath: taken at its word, once.
-                    confused, untried = True, [version]
+                    confused = True
+                    untried = [version]
                 if not untried and _always_answers(link) and error.code in MODERN_ONLY:
                     raise InitializeFailed(f"the server speaks {version} and refuses how we ask: {error}") from None
                 if not untried:
@@ -248,7 +255,10 @@ class Opening(Struct, frozen=True):
         """Choose a version both sides speak, by preference the one the server just answered."""
         if version in supported:
             return version
-        mutual = [other for other in STATELESS_REVISIONS if other in supported]
+        mutual = []
+        for other in STATELESS_REVISIONS:
+            if other in supported:
+                mutual.append(other)
         if mutual and self.version is None:
             return mutual[0]
         raise _mismatch(f"the server speaks {', '.join(supported)}; we asked for {version}", supported)
@@ -260,7 +270,10 @@ class Opening(Struct, frozen=True):
 
     async def initialize(self, link: Link, era: Handshake) -> Opened:
         """Make the handshake."""
-        version = self.version if self.version in HANDSHAKE_REVISIONS else era.versions[0]
+        if self.version in HANDSHAKE_REVISIONS:
+            version = self.version
+        else:
+            version = era.versions[0]
         revision = HANDSHAKE_REVISIONS[version]
         params = {
             "protocolVersion": version,
@@ -288,10 +301,13 @@ class Opening(Struct, frozen=True):
 
 def _supported(error: PeerError) -> list[str]:
     """Give the versions a server named when it refused ours; empty when it named none."""
-    supported = error.data.get("supported") if isinstance(error.data, dict) else None
+    if isinstance(error.data, dict):
+        supported = error.data.get("supported")
+    else:
+        supported = None
     if error.code != UnsupportedVersion.code or not isinstance(supported, list):
         return []
-    return [str(version) for version in supported]
+    return list(map(str, supported))
 
 
 def starts_server(link: Link) -> bool:
@@ -307,7 +323,9 @@ def _always_answers(link: Link) -> bool:
 def _unreachable(lost: LinkLost) -> Exception:
     """Say why a server cannot be reached in the words of the carrier that tried."""
     cause = lost.__cause__
-    return cause if isinstance(cause, CarrierError) else InitializeFailed(str(lost))
+    if isinstance(cause, CarrierError):
+        return cause
+    return InitializeFailed(str(lost))
 
 
 def unreached(error: LinkLost) -> Exception:
@@ -327,11 +345,16 @@ def _refused(error: PeerError, version: str, supported: list[str]) -> Exception:
 def _mismatch(sentence: str, supported: list[str]) -> Exception:
     """A server that shares no version of this era with us may still share one of the other."""
     mismatch = VersionMismatch(sentence)
-    return FallBack(mismatch) if any(version in HANDSHAKE_REVISIONS for version in supported) else mismatch
+    if any(version in HANDSHAKE_REVISIONS for version in supported):
+        return FallBack(mismatch)
+    return mismatch
 
 
 def _server_info(found: Discovery) -> Implementation | None:
-    declared = found.meta.get(SERVER_INFO_KEY) if isinstance(found.meta, dict) else None
+    if isinstance(found.meta, dict):
+        declared = found.meta.get(SERVER_INFO_KEY)
+    else:
+        declared = None
     try:
         return msgspec.convert(declared or found.server_info, Implementation | None)
     except msgspec.ValidationError:

@@ -72,4 +72,6 @@ def plan_for(asked: Reconnect | bool | None, *, usual: bool) -> Reconnect | None
     """Give the plan an option asks for, None for none; what was not asked for is as usual."""
     if isinstance(asked, Reconnect):
         return asked
-    return Reconnect() if (usual if asked is None else asked) else None
+    if usual if asked is None else asked:
+        return Reconnect()
+    return None

@@ -55,13 +55,19 @@ class Replaying(Hearing):
     ) -> tuple[Raw, bool]:
         """Ask once more when there is a new link; raises what the caller shall see where that is not to be."""
         clock = asyncio.get_running_loop().time
-        deadline = None if how.timeout is None else clock() + how.timeout
+        if how.timeout is None:
+            deadline = None
+        else:
+            deadline = clock() + how.timeout
         while True:
             if isinstance(error, TimedOut):
                 raise await self._silence(error) from None
             self._reconnecting.require_repeatable(error, method, safe=self._is_harmless(method, params))
             await self._reconnecting.wait(None if deadline is None else max(deadline - clock(), 0.0))
-            left = how if deadline is None else structs.replace(how, timeout=max(deadline - clock(), 0.0))
+            if deadline is None:
+                left = how
+            else:
+                left = structs.replace(how, timeout=max(deadline - clock(), 0.0))
             try:
                 return await self._talk().ask_simply(method, params, left)
             except LOST as again:

@@ -89,7 +89,8 @@ class Restoring(Fetching):
         return True
 
     async def _listen_again(self, conversation: Conversation) -> None:
-        plan, clock = self._reconnecting.plan, asyncio.get_running_loop().time
+        plan = self._reconnecting.plan
+        clock = asyncio.get_running_loop().time
         lasted = plan is not None and clock() - self._listened_at >= plan.longest_delay
         self._brief = 0 if lasted else self._brief + 1
         if await self._in_the_end(conversation, self._listening.restore, self._brief):

@@ -46,7 +46,9 @@ def _date(time: float) -> str:
 
 
 def _progress(done: float, total: float | None) -> dict[str, float]:
-    return {"progress": done} if total is None else {"progress": done, "total": total}
+    if total is None:
+        return {"progress": done}
+    return {"progress": done, "total": total}
 
 
 def cursor_after(task: StoredTask) -> str:

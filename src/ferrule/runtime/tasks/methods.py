@@ -64,11 +64,15 @@ class TaskMethods:
     async def listed(self, call: Call) -> ListTasksResult:
         """Give the caller's tasks, page by page."""
         self._admit(call, "tasks.list")
-        tasks, now = self._tasks, self._tasks.settings.clock()
+        tasks = self._tasks
+        now = self._tasks.settings.clock()
         after = read_cursor(call.params.cursor)
         found = await tasks.settings.store.page(tasks.owner(call), after, PAGE_SIZE + 1, now)
         page = [tasks.live[each.id].kept if each.id in tasks.live else each for each in found[:PAGE_SIZE]]
-        more = cursor_after(page[-1]) if len(found) > PAGE_SIZE else None
+        if len(found) > PAGE_SIZE:
+            more = cursor_after(page[-1])
+        else:
+            more = None
         return ListTasksResult(tasks=[told(each, call.peer.revision, Task) for each in page], next_cursor=more)
 
     async def update(self, call: Call) -> EmptyResult:

@@ -160,7 +160,8 @@ class TaskRun:
         self._tasks.holder.changed(self.kept)
 
     def _wake(self) -> None:
-        waiting, self._watchers = self._watchers, []
+        waiting = self._watchers
+        self._watchers = []
         for watcher in waiting:
             if not watcher.done():
                 watcher.set_result(None)

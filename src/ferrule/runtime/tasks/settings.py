@@ -54,7 +54,12 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
 
     def lifetime(self, asked: float | None) -> float | None:
         """Give the seconds a task is kept: what was asked for within bounds, else the usual."""
-        wanted = self.ttl if asked is None else max(asked, LEAST_TTL)
+        if asked is None:
+            wanted = self.ttl
+        else:
+            wanted = max(asked, LEAST_TTL)
         if self.max_ttl is None:
             return wanted
-        return self.max_ttl if wanted is None else min(wanted, self.max_ttl)
+        if wanted is None:
+            return self.max_ttl
+        return min(wanted, self.max_ttl)

@@ -104,15 +104,18 @@ class Tasks:
 
     def _worked(self, run: TaskRun) -> None:
         self._working.pop(run, None)
-        held, run.held = run.held, 0
+        held = run.held
+        run.held = 0
         if held:
             link: Any = run.call.link
             link.holdings.credit(held)
 
     async def keep(self, run: TaskRun, message: str | None) -> StoredTask:
         """Keep a new task before anyone is told of it; raises Busy when there is no room for one more."""
-        call, settings = run.call, self.settings
-        owner, now = self.owner(call), settings.clock()
+        call = run.call
+        settings = self.settings
+        owner = self.owner(call)
+        now = settings.clock()
         by_request = call.peer.revision.tasks_by_request
         asked = wanted(call.params.task).ttl if by_request else None
         self._make_sure_of_room(run, owner)
@@ -142,7 +145,8 @@ class Tasks:
         return task
 
     def _make_sure_of_room(self, run: TaskRun, owner: str) -> None:
-        most, most_of_one = self.settings.max_running, self.settings.max_running_per_owner
+        most = self.settings.max_running
+        most_of_one = self.settings.max_running_per_owner
         if len(self._working) - (run in self._working) >= most:
             raise Busy(f"Busy: {most} tasks run already")
         if owner and list(self._working.values()).count(owner) >= most_of_one:
@@ -157,8 +161,13 @@ class Tasks:
     async def find(self, call: Call, task_id: str) -> StoredTask | None:
         """Give a task this caller may see, as it stands now."""
         run = self.live.get(task_id)
-        task = await self.settings.store.get(task_id, self.settings.clock()) if run is None else run.kept
-        return task if task is not None and task.owner in ("", self.owner(call)) else None
+        if run is None:
+            task = await self.settings.store.get(task_id, self.settings.clock())
+        else:
+            task = run.kept
+        if task is not None and task.owner in ("", self.owner(call)):
+            return task
+        return None
 
     # -- the end
 
@@ -214,7 +223,8 @@ class Tasks:
         for run in list(self._working):
             if run.is_begun:
                 await run.give_up(why)
-        scope, self._scope = self._scope, None
+        scope = self._scope
+        self._scope = None
         await scope.close()
 
 
@@ -224,4 +234,5 @@ def _carry_on(run: TaskRun) -> None:
     if not call.held:
         link: Any = call.link
         link.holdings.add(call)
-    run.held, call.held = call.held, 0
+    run.held = call.held
+    call.held = 0

@@ -49,7 +49,9 @@ class Consulting:
     def task(self) -> TaskRun | None:
         """The task this call runs as, with its `id` and `status`; None where it is answered as any other."""
         run: TaskRun | None = self._call.as_task
-        return run if run is not None and run.is_begun else None
+        if run is not None and run.is_begun:
+            return run
+        return None
 
     async def elicit(
         self,
@@ -65,7 +67,8 @@ class Consulting:
 
         `response_type` is the name FastMCP has for `schema`.
         """
-        schema = response_type if schema is None else schema
+        if schema is None:
+            schema = response_type
         if url:
             if not elicitation_id and self._call.peer.revision.two_way:
                 # Unique within the server (MCP client/elicitation); the stateless era has none.
@@ -92,7 +95,9 @@ class Consulting:
 
     async def elicit_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Elicitation]:
         """Ask several things at once, each under its key; gives what the user did with each."""
-        asked = [elicit_question(message, schema, key) for key, (message, schema) in questions.items()]
+        asked = []
+        for key, (message, schema) in questions.items():
+            asked.append(elicit_question(message, schema, key))
         learned = zip(questions.items(), await self._learn(asked), strict=True)
         return {key: read_elicitation(raw, schema) for (key, (_, schema)), raw in learned}
 
@@ -146,11 +151,20 @@ class Consulting:
     async def _learn(self, questions: Sequence[Question]) -> list[Raw]:
         """Give the answers: from earlier rounds where they are known, from the client where not."""
         answers = self._answers()
-        places = [answers.place(question) for question in questions]
-        known = [answers.find(place, question) for place, question in zip(places, questions, strict=True)]
-        missing = [(p, q) for p, q, answer in zip(places, questions, known, strict=True) if answer is None]
+        places = list(map(answers.place, questions))
+        known = []
+        for place, question in zip(places, questions, strict=True):
+            known.append(answers.find(place, question))
+        missing = []
+        for p, q, answer in zip(places, questions, known, strict=True):
+            if answer is None:
+                missing.append((p, q))
         if not missing:
-            return [answer for answer in known if answer is not None]
+            found: list[Raw] = []
+            for answer in known:
+                if answer is not None:
+                    found.append(answer)
+            return found
         if self.task is not None:
             fresh = iter(await self.task.ask(missing))
         elif self._host.links.running(self._call):
@@ -161,4 +175,6 @@ class Consulting:
 
 
 async def _all(awaitables: Sequence[Awaitable[Raw]]) -> list[Raw]:
-    return list(await asyncio.gather(*awaitables)) if len(awaitables) > 1 else [await awaitables[0]]
+    if len(awaitables) > 1:
+        return list(await asyncio.gather(*awaitables))
+    return [await awaitables[0]]

@@ -29,13 +29,15 @@ class SyncContext:
     __slots__ = ("_context", "_loop")
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop | None) -> None:
-        self._context, self._loop = context, loop
+        self._context = context
+        self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._context, name)
         if not inspect.iscoroutinefunction(attribute):
             return attribute
-        loop, call = self._loop, self._context.call
+        loop = self._loop
+        call = self._context.call
 
         def wait(*args: Any, **kwargs: Any) -> Any:
             if loop is None or _running_loop() is loop:
@@ -57,7 +59,8 @@ def _run_in(loop: asyncio.AbstractEventLoop, call: Call, work: Coroutine[Any, An
 
     async def contained() -> tuple[Any, BaseException | None]:
         """Give what the work raises, for the thread to raise: also a BaseException such as Need."""
-        waiting, owner = asyncio.current_task(), call.task if call.as_task is None else call.as_task.work
+        waiting = asyncio.current_task()
+        owner = call.task if call.as_task is None else call.as_task.work
 
         def give_up(_: Any) -> None:
             if waiting is not None:
@@ -113,7 +116,10 @@ def loggable(data: Any) -> Raw | str:
 
 def text_of(data: Any) -> str:
     """Give the text of anything, with escapes for what no text can hold."""
-    text = f"{type(data).__name__}: {data}" if isinstance(data, BaseException) else str(data)
+    if isinstance(data, BaseException):
+        text = f"{type(data).__name__}: {data}"
+    else:
+        text = str(data)
     return text[:MAX_TEXT].encode(errors="backslashreplace").decode()
 
 
@@ -214,7 +220,9 @@ class Context(Consulting, Generic[State]):
     @property
     def task_id(self) -> str | None:
         """The id of the task this call runs as, if it does."""
-        return None if self.task is None else self.task.id
+        if self.task is None:
+            return None
+        return self.task.id
 
     async def start_task(self, message: str | None = None) -> None:
         """Go on as a task from here: the client is answered now, and learns the result later.

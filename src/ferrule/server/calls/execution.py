@@ -94,7 +94,8 @@ async def _reshaped(entry: RegisteredTool, call: Call) -> Any:
     """Run the tool that another was made of, with the arguments it knows."""
     assert entry.reshape is not None
     assert entry.source is not None
-    said, source = call.params, entry.source
+    said = call.params
+    source = entry.source
     call.params = structs.replace(said, name=source.name, arguments=entry.reshape(said.arguments))
     try:
         return await (source.detour(call) if source.detour is not None else run(source, call))
@@ -137,7 +138,10 @@ def run_for(
         most = min(crowding.max_threads, crowding.max_concurrent or crowding.max_threads)
         bulkhead = Bulkhead(threads, most, crowding.max_waiting, crowding.what)
         if not binding.signature.wraps_async:
-            work = _draining_in_thread(binding, budget) if streams else binding.invoke
+            if streams:
+                work = _draining_in_thread(binding, budget)
+            else:
+                work = binding.invoke
             return _threaded(bulkhead, work), bulkhead.places
         # The thread is done before the coroutine it gives is: the places of its calls are counted around both.
         run = _awaited(_threaded(bulkhead, binding.invoke))
@@ -155,7 +159,9 @@ async def value_of(binding: Binding, bulkhead: Bulkhead | None, raw: bytes, cont
         value = await bulkhead.run(lambda: binding.invoke(raw, context))
     else:
         value = binding.invoke(raw, context)
-    return await value if isinstance(value, Coroutine) else value
+    if isinstance(value, Coroutine):
+        return await value
+    return value
 
 
 def _in_loop(binding: Binding, budget: Budget) -> Run:
@@ -170,7 +176,9 @@ def _in_loop(binding: Binding, budget: Budget) -> Run:
     async def run(arguments: Any, context: Any) -> Any:
         return invoke(arguments, context)
 
-    return _awaited(run) if binding.signature.wraps_async else run
+    if binding.signature.wraps_async:
+        return _awaited(run)
+    return run
 
 
 def _draining_in_thread(binding: Binding, budget: Budget) -> Callable[[Any, Any], Any]:
@@ -189,7 +197,9 @@ def _awaited(run: Run) -> Run:
 
     async def run_and_wait(arguments: Any, context: Any) -> Any:
         value = await run(arguments, context)
-        return await value if isinstance(value, Coroutine) else value
+        if isinstance(value, Coroutine):
+            return await value
+        return value
 
     return run_and_wait
 

@@ -93,7 +93,10 @@ class Found(Media):
         meta: Mapping[str, Any] | None = None,
         max_size: int = MAX_MEDIA,
     ) -> None:
-        given = [one for one in (source, path, data) if one is not None]
+        given = []
+        for one in (source, path, data):
+            if one is not None:
+                given.append(one)
         if len(given) != 1:
             raise SetupError(f"{type(self).__name__} takes one of a path, bytes, an open file or an image object")
         self._source: Any = _understood(given[0], type(self).__name__)
@@ -122,7 +125,10 @@ class Found(Media):
         except UnwritableResult:
             raise
         except Exception as reason:
-            why = reason.strerror if isinstance(reason, OSError) and reason.strerror else type(reason).__name__
+            if isinstance(reason, OSError) and reason.strerror:
+                why = reason.strerror
+            else:
+                why = type(reason).__name__
             raise UnwritableResult(f"{self.name!r} cannot be read: {why}") from reason
         if len(data) > self.max_size:
             raise UnwritableResult(f"{self.name!r} has more than the {self.max_size} bytes it may have (max_size=)")
@@ -140,7 +146,9 @@ class Found(Media):
                 # Whoever gave it has returned: nobody else is left to close it.
                 after.callback(getattr(source, "close", lambda: None))
                 read = source.read(self.max_size + 1)
-                return read.encode() if isinstance(read, str) else bytes(read)
+                if isinstance(read, str):
+                    return read.encode()
+                return bytes(read)
         saved = io.BytesIO()
         source.save(saved, format=self._format or "png")
         return saved.getvalue()

@@ -90,7 +90,8 @@ def checked_url(url: Any) -> str:
     wrong = ""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except ValueError as error:
         raise SetupError(f"elicitation: {quoted(url)!r} is no URL: {error}") from None
     if not url.isascii() or UNSAFE.search(url):
@@ -100,7 +101,10 @@ def checked_url(url: Any) -> str:
     elif "@" in parts.netloc:
         wrong = "it must not hold a user name or a password"
     if wrong:
-        shown = "this URL" if "@" in url else repr(quoted(url))
+        if "@" in url:
+            shown = "this URL"
+        else:
+            shown = repr(quoted(url))
         raise SetupError(f"elicitation: the user cannot be sent to {shown}: {wrong}")
     return url
 
@@ -138,7 +142,9 @@ def _visits(data: Any) -> list[Visit]:
 def _meant(schema: Any) -> Any:
     """Give the type that is asked for: a list of texts, as other libraries write choices, is a choice among them."""
     is_choice = isinstance(schema, list) and schema and all(isinstance(choice, str) for choice in schema)
-    return Literal[tuple(schema)] if is_choice else schema
+    if is_choice:
+        return Literal[tuple(schema)]
+    return schema
 
 
 class TypedForm(Struct, frozen=True):
@@ -189,19 +195,22 @@ _kept_form = lru_cache(maxsize=MOST_FORMS)(_new_form)
 def _with_text_choices(rules: Any) -> Any:
     """Write the choices of a form as text, which is all a form can offer; the answer is read back into the type."""
     if isinstance(rules, list):
-        return [_with_text_choices(part) for part in rules]
+        return list(map(_with_text_choices, rules))
     if not isinstance(rules, dict):
         return rules
     rules = {key: _with_text_choices(part) if key in {"items", "anyOf"} else part for key, part in rules.items()}
     if "enum" in rules:
-        rules |= {"type": "string", "enum": [str(choice) for choice in rules["enum"]]}
+        rules |= {"type": "string", "enum": list(map(str, rules["enum"]))}
         if rules.get("default") is not None:
             rules["default"] = str(rules["default"])
     return rules
 
 
 def _single(schema: dict[str, Any]) -> dict[str, Any]:
-    inner = {rule: value for rule, value in schema.items() if rule != "$defs"}
+    inner = {}
+    for rule, value in schema.items():
+        if rule != "$defs":
+            inner[rule] = value
     definitions = schema.get("$defs", {})
     return {
         "type": "object",
@@ -215,7 +224,9 @@ def _checked(schema: dict[str, Any]) -> dict[str, Any]:
     """Refuse forms a client cannot show, naming the field."""
     if schema.get("type", "object") != "object":
         raise SetupError("an elicitation form is an object with one member per field")
-    properties = {name: _field(name, rules) for name, rules in schema.get("properties", {}).items()}
+    properties = {}
+    for name, rules in schema.get("properties", {}).items():
+        properties[name] = _field(name, rules)
     form: dict[str, Any] = {"type": "object", "properties": properties}
     if schema.get("required"):
         form["required"] = list(schema["required"])
@@ -237,7 +248,10 @@ def _field(name: str, rules: dict[str, Any]) -> dict[str, Any]:
         raise SetupError(
             f"elicitation field {name!r}: {kind or 'this type'} is not text, a number, a truth or a choice"
         )
-    kept = {rule: value for rule, value in rules.items() if rule in KEPT_RULES}
+    kept = {}
+    for rule, value in rules.items():
+        if rule in KEPT_RULES:
+            kept[rule] = value
     if kept.get("format") not in FORMATS:
         kept.pop("format", None)
     return kept
@@ -245,9 +259,15 @@ def _field(name: str, rules: dict[str, Any]) -> dict[str, Any]:
 
 def _without_null(rules: dict[str, Any]) -> dict[str, Any]:
     """An optional field is one that may be left out; forms have no null."""
-    choices = [choice for choice in rules.get("anyOf", ()) if choice.get("type") != "null"]
+    choices = []
+    for choice in rules.get("anyOf", ()):
+        if choice.get("type") != "null":
+            choices.append(choice)
     if len(choices) == 1:
-        rest = {k: v for k, v in rules.items() if k != "anyOf" and not (k == "default" and v is None)}
+        rest = {}
+        for k, v in rules.items():
+            if k != "anyOf" and not (k == "default" and v is None):
+                rest[k] = v
         return {**choices[0], **rest}
     return rules
 
@@ -283,7 +303,7 @@ def _fitting(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, An
 
 def sample_question(messages: Any, max_tokens: int, key: str, options: Mapping[str, Any]) -> Question:
     """Ask the client's model."""
-    params = {"messages": [_message(part) for part in _listed(messages)], "maxTokens": max_tokens}
+    params = {"messages": list(map(_message, _listed(messages))), "maxTokens": max_tokens}
     for name, value in options.items():
         if value is not None:
             params[_camel(name)] = _plain(value)
@@ -291,7 +311,9 @@ def sample_question(messages: Any, max_tokens: int, key: str, options: Mapping[s
 
 
 def _listed(messages: Any) -> list[Any]:
-    return list(messages) if isinstance(messages, list | tuple) else [messages]
+    if isinstance(messages, list | tuple):
+        return list(messages)
+    return [messages]
 
 
 def _message(part: Any) -> dict[str, Any]:
@@ -302,7 +324,10 @@ def _message(part: Any) -> dict[str, Any]:
         return message
     if isinstance(part, Mapping) and "role" in part:
         content = part["content"]
-        text = {"type": "text", "text": content} if isinstance(content, str) else _plain(content)
+        if isinstance(content, str):
+            text = {"type": "text", "text": content}
+        else:
+            text = _plain(content)
         return {"role": part["role"], "content": text}
     return {"role": "user", "content": _plain(part)}
 
@@ -311,7 +336,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Model):
         return msgspec.to_builtins(value)
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return list(map(_plain, value))
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return value

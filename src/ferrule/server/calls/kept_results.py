@@ -68,7 +68,10 @@ class KeptResults:
         """Forget what expired, then the owner's oldest, then the oldest."""
         now = self._clock()
         self._kept = {uri: kept for uri, kept in self._kept.items() if kept.expires > now}
-        own = [uri for uri, kept in self._kept.items() if kept.owner == owner]
+        own = []
+        for uri, kept in self._kept.items():
+            if kept.owner == owner:
+                own.append(uri)
         held = sum(self._kept[uri].size for uri in own)
         while own and (held + size > self.max_bytes // SHARE or len(own) >= MOST_KEPT // SHARE):
             held -= self._kept.pop(own.pop(0)).size

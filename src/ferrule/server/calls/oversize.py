@@ -75,7 +75,10 @@ class SizePolicy(Struct, frozen=True):
 
 def policy_of(settings: ServerSettings, options: Sizes, binding: Binding, name: str) -> SizePolicy | None:
     """Choose what holds for a tool: its own words first, then the server's; None where no limit is set."""
-    limit = settings.result_limit if options.result_limit is None else options.result_limit
+    if options.result_limit is None:
+        limit = settings.result_limit
+    else:
+        limit = options.result_limit
     kind = options.result_policy or settings.result_policy
     if kind not in POLICIES:
         raise SetupError(f"the tool {name}: result_policy must be one of {', '.join(POLICIES)}, not {kind!r}")

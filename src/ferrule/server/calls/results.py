@@ -66,7 +66,10 @@ class ToolResult:
         structured_content: Any = None,
     ) -> None:
         self.content = content
-        self.structured = structured if structured_content is None else structured_content
+        if structured_content is None:
+            self.structured = structured
+        else:
+            self.structured = structured_content
         self.meta = meta
         self.is_error = is_error
 
@@ -111,9 +114,9 @@ def has_nonfinite(value: Any) -> bool:
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, Mapping):
-        return any(has_nonfinite(item) for item in value.values())
+        return any(map(has_nonfinite, value.values()))
     if isinstance(value, list | tuple | set | frozenset):
-        return any(has_nonfinite(item) for item in value)
+        return any(map(has_nonfinite, value))
     if isinstance(value, str | bytes | int | None):
         return False
     return has_nonfinite(msgspec.to_builtins(value, builtin_types=(float,), str_keys=True, enc_hook=encode_hook))
@@ -196,7 +199,9 @@ def plain_number(value: int) -> CallToolResult | PlainResult:
 
 def whole(result: CallToolResult | PlainResult) -> CallToolResult:
     """Give a result as everybody knows it."""
-    return result.whole() if isinstance(result, PlainResult) else result
+    if isinstance(result, PlainResult):
+        return result.whole()
+    return result
 
 
 def wrapped(value: Any) -> CallToolResult:
@@ -243,14 +248,19 @@ def wrapper_for(
         return structured
     if returns is str:
         return wrapped_text
-    return wrapped_number if returns is int else wrapped
+    if returns is int:
+        return wrapped_number
+    return wrapped
 
 
 def contents_of(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
     """Make the result of reading a resource."""
     if isinstance(value, ReadResourceResult):
         return copy.copy(value)
-    parts = value if isinstance(value, list | tuple) and _holds_contents(value) else [value]
+    if isinstance(value, list | tuple) and _holds_contents(value):
+        parts = value
+    else:
+        parts = [value]
     return ReadResourceResult(contents=[_contents(part, uri, mime_type) for part in parts])
 
 
@@ -279,12 +289,18 @@ def prompt_of(value: Any, description: str | None) -> GetPromptResult:
 
 def _messages(part: Any) -> list[PromptMessage]:
     """Make messages of one part: of several blocks under one role, as many messages."""
-    role, content = "user", part
+    role = "user"
+    content = part
     if isinstance(part, PromptMessage):
-        role, content = part.role, part.content
+        role = part.role
+        content = part.content
     elif isinstance(part, Mapping) and part.keys() >= {"role", "content"}:
-        role, content = part["role"], part["content"]
-    return [PromptMessage(role=_role(role), content=block) for block in _prompt_blocks(content)]
+        role = part["role"]
+        content = part["content"]
+    found: list[PromptMessage] = []
+    for block in _prompt_blocks(content):
+        found.append(PromptMessage(role=_role(role), content=block))
+    return found
 
 
 def _role(given: str) -> Role:

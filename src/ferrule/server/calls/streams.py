@@ -24,7 +24,7 @@ from ferrule.server.calls.results import Oversized, ToolResult, UnwritableResult
 
 def size_of(result: CallToolResult) -> int:
     """Tell how many bytes a result has: of its content or of its structured content, whichever is more."""
-    return max(sum(block_size(block) for block in result.content), _data_size(result.structured_content))
+    return max(sum(map(block_size, result.content)), _data_size(result.structured_content))
 
 
 def _data_size(value: Any) -> int:
@@ -33,7 +33,9 @@ def _data_size(value: Any) -> int:
         value = value["result"]
     if isinstance(value, str):
         return _bytes_in(value)
-    return 0 if value is None else len(bytes(value) if isinstance(value, Raw) else json_of(value))
+    if value is None:
+        return 0
+    return len(bytes(value) if isinstance(value, Raw) else json_of(value))
 
 
 def block_size(block: ContentBlock) -> int:
@@ -48,7 +50,9 @@ def block_size(block: ContentBlock) -> int:
 
 
 def _bytes_in(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+    if text.isascii():
+        return len(text)
+    return len(text.encode(errors="surrogatepass"))
 
 
 MOST_PARTS = 100_000
@@ -134,7 +138,9 @@ class Parts:
     def result(self, returned: Any = None) -> Any:
         """Give the result: what was returned, else the parts; a single part is given as it is."""
         if returned is not None or self._whole is not None:
-            return self._whole if returned is None else returned
+            if returned is None:
+                return self._whole
+            return returned
         self._join()
         joined: list[Any] = []
         for is_text, run in itertools.groupby(self._parts, lambda part: isinstance(part, str)):
@@ -149,7 +155,9 @@ def _size_of(part: Any) -> int:
     if isinstance(part, str):
         return len(part)
     # What media are is known when they are read.
-    return 0 if isinstance(part, Media) else sum(map(block_size, blocks(part)))
+    if isinstance(part, Media):
+        return 0
+    return sum(map(block_size, blocks(part)))
 
 
 async def drained(generator: AsyncGenerator[Any, None], context: Context, budget: Budget) -> Any:

@@ -125,7 +125,9 @@ class Threads:
     def figures(self) -> ThreadFigures:
         """Tell how busy the threads are now, for a dashboard or a metric."""
         with self._lock:
-            running, count, waiting = list(self._running), self._count, max(0, -self._spare)
+            running = list(self._running)
+            count = self._count
+            waiting = max(0, -self._spare)
         now = self._clock()
         return ThreadFigures(
             limit=self.limit,

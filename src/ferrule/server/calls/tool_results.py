@@ -57,7 +57,9 @@ class Finishing:
     async def _made(self, call: Call, value: Any) -> Any:
         """Make a whole result, and read the media, of what may be or hold such."""
         if not isinstance(value, ToolResult):
-            return await read_media(self._server, call, value) if holds_media(value) else value
+            if holds_media(value):
+                return await read_media(self._server, call, value)
+            return value
         if holds_media(value.content):
             given = await read_media(self._server, call, value.content)
             value = ToolResult(given, value.structured, meta=value.meta, is_error=value.is_error)
@@ -82,7 +84,8 @@ class Finishing:
             content = msgspec.json.decode(content)
         if self._binding.wraps_output and isinstance(content, dict):
             content = content.get("result")
-            content = msgspec.json.decode(content) if isinstance(content, msgspec.Raw) else content
+            if isinstance(content, msgspec.Raw):
+                content = msgspec.json.decode(content)
         try:
             self._binding.check_output(content)
         except InvalidOutput as error:

@@ -162,7 +162,9 @@ def _start(html: str) -> int:
 
 def _view(call: Call) -> View | None:
     """Hide what only pages use from a client that shows none; one that never said what it shows is given all."""
-    return None if _may_show(call.peer) else PLAIN
+    if _may_show(call.peer):
+        return None
+    return PLAIN
 
 
 def _may_show(peer: Peer) -> bool:
@@ -174,7 +176,9 @@ def _plain(tool: Tool) -> Tool | None:
     ui = ui_of(tool)
     if ui is None:
         return tool
-    return without_ui(tool) if ui.for_model else None
+    if ui.for_model:
+        return without_ui(tool)
+    return None
 
 
 PLAIN = View("plain", _plain)

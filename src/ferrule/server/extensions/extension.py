@@ -191,7 +191,10 @@ class Extensions:
 
     def declared(self, *, handshake: bool) -> dict[str, Any] | None:
         """Give what is declared in one of the eras: what `Server(extensions=…)` names is the stateless one's."""
-        joined = {name: each.settings for name, each in self._joined.items() if each.handshake or not handshake}
+        joined = {}
+        for name, each in self._joined.items():
+            if each.handshake or not handshake:
+                joined[name] = each.settings
         return ({} if handshake else self._declared) | joined or None
 
 
@@ -204,7 +207,8 @@ def _gated(name: str, handler: Handler) -> Handler:
 
 
 def _listener(server: Server, name: str, heard: Heard) -> NoteHandler:
-    bulkhead, fn = Bulkhead(server.threads), heard.fn
+    bulkhead = Bulkhead(server.threads)
+    fn = heard.fn
     is_async = inspect.iscoroutinefunction(probe(fn))
 
     async def deliver(params: Any) -> None:

@@ -32,7 +32,9 @@ def answerer(server: Server, fn: Callable[..., Any]) -> Handler:
     spare = signature.parameters[1:]
     if signature.dependencies:
         signature = injected(signature, Context, lambda: bulkhead.run)
-    run, context, positional = signature.fn, signature.context_parameter, signature.positional
+    run = signature.fn
+    context = signature.context_parameter
+    positional = signature.positional
 
     def invoke(call: Call) -> Any:
         given = {parameter.name: parameter.made_default() for parameter in spare}
@@ -40,13 +42,15 @@ def answerer(server: Server, fn: Callable[..., Any]) -> Handler:
             given[params.name] = call.params
         if context is not None:
             given[context] = Context(call, server)
-        return run(*[given.pop(name) for name in positional], **given)
+        return run(*list(map(given.pop, positional)), **given)
 
     async def handle(call: Call) -> Any:
         value = await (invoke(call) if signature.is_async else bulkhead.run(lambda: invoke(call)))
         if isinstance(value, Coroutine):  # a plain function around one that is not
             value = await value
-        return EmptyResult() if value is None else value
+        if value is None:
+            return EmptyResult()
+        return value
 
     return handle
 
@@ -58,10 +62,15 @@ def read_function(fn: Callable[..., Any]) -> Signature:
     signature = read_signature(fn, context_type=Context, open_ended=True)
     if signature.is_generator or signature.is_async_generator:
         raise SetupError(f"{signature.name}() is a generator, and only tools may be; return the result")
-    first, second, rest = signature.parameters[:1], signature.parameters[1:2], signature.parameters[2:]
+    first = signature.parameters[:1]
+    second = signature.parameters[1:2]
+    rest = signature.parameters[2:]
     if signature.context_parameter is None and second and (second[0].required or second[0].name in CONTEXT_NAMES):
         signature = structs.replace(signature, context_parameter=second[0].name, parameters=first + rest)
-    unfilled = [each.name for each in signature.parameters[1:] if each.required]
+    unfilled = []
+    for each in signature.parameters[1:]:
+        if each.required:
+            unfilled.append(each.name)
     if unfilled:
         raise SetupError(
             f"{signature.name}(): nothing fills the parameter {unfilled[0]!r}: a method's function gets the params and"

@@ -71,7 +71,10 @@ class Folder:
         if not root.is_dir():
             raise SetupError(f"skills: there is no folder {str(place)!r} (looked for it at {root.absolute()})")
         self.root = root.resolve()
-        segments = [each for each in prefix.split("/") if each]
+        segments = []
+        for each in prefix.split("/"):
+            if each:
+                segments.append(each)
         if (self.root / SKILL_FILE).is_file():
             segments.append(self.root.name)
         self._root_uri = "/".join(["skill:/", *(quote(each, safe=SEGMENT) for each in segments)])
@@ -124,7 +127,10 @@ class Folder:
             return known
         content = read_file(real, self._max_file_size)
         digest = "sha256:" + hashlib.sha256(content).hexdigest()
-        head = content.decode("utf-8", "replace") if path.name == SKILL_FILE else ""
+        if path.name == SKILL_FILE:
+            head = content.decode("utf-8", "replace")
+        else:
+            head = ""
         return SkillFile(real, Stamp(len(content), stamp.changed, stamp.number), digest, head)
 
 
@@ -206,7 +212,8 @@ def _skill(uri: str, root: str, inner: Mapping[str, SkillFile], bad: str) -> Ski
     if bad:
         raise Malformed(bad)
     facts, _ = front_matter(inner[uri].head)
-    name, description = facts.get("name"), facts.get("description")
+    name = facts.get("name")
+    description = facts.get("description")
     folder = root.rpartition("/")[2]
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise Malformed(f"its name is {name!r}; it must be 1 to 64 of a-z, 0-9 and single hyphens inside")
@@ -217,7 +224,9 @@ def _skill(uri: str, root: str, inner: Mapping[str, SkillFile], bad: str) -> Ski
     size = sum(each.stamp.size for each in inner.values())
     if len(inner) > MOST_FILES or size > MOST_BYTES:
         raise Malformed(f"it has {len(inner)} files of {size} bytes; at most {MOST_FILES} of {MOST_BYTES} are allowed")
-    resources = [SkillResource(uri=place, digest=each.digest, size=each.stamp.size) for place, each in inner.items()]
+    resources = []
+    for place, each in inner.items():
+        resources.append(SkillResource(uri=place, digest=each.digest, size=each.stamp.size))
     return Skill(uri=uri, frontmatter=facts, resources=resources)
 
 

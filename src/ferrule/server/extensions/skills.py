@@ -104,7 +104,9 @@ class Skills(Extension):
 
     def lifespan(self, server: Server) -> AbstractAsyncContextManager[Any] | None:
         """Look for changes while the server is in use."""
-        return None if self.watch is None else self._watching(server, self.watch)
+        if self.watch is None:
+            return None
+        return self._watching(server, self.watch)
 
     @contextlib.asynccontextmanager
     async def _watching(self, server: Server, interval: float) -> AsyncIterator[None]:
@@ -189,7 +191,8 @@ class Skills(Extension):
         return merged
 
     def _take(self, found: Found) -> bool:
-        before, self._found = self._found, found
+        before = self._found
+        self._found = found
         if found.faults and found.faults != before.faults:
             logger.warning("skills that cannot be served: %s", _told(found))
         if (found.files, found.folders, found.skills) == (before.files, before.folders, before.skills):

@@ -62,7 +62,8 @@ class TypedReader:
 
     def reading(self) -> Read:
         """Give the function that reads: at full speed, and once more with care where that fails."""
-        decode, recover = self._decode, self._recover
+        decode = self._decode
+        recover = self._recover
 
         def read(raw: RawJson) -> Values:
             try:
@@ -82,7 +83,10 @@ class TypedReader:
         known = {parameter.key for parameter in self._parameters}
         mend = WHOLE_FRACTION.search(raw) is not None
         values, lacking, refused = _convert_each(self._parameters, arguments, mend=mend)
-        strange = [name for name in arguments if name not in known]
+        strange = []
+        for name in arguments:
+            if name not in known:
+                strange.append(name)
         if not lacking and not strange and not refused:
             return values
         shape = lacking + [unknown(name, arguments[name]) for name in strange[:MAX_VIOLATIONS]]
@@ -94,11 +98,21 @@ class TypedReader:
         if not refused:
             return []
         if not self._is_compiled:
-            self._checker, self._is_compiled = own_schema(self.schema), True
-        listed = self._checker.listed(arguments, size) if self._checker is not None else None
+            self._checker = own_schema(self.schema)
+            self._is_compiled = True
+        if self._checker is not None:
+            listed = self._checker.listed(arguments, size)
+        else:
+            listed = None
         # pydantic says for itself all that is wrong, and knows better than a schema what it takes.
-        doubtful = {name for name, reason in refused.items() if not _says_all(reason)}
-        found = [violation for violation in listed or () if violation.parameter in doubtful]
+        doubtful = set()
+        for name, reason in refused.items():
+            if not _says_all(reason):
+                doubtful.add(name)
+        found = []
+        for violation in listed or ():
+            if violation.parameter in doubtful:
+                found.append(violation)
         told = [violation.path for violation in found]
         own = _in_own_words(refused, arguments)
         return found + [violation for violation in own if not any(_is_about(violation.path, path) for path in told)]
@@ -252,7 +266,9 @@ class SchemaReader:
         wrong = {violation.parameter for violation in found}
         parsed = {name: value for name in arguments if name in wrong for value in _parsed(arguments[name])}
         if parsed:
-            still_wrong = {violation.parameter for violation in self._checker.violations(arguments | parsed, size)}
+            still_wrong = set()
+            for violation in self._checker.violations(arguments | parsed, size):
+                still_wrong.add(violation.parameter)
             arguments = arguments | {name: value for name, value in parsed.items() if name not in still_wrong}
             found = self._checker.violations(arguments, size)
         if found:
@@ -377,9 +393,11 @@ def _repairs(value: Any, *, mend: bool) -> Iterator[Any]:
 def _with_whole_numbers(value: Any) -> Any:
     """Write each float that is a whole number as an int: JSON Schema calls both integers."""
     if isinstance(value, float):
-        return int(value) if value.is_integer() else value
+        if value.is_integer():
+            return int(value)
+        return value
     if isinstance(value, list):
-        return [_with_whole_numbers(item) for item in value]
+        return list(map(_with_whole_numbers, value))
     if isinstance(value, dict):
         return {key: _with_whole_numbers(item) for key, item in value.items()}
     return value
@@ -390,7 +408,9 @@ def _whole(text: str) -> int | float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError("out of range")
-    return int(value) if value.is_integer() else value
+    if value.is_integer():
+        return int(value)
+    return value
 
 
 _decode_whole_numbers = msgspec.json.Decoder(float_hook=_whole).decode
@@ -404,4 +424,6 @@ def _parsed(value: Any) -> list[Any]:
         parsed = msgspec.json.decode(value)
     except (ValueError, RecursionError):
         return []
-    return [] if isinstance(parsed, str) else [parsed]
+    if isinstance(parsed, str):
+        return []
+    return [parsed]

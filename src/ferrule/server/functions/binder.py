@@ -175,9 +175,14 @@ def _invoke(signature: Signature, read: Read) -> Invoke:
 
 
 def _invoke_by_name(signature: Signature, read: Read) -> Invoke:
-    fn, positional, context_parameter = signature.fn, signature.positional, signature.context_parameter
+    fn = signature.fn
+    positional = signature.positional
+    context_parameter = signature.context_parameter
     names = [parameter.name for parameter in signature.parameters]
-    defaults = {name: value for name, value in signature.hidden.items() if value is not NOTHING}
+    defaults = {}
+    for name, value in signature.hidden.items():
+        if value is not NOTHING:
+            defaults[name] = value
 
     def invoke(raw: RawJson, context: Any = None, hidden: Mapping[str, Any] = {}) -> Any:
         values = read(raw)
@@ -190,7 +195,7 @@ def _invoke_by_name(signature: Signature, read: Read) -> Invoke:
             given[context_parameter] = context
         if missing := [name for name in signature.hidden if name not in given]:
             raise TypeError(f"{signature.name}() was invoked without its hidden parameter {missing[0]!r}")
-        return fn(*[given.pop(name) for name in positional], **given)
+        return fn(*list(map(given.pop, positional)), **given)
 
     return invoke
 
@@ -223,7 +228,8 @@ class _Output:
         except (TypeError, NameError):
             # A type without a JSON form still has a text form, so it is offered as an unstructured result.
             return
-        self._declared, self._type = type_, made
+        self._declared = type_
+        self._type = made
 
     def check(self, value: Any) -> None:
         """Raise `InvalidOutput` when a value does not fit."""
@@ -237,7 +243,10 @@ class _Output:
         if self._checker is None:
             self._checker = own_schema(self.schema)
         whole = {"result": builtins} if self.wraps else builtins
-        found = self._checker.violations(whole, len(msgspec.json.encode(whole))) if self._checker else []
+        if self._checker:
+            found = self._checker.violations(whole, len(msgspec.json.encode(whole)))
+        else:
+            found = []
         if found and has_nonfinite(builtins):
             found = [Violation(found[0].path, None, "json", "contains NaN or infinity, which JSON has no form for")]
         if found:
@@ -265,7 +274,10 @@ def _given_by(signature: Signature) -> Any:
     if signature.is_async_generator:
         return NOTHING
     if signature.is_generator:
-        returned = get_args(annotation)[2:] if get_origin(annotation) is collections.abc.Generator else ()
+        if get_origin(annotation) is collections.abc.Generator:
+            returned = get_args(annotation)[2:]
+        else:
+            returned = ()
         return returned[0] if returned else NOTHING
     if get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
         return get_args(annotation)[-1]

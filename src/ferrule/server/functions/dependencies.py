@@ -51,7 +51,9 @@ class Step(Struct, frozen=True):
     def enter(self, stack: contextlib.ExitStack, values: list[Any], context: Any) -> Any:
         """Make the value of a plain provider here and now."""
         made = self.make(**self.arguments(values, context))
-        return stack.enter_context(made) if self.is_manager else made
+        if self.is_manager:
+            return stack.enter_context(made)
+        return made
 
     async def enter_async(self, stack: contextlib.AsyncExitStack, values: list[Any], context: Any, plain: Plain) -> Any:
         """Make the value of any provider."""
@@ -62,7 +64,9 @@ class Step(Struct, frozen=True):
         run = _here if self.inline else plain
         if not self.is_manager:
             value = await run(lambda: self.make(**given))
-            return await value if self.wraps_async and isinstance(value, Coroutine) else value
+            if self.wraps_async and isinstance(value, Coroutine):
+                return await value
+            return value
         entry = ProviderInThread(self.make(**given))
         stack.push_async_exit(lambda *exc: entry.leave(run, exc))
         return await run(entry.enter)
@@ -91,7 +95,9 @@ class ProviderInThread:
         """Leave it, now or when it turns out to have been entered."""
         with self._lock:
             self._given_up = not self._entered
-        return await run(lambda: self._manager.__exit__(*exc)) if self._entered else None
+        if self._entered:
+            return await run(lambda: self._manager.__exit__(*exc))
+        return None
 
 
 class Plan:
@@ -107,7 +113,8 @@ class Plan:
 
     def _place(self, wish: Dependency, names: tuple[str, ...], chain: tuple[Any, ...]) -> int:
         """Give the number of the step that makes what is wished for; a new one if there is none to share."""
-        provider, key = wish.provider, _key(wish.provider)
+        provider = wish.provider
+        key = _key(wish.provider)
         needs = read_provider(provider, self._context_type, " → ".join(names))
         names = (*names, f"{needs.name}()")
         if key in chain:
@@ -119,7 +126,9 @@ class Plan:
             )
         if wish.use_cache and key in self._places:
             return self._places[key]
-        sources = {name: self._place(inner, names, (*chain, key)) for name, inner in needs.dependencies.items()}
+        sources = {}
+        for name, inner in needs.dependencies.items():
+            sources[name] = self._place(inner, names, (*chain, key))
         self.steps.append(Step(*_manner(provider), wish.inline, sources, needs.context_parameter))
         number = len(self.steps) - 1
         if wish.use_cache:
@@ -179,12 +188,13 @@ def injected(signature: Signature, context_type: type | None, in_thread: InThrea
 
 def _placing(signature: Signature, dropped: str | None) -> Callable[[dict[str, Any], dict[str, Any]], Any]:
     """Give what calls the handler itself with the caller's values and the providers'."""
-    fn, positional = signature.fn, signature.positional
+    fn = signature.fn
+    positional = signature.positional
 
     def place(given: dict[str, Any], provided: dict[str, Any]) -> Any:
         given = {**given, **provided}
         given.pop(dropped, None)  # type: ignore[arg-type]  # nothing is named None
-        return fn(*[given.pop(name) for name in positional], **given)
+        return fn(*list(map(given.pop, positional)), **given)
 
     return place
 
@@ -212,7 +222,9 @@ def _waiting(place: Any, plan: Plan, taken: str | None, plain: Plain, *, is_asyn
                 if is_async:
                     return await place(given, provided)
                 value = await _whole(plain, lambda: place(given, provided))
-                return await value if isinstance(value, Coroutine) else value
+                if isinstance(value, Coroutine):
+                    return await value
+                return value
             except BaseException as error:
                 failure = error
                 raise
@@ -258,7 +270,8 @@ async def _here(work: Callable[[], Any]) -> Any:
 
 async def _whole(plain: Plain, work: Callable[[], Any]) -> Any:
     """Run a plain handler; a cancelled caller waits for its thread, which still uses what the providers gave."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
     begun = False
 
     def watched() -> Any:

@@ -51,19 +51,27 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 def _section_at(lines: list[str], index: int) -> str:
     """Tell what begins at a line: the parameters in one of the styles, another section of that style, or prose."""
     line = lines[index]
-    arguments, others = _ARGUMENT_SECTIONS, _OTHER_SECTIONS
+    arguments = _ARGUMENT_SECTIONS
+    others = _OTHER_SECTIONS
     followed = index + 1 < len(lines) and lines[index + 1].startswith((" ", "\t"))
     if _is_underlined(lines, index):
-        style, title = "numpy", line.strip().lower()
+        style = "numpy"
+        title = line.strip().lower()
     elif (field := _SPHINX_FIELD.match(line)) is not None:
-        style, title, arguments, others = "sphinx", field[1], _SPHINX_PARAMETER, _SPHINX_OTHER
+        style = "sphinx"
+        title = field[1]
+        arguments = _SPHINX_PARAMETER
+        others = _SPHINX_OTHER
     elif line.rstrip().endswith(":") and followed:
-        style, title = "google", line.rstrip().removesuffix(":").lower()
+        style = "google"
+        title = line.rstrip().removesuffix(":").lower()
     else:
         return "prose"
     if title in arguments:
         return style
-    return f"other {style}" if title in others else "prose"
+    if title in others:
+        return f"other {style}"
+    return "prose"
 
 
 def _is_underlined(lines: list[str], index: int) -> bool:
@@ -75,7 +83,10 @@ def _entries(lines: list[str], head: re.Pattern[str]) -> dict[str, str]:
     texts: dict[str, str] = {}
     names: list[str] = []
     for line in textwrap.dedent("\n".join(lines)).splitlines():
-        found = None if line.startswith((" ", "\t")) else head.fullmatch(line.rstrip())
+        if line.startswith((" ", "\t")):
+            found = None
+        else:
+            found = head.fullmatch(line.rstrip())
         if found is not None:
             names = [name.strip(" *") for name in found[1].split(",")]
             texts |= dict.fromkeys(names, found[2] if head.groups > 1 else "")

@@ -86,7 +86,10 @@ def _asked(parameter: Parameter) -> AskedParameter | None:
     for part in (annotation, *get_args(annotation)):
         ask = next((each for each in getattr(part, "__metadata__", ()) if isinstance(each, Ask)), None)
         if ask is not None and get_origin(part) is Annotated:
-            rest = [each for each in part.__metadata__ if not isinstance(each, Ask)]
+            rest = []
+            for each in part.__metadata__:
+                if not isinstance(each, Ask):
+                    rest.append(each)
             type_ = get_args(part)[0]
             schema = ask.schema or (Annotated[(type_, *rest)] if rest else type_)
             return AskedParameter(parameter.name, ask.message, schema, parameter.default)
@@ -95,10 +98,16 @@ def _asked(parameter: Parameter) -> AskedParameter | None:
 
 def _check(asked: AskedParameter, given: Container[str], where: str) -> None:
     try:
-        named = [field for _, field, _, _ in string.Formatter().parse(asked.message) if field is not None]
+        named = []
+        for _, field, _, _ in string.Formatter().parse(asked.message):
+            if field is not None:
+                named.append(field)
     except ValueError as reason:
         raise SetupError(f"{where}: the text of its question cannot be read: {reason}") from None
-    unknown = [field for field in named if field not in given]
+    unknown = []
+    for field in named:
+        if field not in given:
+            unknown.append(field)
     if unknown:
         raise SetupError(f"{where}: its question names {{{unknown[0]}}}, which is no argument of the call")
     try:
@@ -113,11 +122,17 @@ def _asking(
     own = inspect.signature(fn)
     hidden = {each.name for each in asked}
     context = signature.context_parameter
-    kept = [parameter for parameter in own.parameters.values() if parameter.name not in hidden]
+    kept = []
+    for parameter in own.parameters.values():
+        if parameter.name not in hidden:
+            kept.append(parameter)
     if context is None:
         place = next(name for name in (PLACE, "_ctx", "__ctx") if name not in own.parameters)
         extra = inspect.Parameter(place, inspect.Parameter.KEYWORD_ONLY, annotation=Context)
-        rest = [each for each in kept if each.kind is each.VAR_KEYWORD]
+        rest = []
+        for each in kept:
+            if each.kind is each.VAR_KEYWORD:
+                rest.append(each)
         kept = [*(each for each in kept if each not in rest), extra, *rest]
     else:
         place = context
@@ -176,7 +191,9 @@ def _asking_first(
         return stream
     if signature.is_generator:
         return stream_in_thread
-    return wait if signature.is_async or inline else run_in_thread
+    if signature.is_async or inline:
+        return wait
+    return run_in_thread
 
 
 def _ordered(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:

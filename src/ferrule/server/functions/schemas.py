@@ -63,7 +63,10 @@ class _Inlining:
         if name in inside:
             self._keep(name)
             return part
-        beside = {key: value for key, value in part.items() if key != "$ref"}
+        beside = {}
+        for key, value in part.items():
+            if key != "$ref":
+                beside[key] = value
         return self._part({**self._definitions[name], **beside}, (*inside, name))
 
     def _keep(self, name: str) -> None:
@@ -74,7 +77,9 @@ class _Inlining:
 
 def _referred(part: Schema) -> str | None:
     reference = part.get("$ref")
-    return reference.removeprefix(PREFIX) if isinstance(reference, str) and reference.startswith(PREFIX) else None
+    if isinstance(reference, str) and reference.startswith(PREFIX):
+        return reference.removeprefix(PREFIX)
+    return None
 
 
 def _is_tag_map(key: str, item: Any) -> bool:
@@ -141,11 +146,17 @@ def _mirrored(schema: Schema) -> Schema:
     A null is taken all the same, and has no header.
     """
     choices = schema.get("anyOf", ())
-    given = [choice for choice in choices if choice != {"type": "null"}]
+    given = []
+    for choice in choices:
+        if choice != {"type": "null"}:
+            given.append(choice)
     is_mirrored = ANNOTATION in schema or any(ANNOTATION in choice for choice in given)
     if len(given) != 1 or len(choices) == 1 or not is_mirrored:
         return schema
-    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    rest = {}
+    for key, value in schema.items():
+        if key != "anyOf":
+            rest[key] = value
     if rest.get("default", ...) is None:
         del rest["default"]
     return _mirrored({**given[0], **rest})
@@ -189,7 +200,9 @@ def _default(value: Any) -> Schema:
 
 
 def _with_definitions(schema: Schema, definitions: Schema) -> Schema:
-    return {**schema, "$defs": dict(sorted(definitions.items()))} if definitions else schema
+    if definitions:
+        return {**schema, "$defs": dict(sorted(definitions.items()))}
+    return schema
 
 
 def _rooted(schema: Schema, definitions: Schema) -> Schema:
@@ -197,8 +210,14 @@ def _rooted(schema: Schema, definitions: Schema) -> Schema:
     name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if name not in definitions:
         return _with_definitions(schema, definitions)
-    beside = {key: value for key, value in schema.items() if key != "$ref"}
-    others = {key: value for key, value in definitions.items() if key != name}
+    beside = {}
+    for key, value in schema.items():
+        if key != "$ref":
+            beside[key] = value
+    others = {}
+    for key, value in definitions.items():
+        if key != name:
+            others[key] = value
     root = {**definitions[name], **beside}
     kept = definitions if _refers((root, others), schema["$ref"]) else others
     return _with_definitions(root, kept)
@@ -232,9 +251,16 @@ def _class_text(class_: Any) -> Schema:
 
 def _field_texts(class_: Any) -> dict[str, str]:
     """The texts that stand beside the types of a class's fields."""
-    hints = {field.key: field.type for field in record_fields(class_) or () if get_origin(field.type) is Annotated}
+    hints = {}
+    for field in record_fields(class_) or ():
+        if get_origin(field.type) is Annotated:
+            hints[field.key] = field.type
     texts = {key: description_of(get_args(hint)[1:]) for key, hint in hints.items()}
-    return {key: text for key, text in texts.items() if text is not None}
+    found: dict[str, str] = {}
+    for key, text in texts.items():
+        if text is not None:
+            found[key] = text
+    return found
 
 
 def _literals(type_: Any) -> dict[frozenset[Any], tuple[Any, ...]]:
@@ -296,10 +322,12 @@ class _Writer:
         return {**choices(member.value for member in node.cls), **_class_text(node.cls)}
 
     def union(self, node: mi.UnionType) -> Schema:
-        members = [self.node(member) for member in node.types]
+        members = list(map(self.node, node.types))
         # A member that is itself a choice adds its own: a choice of choices is one choice.
         listed = [one for member in members for one in (member["anyOf"] if member.keys() == {"anyOf"} else [member])]
-        return {} if {} in listed else {"anyOf": listed}
+        if {} in listed:
+            return {}
+        return {"anyOf": listed}
 
     def list(self, node: mi.ListType | mi.VarTupleType) -> Schema:
         return {"type": "array", "items": self.node(node.item_type), **_rules(node, _LIST_RULES)}
@@ -308,7 +336,7 @@ class _Writer:
         return {"type": "array", "items": self.node(node.item_type), "uniqueItems": True, **_rules(node, _LIST_RULES)}
 
     def tuple(self, node: mi.TupleType) -> Schema:
-        return _fixed_array([self.node(item) for item in node.item_types], len(node.item_types), closed=True)
+        return _fixed_array(list(map(self.node, node.item_types)), len(node.item_types), closed=True)
 
     def map(self, node: mi.DictType) -> Schema:
         schema: Schema = {"type": "object", "additionalProperties": self.node(node.value_type)}
@@ -330,7 +358,8 @@ class _Writer:
             name = re.sub(r"\W+", "_", f"{class_.__module__}_{name}")
         suffix = 2
         while name in self.definitions:
-            name, suffix = f"{_label(class_)}_{suffix}", suffix + 1
+            name = f"{_label(class_)}_{suffix}"
+            suffix = suffix + 1
         return name
 
     def _member(self, field: mi.Field) -> Schema:
@@ -346,7 +375,10 @@ class _Writer:
         for key, text in _field_texts(node.cls).items():
             properties[key].setdefault("description", text)
         schema: Schema = {"type": "object", **_class_text(node.cls), "properties": properties}
-        required = [field.encode_name for field in node.fields if field.required]
+        required = []
+        for field in node.fields:
+            if field.required:
+                required.append(field.encode_name)
         if getattr(node, "tag_field", None) is not None:
             schema["properties"] = {node.tag_field: choices([node.tag]), **properties}
             required.insert(0, node.tag_field)
@@ -374,7 +406,9 @@ def _fixed_array(items: list[Schema], required: int, *, closed: bool) -> Schema:
     schema: Schema = {"type": "array", "minItems": required}
     if items:
         schema["prefixItems"] = items
-    return {**schema, "maxItems": len(items), "items": False} if closed else schema
+    if closed:
+        return {**schema, "maxItems": len(items), "items": False}
+    return schema
 
 
 _WRITERS: dict[type, Callable[[_Writer, Any], Schema]] = {

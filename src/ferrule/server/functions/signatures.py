@@ -101,11 +101,17 @@ def read_signature(
         raise SetupError(f"{name}() has no parameter {', '.join(sorted(missing))} to hide")
     namespace = _namespace(_underlying(fn), (*content_types, *([context_type] if context_type else [])))
     description, texts = split_docstring(_docstring_of(fn))
-    shown = [raw for raw in fillable if raw.name not in hidden]
-    annotations = {raw.name: _resolve(raw.annotation, namespace, f"{name}(): parameter {raw.name!r}") for raw in shown}
+    shown = []
+    for raw in fillable:
+        if raw.name not in hidden:
+            shown.append(raw)
+    annotations = {}
+    for raw in shown:
+        annotations[raw.name] = _resolve(raw.annotation, namespace, f"{name}(): parameter {raw.name!r}")
     wishes = {raw.name: wish for raw in shown if (wish := dependency_of(raw.default, annotations[raw.name]))}
     context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
-    kind, taken = probe(fn), {context, *wishes}
+    kind = probe(fn)
+    taken = {context, *wishes}
     parameters = tuple(_parameter(raw, annotations[raw.name], texts, name) for raw in shown if raw.name not in taken)
     _refuse_equal_keys(parameters, name)
     return Signature(
@@ -129,13 +135,21 @@ def read_signature(
 def read_provider(fn: Callable[..., Any], context_type: type | None, whose: str) -> Provider:
     """Read what a provider asks for; `whose` says in errors who needs it."""
     name = _name_of(fn)
-    offered = [raw for raw in _offered(fn, name) if raw.kind not in (raw.VAR_POSITIONAL, raw.VAR_KEYWORD)]
+    offered = []
+    for raw in _offered(fn, name):
+        if raw.kind not in (raw.VAR_POSITIONAL, raw.VAR_KEYWORD):
+            offered.append(raw)
     namespace = _namespace(_underlying(fn), (context_type,) if context_type else ())
     place = f"{whose} → {name}(): parameter"
-    annotations = {raw.name: _resolve(raw.annotation, namespace, f"{place} {raw.name!r}") for raw in offered}
+    annotations = {}
+    for raw in offered:
+        annotations[raw.name] = _resolve(raw.annotation, namespace, f"{place} {raw.name!r}")
     wishes = {raw.name: wish for raw in offered if (wish := dependency_of(raw.default, annotations[raw.name]))}
     context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
-    unfilled = [raw.name for raw in offered if raw.default is NOTHING and raw.name not in {context, *wishes}]
+    unfilled = []
+    for raw in offered:
+        if raw.default is NOTHING and raw.name not in {context, *wishes}:
+            unfilled.append(raw.name)
     return Provider(name, context, wishes, unfilled)
 
 
@@ -152,7 +166,11 @@ def _offered(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:
     while isinstance(fn, functools.partial):
         preset |= fn.keywords.keys()
         fn = fn.func
-    return [parameter for parameter in offered if parameter.name not in preset]
+    found: list[inspect.Parameter] = []
+    for parameter in offered:
+        if parameter.name not in preset:
+            found.append(parameter)
+    return found
 
 
 def _refuse_unbound_method(fn: Callable[..., Any], offered: Sequence[inspect.Parameter], name: str) -> None:
@@ -181,13 +199,17 @@ def _parameter(raw: inspect.Parameter, annotation: Any, texts: dict[str, str], n
         raise SetupError(f"{place} has a field() of a class as its default: write the default itself")
     if annotation is NOTHING:
         annotation = Any
-    default, field = raw.default, _field_among(annotation)
+    default = raw.default
+    field = _field_among(annotation)
     if is_field(raw.default):
-        default, field = NOTHING, raw.default
+        default = NOTHING
+        field = raw.default
         annotation = Annotated[annotation, field]
-    alias, factory = None, None
+    alias = None
+    factory = None
     if field is not None:
-        alias, factory = _alias(field, place), field.default_factory
+        alias = _alias(field, place)
+        factory = field.default_factory
         if default is NOTHING and factory is None and not field.is_required():
             default = field.default
     description = _annotated_text(annotation) or texts.get(raw.name)
@@ -202,7 +224,10 @@ def _field_among(annotation: Any) -> Any:
 
 
 def _alias(field: Any, place: str) -> str | None:
-    alias = field.validation_alias if field.validation_alias is not None else field.alias
+    if field.validation_alias is not None:
+        alias = field.validation_alias
+    else:
+        alias = field.alias
     if alias is not None and not isinstance(alias, str):
         raise SetupError(f"{place} has several aliases: an argument has one name, so write alias='...'")
     return alias
@@ -228,7 +253,10 @@ def _refuse_equal_keys(parameters: Sequence[Parameter], name: str) -> None:
 def _context_among(annotations: dict[str, Any], context_type: type | None, name: str) -> str | None:
     if context_type is None:
         return None
-    found = [parameter for parameter, annotation in annotations.items() if _is_context(annotation, context_type)]
+    found = []
+    for parameter, annotation in annotations.items():
+        if _is_context(annotation, context_type):
+            found.append(parameter)
     if len(found) > 1:
         raise SetupError(f"{name}() takes two contexts, {found[0]!r} and {found[1]!r}: keep one")
     return found[0] if found else None
@@ -238,7 +266,10 @@ def _is_context(annotation: Any, context_type: type) -> bool:
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
-        members = [member for member in get_args(annotation) if member is not types.NoneType]
+        members = []
+        for member in get_args(annotation):
+            if member is not types.NoneType:
+                members.append(member)
         return len(members) == 1 and _is_context(members[0], context_type)
     plain = get_origin(annotation) or annotation
     return isinstance(plain, type) and issubclass(plain, context_type)
@@ -300,7 +331,9 @@ def probe(fn: Any) -> Any:
     """What to ask whether a call gives a coroutine or a generator."""
     fn = _without_partial(fn)
     if inspect.isroutine(fn) or inspect.isclass(fn):
-        return fn.__func__ if isinstance(fn, staticmethod) else fn
+        if isinstance(fn, staticmethod):
+            return fn.__func__
+        return fn
     return type(fn).__call__
 
 

@@ -114,7 +114,10 @@ class Guards:
         """Tell no caller of changes to what it does not see."""
         wanted = call.params.notifications
         self._subscriptions.check(wanted.resource_subscriptions or (), wanted.task_ids or ())
-        uris = [uri for uri in wanted.resource_subscriptions or () if not self._hides(uri, call)]
+        uris = []
+        for uri in wanted.resource_subscriptions or ():
+            if not self._hides(uri, call):
+                uris.append(uri)
         heard = structs.replace(wanted, resource_subscriptions=uris or None)
         call.params = structs.replace(call.params, notifications=heard)
         return await listen(call)
@@ -189,7 +192,9 @@ class Builtins:
             "resources/unsubscribe": self.unsubscribe,
             "logging/setLevel": self.set_level,
         }
-        return Guards(server).instant(instant) if server.visibility.in_use else instant
+        if server.visibility.in_use:
+            return Guards(server).instant(instant)
+        return instant
 
     def handlers(self, *, looked_into: bool = False) -> dict[str, Handler]:
         """What runs somebody's code, or waits; results that somebody looks into are not written ahead."""
@@ -208,10 +213,10 @@ class Builtins:
         if declared is None:
             return handlers
         needed = {name: METHODS[name].capability for name in handlers}
-        return {
-            name: handler if server_offers(declared, needed[name]) else _refusing(needed[name])
-            for name, handler in handlers.items()
-        }
+        found: dict[str, Handler] = {}
+        for name, handler in handlers.items():
+            found[name] = handler if server_offers(declared, needed[name]) else _refusing(needed[name])
+        return found
 
     def _about_tasks(self) -> dict[str, Handler]:
         """What is asked about tasks; a server that has none refuses it, and does without what keeps them."""
@@ -221,7 +226,11 @@ class Builtins:
             from ferrule.runtime.tasks.methods import TaskMethods
 
             return TaskMethods(server.tasks).handlers()
-        return {name: _refusing(row.capability) for name, row in METHODS.items() if row.capability in TASKS}
+        found: dict[str, Handler] = {}
+        for name, row in METHODS.items():
+            if row.capability in TASKS:
+                found[name] = _refusing(row.capability)
+        return found
 
     def notes(self) -> dict[str, NoteHandler]:
         """What is listened to."""
@@ -263,7 +272,9 @@ class Builtins:
     def _extended(self, trimmed: ServerCapabilities) -> ServerCapabilities:
         """Add the extensions this era has: they are agreed on beside the revisions, not by them."""
         declared = self._server.extensions.declared(handshake=True)
-        return trimmed if declared is None else structs.replace(trimmed, extensions=declared)
+        if declared is None:
+            return trimmed
+        return structs.replace(trimmed, extensions=declared)
 
     def _introduced(self, call: Call) -> tuple[InitializeParams, dict[str, Any]]:
         """Give what a client said of itself; clients that say the same, as thousands do, share one copy of it."""
@@ -355,7 +366,8 @@ class Builtins:
         honoured, kinds = self._honoured(wanted)
         if wanted.task_ids:
             honoured.task_ids = await self._visible_tasks(call, wanted.task_ids)
-        uris, tasks = honoured.resource_subscriptions or (), honoured.task_ids or ()
+        uris = honoured.resource_subscriptions or ()
+        tasks = honoured.task_ids or ()
         owner = server.links.of(call) if server.links.has_session(call) else None
         holder = holder_of(call.origin)
         subscriber = Subscriber(call.channel, kinds, uris, call.id, call.origin.principal, tasks, owner, holder)
@@ -370,8 +382,14 @@ class Builtins:
 
     def _honoured(self, wanted: ListenFilter) -> tuple[ListenFilter, list[str]]:
         """Choose of what is wanted what this server offers."""
-        kinds = [kind for kind, flag in FLAGS.items() if getattr(wanted, flag) and self._tells(flag)]
-        uris = wanted.resource_subscriptions if self._offers("resources.subscribe") else None
+        kinds = []
+        for kind, flag in FLAGS.items():
+            if getattr(wanted, flag) and self._tells(flag):
+                kinds.append(kind)
+        if self._offers("resources.subscribe"):
+            uris = wanted.resource_subscriptions
+        else:
+            uris = None
         granted: dict[str, Any] = {FLAGS[kind]: True for kind in kinds}
         return ListenFilter(resource_subscriptions=list(uris) if uris else None, **granted), kinds
 

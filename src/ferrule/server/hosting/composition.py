@@ -69,10 +69,13 @@ class Composing:
     def dispatcher(self) -> Dispatcher:
         """The handlers of this server, composed once with its middleware."""
         if self._dispatcher is None:
-            builtins, around = Builtins(self._server()), self.layers.around
+            builtins = Builtins(self._server())
+            around = self.layers.around
             handlers = {**builtins.handlers(looked_into=bool(around("tools/call"))), **self._own_handlers}
             # A tool's own errors never get here: they become results, and are mended where that happens.
-            mended = {n: h if n == "tools/call" else self.layers.mending(h) for n, h in handlers.items()}
+            mended = {}
+            for n, h in handlers.items():
+                mended[n] = h if n == "tools/call" else self.layers.mending(h)
             notes, others = self.layers.listening({**builtins.notes(), **self.extensions.notes})
             self._dispatcher = Dispatcher(mended, builtins.instant(), notes, around, other_notes=others)
             if around("tools/call"):

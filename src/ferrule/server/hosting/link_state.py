@@ -47,7 +47,10 @@ class Pace:
     def __init__(self, settings: ServerSettings) -> None:
         self.progress = TokenBucket(settings.progress_rate, settings.progress_rate)
         rate = settings.log_rate
-        self.logs = None if rate is None else TokenBucket(rate, rate)
+        if rate is None:
+            self.logs = None
+        else:
+            self.logs = TokenBucket(rate, rate)
 
 
 class LinkState(Struct, eq=False):
@@ -132,7 +135,11 @@ class Links:
 
     def through(self, entrance: Entrance) -> list[Link]:
         """Give the links that came in by one entrance."""
-        return [link for link, state in self._states.items() if state.entrance is entrance]
+        found: list[Link] = []
+        for link, state in self._states.items():
+            if state.entrance is entrance:
+                found.append(link)
+        return found
 
     def remember(self, link: Link, entrance: Entrance | None = None) -> None:
         """Begin to watch over a link."""
@@ -217,7 +224,9 @@ class Links:
 
     def _session(self, call: Call) -> LinkState | None:
         state = self._states.get(self.of(call))
-        return state if call.era is self._handshake and state is not None and state.subscriber is not SILENT else None
+        if call.era is self._handshake and state is not None and state.subscriber is not SILENT:
+            return state
+        return None
 
     def _principal(self, call: Call, what: str) -> str:
         if call.origin.principal is None:
@@ -236,7 +245,9 @@ class Links:
         if call.origin.principal is None:
             return None
         known = self.principals.find(call.origin.principal)
-        return None if known is None else known.switches
+        if known is None:
+            return None
+        return known.switches
 
     def keep_switches(self, call: Call, switches: Switches) -> None:
         """Remember what the caller sees otherwise than others."""
@@ -304,7 +315,8 @@ class Links:
 
     def owes_a_turn(self, call: Call) -> bool:
         """Tell whether the handlers of a link have told in vain for so long that the loop should turn."""
-        state, now = self._states.get(self.of(call)), self.of(call).loop.time()
+        state = self._states.get(self.of(call))
+        now = self.of(call).loop.time()
         if state is None or now - state.last_turn < TURN_EVERY:
             return state is None
         state.last_turn = now

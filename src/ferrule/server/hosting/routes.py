@@ -55,6 +55,8 @@ class CustomRoutes:
 
         async def answer(request: WebRequest) -> Any:
             value = await bulkhead.run(lambda: fn(request))
-            return await value if inspect.isawaitable(value) else value
+            if inspect.isawaitable(value):
+                return await value
+            return value
 
         return answer

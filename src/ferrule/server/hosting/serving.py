@@ -68,7 +68,8 @@ class Serving:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
         loop = asyncio.get_running_loop()
         if self._lock is None or self._home is not loop:
-            self._lock, self._home = asyncio.Lock(), loop
+            self._lock = asyncio.Lock()
+            self._home = loop
         async with self._lock:
             self._users += 1
             if self._users > 1:
@@ -137,7 +138,8 @@ class Serving:
         async with self._lock:
             self._users -= 1
             if self._users == 0 and self._lifespan_exit is not None:
-                stack, self._lifespan_exit = self._lifespan_exit, None
+                stack = self._lifespan_exit
+                self._lifespan_exit = None
                 try:
                     await stack.aclose()
                 finally:
@@ -339,7 +341,9 @@ async def _end_tasks() -> int:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
-    return len((await asyncio.wait(tasks, timeout=LAST_GRACE))[1]) if tasks else 0
+    if tasks:
+        return len((await asyncio.wait(tasks, timeout=LAST_GRACE))[1])
+    return 0
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -60,7 +60,10 @@ class Caching(Middleware):
             if value < 1:
                 raise SetupError(f"Caching: {name} must be at least 1, not {value}")
         self._ttl = ttl
-        self._tools = None if tools is None else frozenset(tools)
+        if tools is None:
+            self._tools = None
+        else:
+            self._tools = frozenset(tools)
         self._resources = resources
         self._shared = shared
         self._max_entries = max_entries
@@ -98,7 +101,8 @@ class Caching(Middleware):
 
     def _keeps(self, call: Call) -> bool:
         """Tell whether what a tool gives is kept; of one that the caller does not see, nothing is told."""
-        name, server = call.params.name, self._server
+        name = call.params.name
+        server = self._server
         if server is None:
             return name in (self._tools or ())
         entry = server.visibility.find(call, server.tools.catalogue, name)
@@ -108,7 +112,8 @@ class Caching(Middleware):
 
     def _is_readable(self, call: Call) -> bool:
         """Tell whether the caller sees a resource that others may see too."""
-        uri, server = call.params.uri, self._server
+        uri = call.params.uri
+        server = self._server
         if server is None or uri.startswith(PREFIX):
             return False
         try:

@@ -44,7 +44,9 @@ def _number(call: Call) -> int:
 
 
 def _session(call: Call) -> Hashable:
-    return caller(call) if isinstance(call.link, Crowd) else ("session", _number(call))
+    if isinstance(call.link, Crowd):
+        return caller(call)
+    return ("session", _number(call))
 
 
 KEYS: dict[str, Key] = {

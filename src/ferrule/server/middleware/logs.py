@@ -43,7 +43,10 @@ class Logging(Middleware):
         max_payload: int = 1000,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
+        if isinstance(logger, str):
+            self._logger = logging.getLogger(logger)
+        else:
+            self._logger = logger
         self._level = level
         self._payloads = payloads
         self._max_payload = max_payload
@@ -51,7 +54,8 @@ class Logging(Middleware):
 
     async def on_request(self, call: Call, proceed: Handler) -> Any:
         """Log how a request ended."""
-        start, outcome = self._clock(), "failed"
+        start = self._clock()
+        outcome = "failed"
         try:
             result = await proceed(call)
             outcome = "error" if getattr(result, "is_error", None) else "ok"
@@ -93,16 +97,23 @@ class Logging(Middleware):
         if isinstance(given, msgspec.Raw) and len(memoryview(given)) > MAX_READ:
             return f"({len(memoryview(given))} bytes)"
         try:
-            plain = msgspec.json.decode(given) if isinstance(given, msgspec.Raw) else given
+            if isinstance(given, msgspec.Raw):
+                plain = msgspec.json.decode(given)
+            else:
+                plain = given
             text = _write(Shown(self._max_payload).of(plain)).decode()
         except (ValueError, RecursionError):
             return "(unreadable)"
-        return text if len(text) <= self._max_payload else f"{text[: self._max_payload]}…"
+        if len(text) <= self._max_payload:
+            return text
+        return f"{text[: self._max_payload]}…"
 
 
 def _safe(text: str) -> str:
     """Write a caller's text so that it stays one line of a log."""
-    return text if len(text) <= MAX_FACT and text.isprintable() else repr(text[:MAX_FACT])
+    if len(text) <= MAX_FACT and text.isprintable():
+        return text
+    return repr(text[:MAX_FACT])
 
 
 class Shown:

@@ -38,7 +38,10 @@ class RateLimit(Middleware):
             if value is not None:
                 require_number(f"RateLimit: {name}", value)
         self._rate = rate
-        self._burst = max(rate, 1.0) if burst is None else burst
+        if burst is None:
+            self._burst = max(rate, 1.0)
+        else:
+            self._burst = burst
         TokenBucket(self._rate, self._burst)
         self._key = key_of(by, "RateLimit")
         self._methods = methods_of(methods, "RateLimit")
@@ -53,7 +56,8 @@ class RateLimit(Middleware):
         return await proceed(call)
 
     def _take(self, call: Call) -> None:
-        key, now = self._key(call), self._clock()
+        key = self._key(call)
+        now = self._clock()
         # Put back in, the bucket is the newest; the first to be forgotten is that of the caller who was quiet longest.
         bucket = self._buckets.pop(key, None) or TokenBucket(self._rate, self._burst)
         self._buckets[key] = bucket

@@ -43,7 +43,10 @@ def _refuse_misspelled(kind: type[Middleware], where: str) -> None:
     for name in dir(kind):
         if not name.startswith("on_") or name in hooks:
             continue
-        meant = "on_request" if name == "on_message" else alike(name, hooks, closeness=0.85)
+        if name == "on_message":
+            meant = "on_request"
+        else:
+            meant = alike(name, hooks, closeness=0.85)
         if meant:
             raise SetupError(f"{where}: {kind.__name__}.{name} is no hook; did you mean {meant}?")
 
@@ -53,7 +56,11 @@ def surrounding(layer: AnyLayer, method: str) -> list[Layer]:
     if not isinstance(layer, Middleware):
         return [layer]
     hooks = ["on_request", HOOKS.get(method, "")]
-    return [getattr(layer, hook) for hook in hooks if hook and _overrides(layer, hook)]
+    found: list[Layer] = []
+    for hook in hooks:
+        if hook and _overrides(layer, hook):
+            found.append(getattr(layer, hook))
+    return found
 
 
 def _overrides(layer: Middleware, hook: str) -> bool:
@@ -99,11 +106,10 @@ class Layers:
 
     def listening(self, notes: Mapping[str, NoteHandler]) -> tuple[dict[str, NoteHandler], NoteHandler | None]:
         """Surround the handlers of notifications; gives also what hears of all others."""
-        listeners: list[Callable[[Note, NoteHandler], None]] = [
-            layer.on_notification
-            for layer in self._layers
-            if isinstance(layer, Middleware) and _overrides(layer, "on_notification")
-        ]
+        listeners: list[Callable[[Note, NoteHandler], None]] = []
+        for layer in self._layers:
+            if isinstance(layer, Middleware) and _overrides(layer, "on_notification"):
+                listeners.append(layer.on_notification)
         if not listeners:
             return dict(notes), None
         return {name: _heard(handler, listeners) for name, handler in notes.items()}, _heard(_nothing, listeners)

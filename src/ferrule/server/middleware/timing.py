@@ -50,7 +50,9 @@ class Timing(Middleware):
 
     async def on_request(self, call: Call, proceed: Handler) -> Any:
         """Measure a call."""
-        start, failed, name = self._clock(), True, target(call)
+        start = self._clock()
+        failed = True
+        name = target(call)
         try:
             result = await proceed(call)
             failed = bool(getattr(result, "is_error", None))

@@ -46,8 +46,14 @@ class ChangeNotice:
         """What changed: of several notices about the same thing only the last matters."""
         self.method = method
         self.params = params
-        self.message = Notification(method, Raw(_write(params))) if params else Notification(method)
-        others = {name: value for name, value in params.items() if name != "_meta"}
+        if params:
+            self.message = Notification(method, Raw(_write(params)))
+        else:
+            self.message = Notification(method)
+        others = {}
+        for name, value in params.items():
+            if name != "_meta":
+                others[name] = value
         tagged = {**others, "_meta": {**params.get("_meta", {}), SUBSCRIPTION_KEY: 0}}
         self._stem = _write(tagged).removesuffix(b"0}}")
 
@@ -86,7 +92,10 @@ class Subscriber:
         holder: str = "",
     ) -> None:
         self._channel = channel
-        self._tag = None if tag is None else _write(tag)
+        if tag is None:
+            self._tag = None
+        else:
+            self._tag = _write(tag)
         self._held: dict[Hashable, ChangeNotice] | None = None
         """Notices for a peer that does not read, one for each thing it listens to."""
         self._sender: asyncio.Task[None] | None = None

@@ -136,7 +136,9 @@ class Catalogue(Generic[Entry]):
 
     def _whose(self, entry: Entry) -> str:
         way = getattr(entry, "way", ())
-        return f", which is {way[0][1]!r} of the mounted server {way[0][0].child.name!r}" if way else ""
+        if way:
+            return f", which is {way[0][1]!r} of the mounted server {way[0][0].child.name!r}"
+        return ""
 
     def remove(self, key: str) -> None:
         """Offer one no longer."""
@@ -159,7 +161,10 @@ class Catalogue(Generic[Entry]):
         """Look again at which entries are switched on."""
         if self._is_on is None:
             return
-        on = {key: entry for key, entry in self._registered.items() if self._is_on(self.kind, key, entry)}
+        on = {}
+        for key, entry in self._registered.items():
+            if self._is_on(self.kind, key, entry):
+                on[key] = entry
         if on.keys() != self._entries.keys():
             self._entries.clear()
             self._entries.update(on)
@@ -184,7 +189,10 @@ class Catalogue(Generic[Entry]):
 
     def page(self, call: Call) -> Raw:
         """Give one page in the form the caller's revision has."""
-        view = None if self.view is None else self.view(call)
+        if self.view is None:
+            view = None
+        else:
+            view = self.view(call)
         key = (call.peer.revision.version, call.params.cursor, "" if view is None else view.name)
         page = self._pages.get(key)
         if page is None:
@@ -199,7 +207,7 @@ class Catalogue(Generic[Entry]):
         return Raw(_write(call.era.seal(call, self._make(entries, call.params.cursor, view))))
 
     def _make(self, entries: Iterable[Entry], cursor: str | None, view: View | None) -> PagedResult:
-        listed = [self.listed(entry) for entry in entries]
+        listed = list(map(self.listed, entries))
         if view is not None:
             listed = [shown for each in listed if (shown := view.shown(each)) is not None]
         start = self._position(cursor, len(listed))
@@ -218,7 +226,10 @@ class Catalogue(Generic[Entry]):
             mark = b""
         digits = mark.removeprefix(CURSOR_MARK)
         # Only what `_make` writes is taken, so that nobody can make us keep the same entries under many cursors.
-        start = int(digits) if digits.isdigit() and len(digits) < MAX_DIGITS else 0
+        if digits.isdigit() and len(digits) < MAX_DIGITS:
+            start = int(digits)
+        else:
+            start = 0
         if not 0 < start < count or start % self.page_size or cursor != _cursor(start):
             raise InvalidParams("Invalid cursor: it is not one this server gave for the list as it is now")
         return start

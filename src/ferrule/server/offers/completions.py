@@ -60,13 +60,15 @@ class Completer:
             known |= {"argument": params.argument, "context": params.context}
         if self._context_parameter is not None:
             known[self._context_parameter] = context
-        positional = [
-            known.get(name, params.argument.value if at == 0 else None) for at, name in enumerate(self._names)
-        ]
+        positional = []
+        for at, name in enumerate(self._names):
+            positional.append(known.get(name, params.argument.value if at == 0 else None))
         if self._is_async:
             return await self.fn(*positional)
         value = await self._bulkhead.run(lambda: self.fn(*positional))
-        return await value if isinstance(value, Coroutine) else value
+        if isinstance(value, Coroutine):
+            return await value
+        return value
 
 
 class Completions:
@@ -84,7 +86,7 @@ class Completions:
     def offered(self) -> bool:
         """Whether anything can be completed."""
         mounted = any(mount.child.completions.offered for mount in self._server.mounts)
-        return bool(self._completers) or mounted or any(_choices(binding) for binding in self._bindings())
+        return bool(self._completers) or mounted or any(map(_choices, self._bindings()))
 
     def _bindings(self) -> Iterable[Binding]:
         yield from (entry.binding for entry in self._server.prompts.catalogue.registered.values())
@@ -104,16 +106,24 @@ class Completions:
     async def _suggest(self, call: Call, entry: RegisteredPrompt | RegisteredResource) -> CompleteResult:
         """Ask the function for it, here or in the server it is from, else look at what its type allows."""
         name = call.params.argument.name
-        target = entry.prompt.name if isinstance(entry, RegisteredPrompt) else entry.uri
-        completer, server = self.completer(target, name), self._server
+        if isinstance(entry, RegisteredPrompt):
+            target = entry.prompt.name
+        else:
+            target = entry.uri
+        completer = self.completer(target, name)
+        server = self._server
         for mount, key in entry.way:
             if completer is None:
                 server = mount.child
                 completer = server.completions.completer(key, name)
         if completer is not None:
-            context = Context(call, server) if server is self._server else MountedContext(self._server, call, server)
+            if server is self._server:
+                context = Context(call, server)
+            else:
+                context = MountedContext(self._server, call, server)
             return CompleteResult(completion=_ranked(await completer.suggest(call, context)))
-        start, choices = call.params.argument.value, _choices(entry.binding).get(name, ())
+        start = call.params.argument.value
+        choices = _choices(entry.binding).get(name, ())
         return CompleteResult(completion=_ranked([value for value in choices if value.startswith(start)]))
 
     def completer(self, target: str, name: str) -> Completer | None:
@@ -122,7 +132,8 @@ class Completions:
         return next((self._completers[place] for place in places if place in self._completers), None)
 
     def _find(self, call: Call) -> RegisteredPrompt | RegisteredResource:
-        ref, server = call.params.ref, self._server
+        ref = call.params.ref
+        server = self._server
         # Where callers see different things, a guard has checked already that this one sees what it asks about.
         found = _registered if server.visibility.in_use else _offered
         if isinstance(ref, PromptReference):
@@ -158,5 +169,5 @@ def _choices(binding: Binding) -> dict[str, list[str]]:
 def _ranked(values: Any) -> Completion:
     if isinstance(values, Completion):
         return Completion(values=values.values[:MAX_VALUES], total=values.total, has_more=values.has_more)
-    listed = [str(value) for value in values or ()]
+    listed = list(map(str, values or ()))
     return Completion(values=listed[:MAX_VALUES], total=len(listed), has_more=len(listed) > MAX_VALUES)

@@ -126,7 +126,9 @@ def described(binding: Binding, options: ToolOptions, *, inlines: bool) -> Tool:
 
 
 def _published(schema: dict[str, Any], inlines: bool, name: str) -> dict[str, Any]:
-    return inlined(schema, f"the schema of the tool {name!r}") if inlines else schema
+    if inlines:
+        return inlined(schema, f"the schema of the tool {name!r}")
+    return schema
 
 
 def _annotations(given: ToolAnnotations | Mapping[str, Any] | None) -> ToolAnnotations | None:

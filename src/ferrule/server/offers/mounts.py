@@ -75,7 +75,9 @@ class Mount:
     def placed(self, uri: str) -> str:
         """Give the URI a resource of the child has in the host."""
         found = URI.match(uri)
-        return f"{found[1]}{self.prefix}/{found[2]}" if found and self.prefix else uri
+        if found and self.prefix:
+            return f"{found[1]}{self.prefix}/{found[2]}"
+        return uri
 
     def own_uri(self, uri: str) -> str:
         """Give the URI a resource of the host has in the child."""
@@ -127,7 +129,10 @@ class Mount:
         """Copy an entry of the child for the host."""
         taken = copy.copy(entry)
         taken.way = ((self, key), *entry.way)
-        taken.context = None if entry.context is None else functools.partial(MountedContext, self.host)
+        if entry.context is None:
+            taken.context = None
+        else:
+            taken.context = functools.partial(MountedContext, self.host)
         return taken
 
     def speaking(self, handler: Handler, key: str) -> Handler:
@@ -140,14 +145,19 @@ class Mount:
                 result = await handler(call)
             finally:
                 call.params = said
-            return self.placed_in(result) if isinstance(result, ReadResourceResult) else result
+            if isinstance(result, ReadResourceResult):
+                return self.placed_in(result)
+            return result
 
         return handle
 
     def _own_words(self, params: Any, key: str) -> Any:
         """Write params as the child would have got them."""
         if isinstance(params, CompleteParams):
-            named = {"name": key} if isinstance(params.ref, PromptReference) else {"uri": key}
+            if isinstance(params.ref, PromptReference):
+                named = {"name": key}
+            else:
+                named = {"uri": key}
             return structs.replace(params, ref=structs.replace(params.ref, **named))
         if isinstance(params, ReadResourceParams):
             return structs.replace(params, uri=self.own_uri(params.uri))
@@ -216,7 +226,8 @@ class Branch:
     def exchanged(self, key: str, entry: Any) -> None:
         """Put a new copy in the place of the old one."""
         renamed = self._taken[key]
-        old, new = self._target.registered[renamed], self._adopt(self._mount.adopted(entry, key), renamed)
+        old = self._target.registered[renamed]
+        new = self._adopt(self._mount.adopted(entry, key), renamed)
         self._target.exchange(renamed, new)
         if self._source.kind == "tool":
             self._mount.host.tools.remake(old, new)

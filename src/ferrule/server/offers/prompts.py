@@ -101,7 +101,10 @@ class RegisteredPrompt(Offered):
 
     async def fill(self, arguments: Mapping[str, str], context: Context | None, read: Read) -> GetPromptResult:
         """Run the handler and make messages of what it gives; `read` reads the pictures and files among it."""
-        missing = [name for name in self.required if name not in arguments]
+        missing = []
+        for name in self.required:
+            if name not in arguments:
+                missing.append(name)
         if missing:
             raise InvalidParams(
                 f"Missing required argument {missing[0]!r} of the prompt {self.prompt.name!r}", {"missing": missing}
@@ -140,7 +143,10 @@ class Prompts:
         )
         if binding.streams:
             raise SetupError(f"the prompt {binding.name}() is a generator, and only tools may be; return a list")
-        arguments = list(options.arguments) if options.arguments is not None else _arguments(binding)
+        if options.arguments is not None:
+            arguments = list(options.arguments)
+        else:
+            arguments = _arguments(binding)
         prompt = Prompt(
             name=options.name or binding.name,
             title=options.title,
@@ -150,7 +156,10 @@ class Prompts:
             meta=dict(options.meta) if options.meta else None,
         )
         threaded = not binding.is_async and not options.inline
-        bulkhead = Bulkhead(self._server.threads, options.max_threads) if threaded else None
+        if threaded:
+            bulkhead = Bulkhead(self._server.threads, options.max_threads)
+        else:
+            bulkhead = None
         entry = RegisteredPrompt(self._server, prompt, binding, options, bulkhead)
         self._server.visibility.notice(entry)
         self.catalogue.add(prompt.name, entry)
@@ -171,7 +180,10 @@ class Prompts:
             raise self._missing(call.params.name)
         if entry.detour is not None:
             return await entry.detour(call)  # type: ignore[no-any-return]  # a prompt's way gives its result
-        context = None if entry.context is None else entry.context(call, entry.server)
+        if entry.context is None:
+            context = None
+        else:
+            context = entry.context(call, entry.server)
         try:
             return await entry.fill(call.params.arguments, context, lambda value: read_media(self._server, call, value))
         except InvalidArguments as error:
@@ -185,7 +197,9 @@ class Prompts:
 
     def missing(self, name: str, hint: str = "") -> Refusal:
         """Make the refusal of a request for a prompt that is not there, or not for this caller."""
-        return off("prompts") if self._server.capabilities.prompts is None else PromptNotFound(name, hint)
+        if self._server.capabilities.prompts is None:
+            return off("prompts")
+        return PromptNotFound(name, hint)
 
 
 def _arguments(binding: Binding) -> list[PromptArgument]:

@@ -89,7 +89,9 @@ class FixedUri:
 
     def match(self, uri: str) -> dict[str, Any] | None:
         """Give the values of its variables, of which there are none, or None when the URI is another."""
-        return {} if uri == self.pattern else None
+        if uri == self.pattern:
+            return {}
+        return None
 
 
 Pattern: TypeAlias = "FixedUri | UriTemplate"
@@ -135,7 +137,10 @@ class RegisteredResource(Offered):
         self.mime_type = options.mime_type
         self.ttl = options.ttl
         self.contents_meta = options.contents_meta
-        texts = {parameter.key for parameter in binding.signature.parameters if _is_text(parameter.annotation)}
+        texts = set()
+        for parameter in binding.signature.parameters:
+            if _is_text(parameter.annotation):
+                texts.add(parameter.key)
         self._joined = {name: between for name, between in self.template.lists.items() if name in texts}
         """Lists in the URI that the function takes as one text, as FastMCP gives `{path*}`."""
         self.takes_uri = "uri" in binding.parameters and "uri" not in self.template.variables
@@ -146,7 +151,10 @@ class RegisteredResource(Offered):
         uri = self.own_uri(uri)
         values = {**variables, "uri": uri} if self.takes_uri else variables
         if self._joined:
-            joined = {name: between.join(values[name]) for name, between in self._joined.items() if name in values}
+            joined = {}
+            for name, between in self._joined.items():
+                if name in values:
+                    joined[name] = between.join(values[name])
             values = {**values, **joined}
         raw = _write(values)
         value = await value_of(self.binding, self.bulkhead, raw, context)
@@ -285,7 +293,9 @@ class Resources:
                 return await entry.detour(call)  # type: ignore[no-any-return]  # a resource's way gives its result
             return await self._fresh(uri, entry, variables, call)
 
-        return await fresh() if entry.ttl is None else await self._kept(uri, entry.ttl, fresh)
+        if entry.ttl is None:
+            return await fresh()
+        return await self._kept(uri, entry.ttl, fresh)
 
     async def read_within(self, uri: str, call: Callable[[], Call]) -> ReadResourceResult:
         """Read for a handler of this process, which passes no middleware; the call is asked for when it is needed."""
@@ -296,7 +306,9 @@ class Resources:
         async def fresh() -> ReadResourceResult:
             return await self._fresh(uri, entry, variables, None if entry.context is None else call())
 
-        return await fresh() if entry.ttl is None else await self._kept(uri, entry.ttl, fresh)
+        if entry.ttl is None:
+            return await fresh()
+        return await self._kept(uri, entry.ttl, fresh)
 
     async def _read_kept(self, uri: str, call: Call) -> ReadResourceResult:
         """Read a result that was too large for its answer."""
@@ -307,7 +319,10 @@ class Resources:
     async def _fresh(
         self, uri: str, entry: RegisteredResource, variables: Mapping[str, Any], call: Call | None
     ) -> ReadResourceResult:
-        context = None if entry.context is None or call is None else entry.context(call, entry.server)
+        if entry.context is None or call is None:
+            context = None
+        else:
+            context = entry.context(call, entry.server)
         try:
             return await entry.read(uri, variables, context)
         except InvalidArguments as error:
@@ -349,7 +364,10 @@ class Resources:
 
     def find(self, uri: str, sees: Callable[[str, RegisteredResource], bool] | None = None) -> FoundResource:
         """Find what answers to a URI, among all that is switched on or that somebody sees, and its variables."""
-        entry = self.catalogue.get(uri) if sees is None else self.catalogue.registered.get(uri)
+        if sees is None:
+            entry = self.catalogue.get(uri)
+        else:
+            entry = self.catalogue.registered.get(uri)
         if entry is not None and (sees is None or sees(self.catalogue.kind, entry)):
             return entry, {}
         if not SCHEME.match(uri):
@@ -376,10 +394,16 @@ FoundResource = tuple[RegisteredResource, Mapping[str, Any]]
 def _check_parameters(entry: RegisteredResource) -> None:
     """A template's variables and its function's parameters must fit."""
     known = set(entry.template.variables) | ({"uri"} if entry.takes_uri else set())
-    missing = [name for name in entry.binding.required if name not in known]
+    missing = []
+    for name in entry.binding.required:
+        if name not in known:
+            missing.append(name)
     if missing:
         raise SetupError(f"{entry.binding.name}: no variable of {entry.uri!r} fills the parameter {missing[0]!r}")
-    unused = [name for name in entry.template.variables if name not in entry.binding.parameters]
+    unused = []
+    for name in entry.template.variables:
+        if name not in entry.binding.parameters:
+            unused.append(name)
     if unused:
         raise SetupError(f"{entry.binding.name}: the variable {unused[0]!r} of {entry.uri!r} has no parameter")
 

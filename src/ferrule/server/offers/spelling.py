@@ -39,7 +39,10 @@ class Spellings:
         """Return the name that is spelled most like one, or an empty text."""
         if len(name) > LONGEST_NAME:
             return ""
-        known = [self._by_pair[pair] for pair in _pairs(name) if pair in self._by_pair]
+        known = []
+        for pair in _pairs(name):
+            if pair in self._by_pair:
+                known.append(self._by_pair[pair])
         known.sort(key=len)
         votes: dict[str, int] = {}
         for names in known[:PAIRS_TRIED]:

@@ -91,14 +91,20 @@ class RegisteredTool(Offered):
         self.reshape: Reshaping | None = None
         """For a tool made of another, `source`: writes its arguments as those of the other."""
         self.name = tool.name
-        self.tool = tool if policy is None or policy.keeps_promise else structs.replace(tool, output_schema=None)
+        if policy is None or policy.keeps_promise:
+            self.tool = tool
+        else:
+            self.tool = structs.replace(tool, output_schema=None)
         self.binding = binding
         self.invoke = binding.invoke
         self.start, self.places = run_for(binding, server.threads, crowding, budget, inline=options.inline)
         self.timeout = options.timeout or server.settings.tool_timeout
         self.task = options.task_support
         self.task_start = options.task_start
-        self.exact = binding.returns if binding.returns in EXACT and options.output_schema is None else None
+        if binding.returns in EXACT and options.output_schema is None:
+            self.exact = binding.returns
+        else:
+            self.exact = None
         self.write = writer_for(wrap)
         finishing = Finishing(server, binding, wrap, self.exact, policy)
         self.finish, self.wrapped = finishing.finish, finishing.wrapped
@@ -121,7 +127,9 @@ class RegisteredTool(Offered):
 
     def made_of(self) -> list[RegisteredTool]:
         """Give the tool this one was made of, the one that one was made of, and so on."""
-        return [] if self.source is None else [self.source, *self.source.made_of()]
+        if self.source is None:
+            return []
+        return [self.source, *self.source.made_of()]
 
     async def run(self, call: Call, context: Context | None) -> CallToolResult:
         """Run the tool in its own way and make its result."""
@@ -163,7 +171,10 @@ class Tools:
             content_types=RESULT_TYPES,
             in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
         )
-        inlines = self._server.settings.inline_refs if options.inline_refs is None else options.inline_refs
+        if options.inline_refs is None:
+            inlines = self._server.settings.inline_refs
+        else:
+            inlines = options.inline_refs
         entry = RegisteredTool(self._server, described(binding, options, inlines=inlines), binding, options)
         settle(entry, self)
         return entry
@@ -203,7 +214,9 @@ class Tools:
     def mirrored(self, name: str) -> Annotated:
         """Tell which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
         entry = self._get(name)
-        return NOT_ANNOTATED if entry is None else entry.mirrored
+        if entry is None:
+            return NOT_ANNOTATED
+        return entry.mirrored
 
     async def call_whole(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult:
         """Answer `tools/call` with a result that can be looked into."""
@@ -211,18 +224,25 @@ class Tools:
 
     async def call(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult | PlainResult:
         """Answer `tools/call`, with the tool it names or with the one that is given."""
-        params, find = call.params, self._get
+        params = call.params
+        find = self._get
         entry = entry or find(params.name)
         if entry is None:
             raise self._missing(params.name)
         try:
             if entry.direct:
-                invoke, write = entry.invoke, entry.write
-                context = None if entry.context is None else entry.context(call, entry.server)
+                invoke = entry.invoke
+                write = entry.write
+                if entry.context is None:
+                    context = None
+                else:
+                    context = entry.context(call, entry.server)
                 value = await invoke(params.arguments, context)
                 if type(value) is entry.exact:
                     return write(value)
-                return await entry.finish(call, value) if isinstance(value, TO_BE_MADE) else entry.wrapped(value)
+                if isinstance(value, TO_BE_MADE):
+                    return await entry.finish(call, value)
+                return entry.wrapped(value)
             if entry.detour is not None:
                 return await entry.detour(call)  # type: ignore[no-any-return]  # a tool's way gives its result
             return await run(entry, call)
@@ -244,7 +264,8 @@ class Tools:
 
     async def within(self, entry: RegisteredTool, call: Call) -> CallToolResult:
         """Run a tool no longer than it may, also one that does not heed being cancelled."""
-        limit, scope = entry.timeout or 0.0, self._server.links.of(call).scope
+        limit = entry.timeout or 0.0
+        scope = self._server.links.of(call).scope
         running = scope.spawn(_contained(run(entry, call)))
         try:
             await asyncio.wait({running}, timeout=limit)
@@ -322,7 +343,9 @@ class Tools:
 
     def missing(self, name: str, hint: str = "") -> Refusal:
         """Make the refusal of a call for a tool that is not there, or not for this caller."""
-        return off("tools") if self._server.capabilities.tools is None else ToolNotFound(name, hint)
+        if self._server.capabilities.tools is None:
+            return off("tools")
+        return ToolNotFound(name, hint)
 
 
 def _asked_to_visit(call: Call, refusal: UrlElicitationRequired) -> Exception:
@@ -351,6 +374,8 @@ async def _contained(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
 def _bad_arguments(entry: RegisteredTool, error: InvalidArguments, *, in_result: bool) -> CallToolResult:
     if in_result:
         return failed(f"Invalid arguments for the tool {entry.name}:\n{error}")
-    violations = [{"path": v.path, "value": v.value, "rule": v.rule, "message": v.message} for v in error.violations]
+    violations = []
+    for v in error.violations:
+        violations.append({"path": v.path, "value": v.value, "rule": v.rule, "message": v.message})
     told = "; ".join(str(error).splitlines())
     raise InvalidParams(f"Invalid arguments for the tool {entry.name}: {told}", {"violations": violations})

@@ -88,7 +88,10 @@ class Transformed(Recipe):
         listed = {name: value for name in ("name", "title", "description") if (value := changes.get(name))}
         reshape = Reshape(source, self._arguments)
         entry = copy.copy(source)
-        entry.source, entry.reshape, entry.layers, entry.way = source, reshape, [], ()
+        entry.source = source
+        entry.reshape = reshape
+        entry.layers = []
+        entry.way = ()
         entry.server = server
         entry.tags = frozenset(changes.get("tags") or source.tags)
         entry.visible = changes.get("visible") or source.visible
@@ -160,8 +163,14 @@ class Reshape:
     def __call__(self, raw: Raw | bytes) -> Raw:
         """Write arguments as the source takes them; InvalidArguments for names that are not this tool's."""
         given = parsed_arguments(raw)
-        strange = [name for name in given if name not in self._originals and (self._closed or name in self._withheld)]
-        lacking = [name for name in self.schema.get("required", ()) if name not in given]
+        strange = []
+        for name in given:
+            if name not in self._originals and (self._closed or name in self._withheld):
+                strange.append(name)
+        lacking = []
+        for name in self.schema.get("required", ()):
+            if name not in given:
+                lacking.append(name)
         size = len(memoryview(raw))
         if strange or lacking:
             shown: Any = given if size <= MAX_EXPLAINED_SIZE else NOT_SHOWN
@@ -183,7 +192,8 @@ class Reshape:
         return InvalidArguments([_renamed(violation, shown) for violation in error.violations])
 
     def _described(self, schema: Mapping[str, Any], arguments: Mapping[str, Arg]) -> dict[str, Any]:
-        properties, required = schema.get("properties", {}), set(schema.get("required", ()))
+        properties = schema.get("properties", {})
+        required = set(schema.get("required", ()))
         self._check(schema, arguments)
         shown: dict[str, Any] = {}
         needed: list[str] = []
@@ -217,8 +227,14 @@ class Reshape:
         if strange := [name for name in arguments if name not in properties]:
             known = ", ".join(properties) or "none"
             raise SetupError(f"tool {self._tool!r} has no argument {strange[0]!r} to transform; it has {known}")
-        moved = [name for name, change in arguments.items() if change.is_hidden or change.name not in (None, name)]
-        tying = [keyword for keyword in TYING if keyword in schema]
+        moved = []
+        for name, change in arguments.items():
+            if change.is_hidden or change.name not in (None, name):
+                moved.append(name)
+        tying = []
+        for keyword in TYING:
+            if keyword in schema:
+                tying.append(keyword)
         if moved and tying:
             raise SetupError(
                 f"tool {self._tool!r}: its schema ties arguments together ({tying[0]}),"
@@ -232,7 +248,10 @@ class Reshape:
         where = f"tool {self._tool!r}: the argument {original!r}: its {word}"
         given = {original: msgspec.json.decode(_checked_value(value, where))}
         checker = own_schema({**schema, "required": []})
-        found = checker.violations(given, 0) if checker is not None else []
+        if checker is not None:
+            found = checker.violations(given, 0)
+        else:
+            found = []
         if found:
             raise SetupError(f"{where} does not fit: {found[0].message}")
 

@@ -136,7 +136,10 @@ class UriTemplate:
     def expand(self, /, **values: Any) -> str:
         """Fill the template; what has no value, or None, is left out."""
         last = self._slots[-1] if self._slots else None
-        keeps_slashes = last.variables if last and last.operator is SIMPLE and last.takes_slashes else ()
+        if last and last.operator is SIMPLE and last.takes_slashes:
+            keeps_slashes = last.variables
+        else:
+            keeps_slashes = ()
         return "".join(part if isinstance(part, str) else _fill(part, values, keeps_slashes) for part in self._parts)
 
     def _cut_query(self, uri: str) -> tuple[str, str | None]:
@@ -144,10 +147,14 @@ class UriTemplate:
         if self._query is None:
             return uri, None
         mark = self._query.operator.first
-        at, marks = -1, 1
+        at = -1
+        marks = 1
         if mark == "&":
             fixed = "{}".join(self._literals)
-            at = uri.find("?") if "?" in fixed else -1
+            if "?" in fixed:
+                at = uri.find("?")
+            else:
+                at = -1
             marks += fixed.count("&", fixed.find("?") + 1)
         for _ in range(marks):
             at = uri.find(mark, at + 1)
@@ -157,10 +164,14 @@ class UriTemplate:
 
     def _cut(self, uri: str) -> list[str] | None:
         """Cut the URI into its slots: up to the pivot from the left, beyond it from the right."""
-        literals, pivot = self._literals, self._pivot
+        literals = self._literals
+        pivot = self._pivot
         if not self._slots:
-            return [] if uri == literals[0] else None
-        low, high = len(literals[0]), len(uri) - len(literals[-1])
+            if uri == literals[0]:
+                return []
+            return None
+        low = len(literals[0])
+        high = len(uri) - len(literals[-1])
         if not (uri.startswith(literals[0]) and uri.endswith(literals[-1])):
             return None
         before: list[str] = []
@@ -237,7 +248,10 @@ def _names(parts: Sequence[str | Expression], pattern: str) -> tuple[str, ...]:
 
 def _split_off_query(parts: Sequence[str | Expression], pattern: str) -> tuple[Sequence[str | Expression], Slot | None]:
     """Take the query expressions off the end, as one slot: their variables may come in any order."""
-    queries = [part for part in parts if isinstance(part, Expression) and part.operator in (QUERY, QUERY_REST)]
+    queries = []
+    for part in parts:
+        if isinstance(part, Expression) and part.operator in (QUERY, QUERY_REST):
+            queries.append(part)
     if not queries:
         return parts, None
     first = queries[0]
@@ -252,7 +266,8 @@ def _split_off_query(parts: Sequence[str | Expression], pattern: str) -> tuple[S
 
 def _lay_out(parts: Sequence[str | Expression], pattern: str) -> tuple[list[str], list[Slot]]:
     """Give the template as literal, slot, literal, …, literal."""
-    literals, slots = [""], list[Slot]()
+    literals = [""]
+    slots = list[Slot]()
     for part in parts:
         if isinstance(part, str):
             literals[-1] += part
@@ -311,7 +326,8 @@ def _read_slot(slot: Slot, raw: str, values: Values) -> bool:
     """Put the decoded value of a slot into `values`; False when it may not stand there."""
     if any(mark in raw for mark in slot.excluded):
         return False
-    variable, separator = slot.variables[0], slot.operator.separator
+    variable = slot.variables[0]
+    separator = slot.operator.separator
     if not slot.operator.named and not variable.explode:
         text = values[variable.name] = _read_text(raw, slot, variable) or ""
         return bool(text)
@@ -342,7 +358,10 @@ def _read_pair(pair: str, slot: Slot, values: Values) -> bool:
 
 
 def _read_other(raw_name: str, text: str, slot: Slot, values: Values) -> bool:
-    exploded = [variable.name for variable in slot.variables if variable.explode]
+    exploded = []
+    for variable in slot.variables:
+        if variable.explode:
+            exploded.append(variable.name)
     name = _read_text(raw_name, slot)
     if not name or len(exploded) != 1:
         return False
@@ -367,16 +386,25 @@ def _read_text(raw: str, slot: Slot, variable: Variable | None = None) -> str | 
     # A backslash separates where the server runs on Windows.
     segments = text.replace("\\", "/").split("/")
     rooted = len(segments) > 1 and not segments[0] and not slot.may_be_rooted
-    return None if rooted or "." in segments or ".." in segments else text
+    if rooted or "." in segments or ".." in segments:
+        return None
+    return text
 
 
 def _fill(expression: Expression, values: Mapping[str, Any], keeps_slashes: Sequence[Variable]) -> str:
     operator = expression.operator
     filled: list[str] = []
     for variable in expression.variables:
-        safe = RESERVED if operator.reserved else "/" if variable in keeps_slashes else ""
+        if operator.reserved:
+            safe = RESERVED
+        elif variable in keeps_slashes:
+            safe = "/"
+        else:
+            safe = ""
         filled += _fill_variable(operator, variable, values.get(variable.name), safe)
-    return operator.first + operator.separator.join(filled) if filled else ""
+    if filled:
+        return operator.first + operator.separator.join(filled)
+    return ""
 
 
 def _fill_variable(operator: Operator, variable: Variable, value: Any, safe: str) -> list[str]:
@@ -391,7 +419,9 @@ def _fill_variable(operator: Operator, variable: Variable, value: Any, safe: str
     elif isinstance(value, (list, tuple)):
         texts = [_quote(item, safe) for item in value]
         if variable.explode:
-            return [_named(variable.name, text, operator.empty) for text in texts] if operator.named else texts
+            if operator.named:
+                return [_named(variable.name, text, operator.empty) for text in texts]
+            return texts
         text = ",".join(texts)
     else:
         text = _quote(str(value)[: variable.prefix or None], safe)
@@ -412,4 +442,6 @@ def _quote(value: Any, safe: str) -> str:
 
 def _to_ascii(text: str) -> str:
     """Write what is not ASCII as URIs do, so that an IRI and its URI are the same."""
-    return text if text.isascii() else "".join(map(BYTES.__getitem__, text.encode(errors="surrogatepass")))
+    if text.isascii():
+        return text
+    return "".join(map(BYTES.__getitem__, text.encode(errors="surrogatepass")))

@@ -81,7 +81,10 @@ class Visibility:
 
     def __init__(self, server: Server, include: Iterable[str] | None, exclude: Iterable[str] | None) -> None:
         self._server = server
-        self._include = None if include is None else frozenset(include)
+        if include is None:
+            self._include = None
+        else:
+            self._include = frozenset(include)
         self._exclude = frozenset(exclude or ())
         self._switches = Switches()
         self.rules: list[Rule] = []
@@ -120,7 +123,10 @@ class Visibility:
     def check(self, names: Iterable[str], tags: Iterable[str], kind: str | None) -> None:
         """Raise SetupError for words that switch nothing."""
         Switches().say(self._server, names, tags, kind, on=True)
-        searched = [catalogue for catalogue in self.catalogues() if kind in (None, catalogue.kind)]
+        searched = []
+        for catalogue in self.catalogues():
+            if kind in (None, catalogue.kind):
+                searched.append(catalogue)
         for name in names:
             if not any(name in catalogue.registered for catalogue in searched):
                 hint = next((hint for catalogue in searched if (hint := catalogue.hint(name))), "")
@@ -176,12 +182,12 @@ class Visibility:
             links.tell_one(call, notice)
 
     def _seen(self, call: Call) -> dict[str, list[str]]:
-        return {
-            catalogue.kind: [
+        found: dict[str, list[str]] = {}
+        for catalogue in self.catalogues():
+            found[catalogue.kind] = [
                 key for key, entry in catalogue.registered.items() if self.sees(call, catalogue, key, entry)
             ]
-            for catalogue in self.catalogues()
-        }
+        return found
 
     def sees(self, call: Call, catalogue: Catalogue[Any], key: str, entry: Offered) -> bool:
         """Tell whether a caller sees something."""
@@ -208,7 +214,9 @@ class Visibility:
         if not self.in_use or not self._server.links.knows(call):
             return catalogue.get(key)
         entry = catalogue.registered.get(key)
-        return entry if entry is not None and self.sees(call, catalogue, key, entry) else None
+        if entry is not None and self.sees(call, catalogue, key, entry):
+            return entry
+        return None
 
     def find_resource(self, call: Call, uri: str) -> FoundResource:
         """Give what answers to a URI among what the caller sees."""
@@ -216,11 +224,16 @@ class Visibility:
         return self._server.resources.find(uri, lambda kind, entry: self.find(call, kinds[kind], entry.uri) is not None)
 
     def _context(self, call: Call, server: Server) -> Context[Any]:
-        return Context(call, server) if server is self._server else MountedContext(self._server, call, server)
+        if server is self._server:
+            return Context(call, server)
+        return MountedContext(self._server, call, server)
 
     def page(self, catalogue: Catalogue[Any], call: Call) -> Raw:
         """Give a page of what a caller sees; the common one where it sees what everybody sees."""
         if not self.judges and self._server.links.own_switches(call) is None:
             return catalogue.page(call)
-        seen = [entry for key, entry in catalogue.registered.items() if self.sees(call, catalogue, key, entry)]
+        seen = []
+        for key, entry in catalogue.registered.items():
+            if self.sees(call, catalogue, key, entry):
+                seen.append(entry)
         return catalogue.page_of(seen, call)

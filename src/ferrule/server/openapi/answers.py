@@ -25,7 +25,8 @@ class ApiFailed(ToolError):
 
 def refusal_of(failure: ToolError, uri: str) -> Refusal:
     """Make of what a model would read the error a reader of a resource gets."""
-    message, status = failure.message, failure.status if isinstance(failure, ApiFailed) else 400
+    message = failure.message
+    status = failure.status if isinstance(failure, ApiFailed) else 400
     data = None if status is None else {"status": status}
     match status:
         case 404 | 410:
@@ -81,7 +82,8 @@ async def read_bounded(response: Any, most: int) -> WholeResponse:
 
 def result_of(operation: Operation, response: Response) -> CallToolResult:
     """Make the result of a tool of a good answer; raises ToolError when it cannot be read."""
-    content, kind = response.content, media_type(response)
+    content = response.content
+    kind = media_type(response)
     if not content:
         return CallToolResult(content=[])
     if _is_json(kind):
@@ -126,7 +128,9 @@ def as_text(content: bytes, kind: str) -> str | None:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        return content.decode("latin-1") if kind.startswith("text/") else None
+        if kind.startswith("text/"):
+            return content.decode("latin-1")
+        return None
 
 
 def _is_json(kind: str) -> bool:

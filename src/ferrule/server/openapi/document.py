@@ -25,7 +25,10 @@ class Document:
     def __init__(self, root: Mapping[str, Any]) -> None:
         version = root.get("openapi")
         if not isinstance(version, str) or not version.startswith("3."):
-            told = f"swagger {root['swagger']}" if "swagger" in root else f"openapi {version!r}"
+            if "swagger" in root:
+                told = f"swagger {root['swagger']}"
+            else:
+                told = f"openapi {version!r}"
             raise SetupError(f"the OpenAPI document says {told}: only 3.x is read; convert it first")
         self.root = root
         self.is_3_0 = version.startswith("3.0")

@@ -52,10 +52,12 @@ class Names:
     def name(self, operation: Operation) -> str:
         """Give the name that was chosen for an operation, else its id, else one made of its method and path."""
         name = self._chosen.get(operation.identity) or self._chosen.get(operation.place) or _made(operation)
-        unique, number = name, 2
+        unique = name
+        number = 2
         while unique in self._taken:
             ending = f"_{number}"
-            unique, number = name[: LONGEST - len(ending)] + ending, number + 1
+            unique = name[: LONGEST - len(ending)] + ending
+            number = number + 1
         self._taken.add(unique)
         return unique
 
@@ -113,7 +115,8 @@ def offer(server: Server, document: Document, client: WebClient, options: Import
     """Add everything a web API offers to a server."""
     if not callable(getattr(client, "request", None)):
         raise SetupError("from_openapi needs a client that makes the requests: httpx.AsyncClient(base_url=…), for one")
-    schemas, names = Schemas(document), Names(options.names)
+    schemas = Schemas(document)
+    names = Names(options.names)
     callers: list[Caller] = []
     left_out: list[Operation] = []
     for operation in _operations(document, schemas):
@@ -229,21 +232,32 @@ def _annotations(method: str) -> ToolAnnotations:
 def _offer_resource(server: Server, name: str, caller: Caller, scheme: str) -> None:
     operation = caller.operation
     arguments = {parameter.argument: parameter for parameter in operation.parameters}
-    inside = [argument for argument, parameter in arguments.items() if parameter.place == "path"]
-    behind = [argument for argument, parameter in arguments.items() if parameter.place == "query"]
+    inside = []
+    for argument, parameter in arguments.items():
+        if parameter.place == "path":
+            inside.append(argument)
+    behind = []
+    for argument, parameter in arguments.items():
+        if parameter.place == "query":
+            behind.append(argument)
     uri = f"{scheme}://{name}" + "".join(f"/{{{argument}}}" for argument in inside)
     if behind:
         uri += "{?" + ",".join(behind) + "}"
     template = UriTemplate(uri)
 
     async def read(ferrule_context: Context, **values: Any) -> str | bytes:
-        given = {argument: value for argument, value in values.items() if value is not None}
+        given = {}
+        for argument, value in values.items():
+            if value is not None:
+                given[argument] = value
         try:
             response = await caller.call(given, ferrule_context)
         except ToolError as failure:
             raise refusal_of(failure, template.expand(**given)) from failure
         text = as_text(response.content, media_type(response))
-        return response.content if text is None else text
+        if text is None:
+            return response.content
+        return text
 
     context = inspect.Parameter("ferrule_context", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
     read.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what callers may fill is known only now
@@ -260,7 +274,9 @@ def _variable(argument: str, *, optional: bool) -> inspect.Parameter:
 
 
 def _read_type(operation: Operation) -> str | None:
-    return "application/json" if operation.output_schema is not None else None
+    if operation.output_schema is not None:
+        return "application/json"
+    return None
 
 
 S = TypeVar("S", bound="Server")

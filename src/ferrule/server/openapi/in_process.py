@@ -88,7 +88,7 @@ class InProcess:
 
 def _decoded(path: str) -> str:
     """Decode a path, all but the slashes in its segments: they are no separators (RFC 3986 §2.2)."""
-    return "%2F".join(unquote(part) for part in ENCODED_SLASH.split(path))
+    return "%2F".join(map(unquote, ENCODED_SLASH.split(path)))
 
 
 async def _first(running: asyncio.Future[Any], told: asyncio.Future[Any]) -> None:
@@ -113,7 +113,10 @@ class _Life:
         return {"type": "lifespan.shutdown"}
 
     async def send(self, event: Event) -> None:
-        told = self.started if event["type"].startswith("lifespan.startup") else self.stopped
+        if event["type"].startswith("lifespan.startup"):
+            told = self.started
+        else:
+            told = self.stopped
         if not told.done():
             failed = event["type"].endswith("failed")
             told.set_result(event.get("message") or "it said no why" if failed else "")
@@ -131,7 +134,8 @@ class _Exchange:
 
     async def receive(self) -> Event:
         if self._content is not None:
-            content, self._content = self._content, None
+            content = self._content
+            self._content = None
             return {"type": "http.request", "body": content, "more_body": False}
         await self._over.wait()
         return {"type": "http.disconnect"}

@@ -74,7 +74,10 @@ def read_operation(document: Document, schemas: Schemas, method: str, path: str,
     taken.read_parameters(said.get("parameters") or ())
     body = taken.read_body(said.get("requestBody"))
     output, wraps = _output(document, schemas, said.get("responses") or {})
-    texts = [str(said[word]).strip() for word in ("summary", "description") if said.get(word)]
+    texts = []
+    for word in ("summary", "description"):
+        if said.get(word):
+            texts.append(str(said[word]).strip())
     return Operation(
         method=method,
         path=path,
@@ -115,7 +118,8 @@ class _Arguments:
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for item in given:
             said = self._document.follow(item, f"a parameter of {self._place}")
-            place, name = str(said.get("in")), str(said.get("name"))
+            place = str(said.get("in"))
+            name = str(said.get("name"))
             if place not in PLACES:
                 raise SetupError(
                     f"{self._place}: the parameter {name!r} is in {place!r}, which OpenAPI 3 does not have"
@@ -129,7 +133,10 @@ class _Arguments:
 
     def _add_parameter(self, argument: str, place: str, name: str, said: Mapping[str, Any]) -> None:
         contents: dict[str, Any] = said.get("content") or {}
-        schema = next(iter(contents.values()))["schema"] if contents else said.get("schema")
+        if contents:
+            schema = next(iter(contents.values()))["schema"]
+        else:
+            schema = said.get("schema")
         written = self._schemas.part(schema or {}, "request", self._needed)
         if said.get("description"):
             written = {**written, "description": said["description"]}
@@ -155,7 +162,10 @@ class _Arguments:
         if media_type is None:
             return None
         schema = (contents[media_type] or {}).get("schema") or {}
-        members = self._members(schema) if _is_json(media_type) or media_type in FORMS else None
+        if _is_json(media_type) or media_type in FORMS:
+            members = self._members(schema)
+        else:
+            members = None
         required = bool(said.get("required"))
         if members is None:
             return self._add_whole(schema, media_type, required, said.get("description"))
@@ -172,10 +182,16 @@ class _Arguments:
     def _add_whole(self, schema: Any, media_type: str, required: bool, description: Any) -> Body:
         argument = BODY if BODY not in self._properties else f"{BODY}__{BODY}"
         binary = not _is_json(media_type) and not media_type.startswith("text/") and media_type not in FORMS
-        written = {"type": "string"} if binary else self._schemas.part(schema, "request", self._needed)
+        if binary:
+            written = {"type": "string"}
+        else:
+            written = self._schemas.part(schema, "request", self._needed)
         if binary:
             written["contentEncoding"] = "base64"
-        self._properties[argument] = {**written, "description": description} if description else written
+        if description:
+            self._properties[argument] = {**written, "description": description}
+        else:
+            self._properties[argument] = written
         if required:
             self._required.append(argument)
         return Body(media_type, None, frozenset({argument} if binary else ()))
@@ -185,14 +201,18 @@ class _Arguments:
         said = self._schemas.resolved(schema)
         if said.get("anyOf") or said.get("oneOf") or said.get("nullable") or said.get("additionalProperties"):
             return None
-        properties, required = dict(said.get("properties") or {}), set(said.get("required") or ())
+        properties = dict(said.get("properties") or {})
+        required = set(said.get("required") or ())
         for part in said.get("allOf") or ():
             members = self._members(part)
             if members is None:
                 return None
             properties |= members[0]
             required |= members[1]
-        shown = {n: p for n, p in properties.items() if not (isinstance(p, Mapping) and p.get("readOnly"))}
+        shown = {}
+        for n, p in properties.items():
+            if not (isinstance(p, Mapping) and p.get("readOnly")):
+                shown[n] = p
         return (shown, required) if shown else None
 
     def _is_binary(self, schema: Any) -> bool:
@@ -216,7 +236,9 @@ def _output(document: Document, schemas: Schemas, responses: Mapping[str, Any]) 
     # A document written in YAML may have its statuses as numbers.
     answers = {str(status): said for status, said in responses.items()}
     good = sorted(status for status in answers if status.startswith("2")) or ["default"] * ("default" in answers)
-    promised = [_promised(document.follow(answers[status], f"the answer {status}")) for status in good]
+    promised = []
+    for status in good:
+        promised.append(_promised(document.follow(answers[status], f"the answer {status}")))
     if not promised or promised[0] is None or any(schema != promised[0] for schema in promised):
         return None, False
     schema = promised[0]
@@ -234,5 +256,10 @@ def _promised(answer: Mapping[str, Any]) -> dict[str, Any] | None:
     """Give what an answer promises of its JSON; None where it has none, or anything may come, as also a page."""
     contents = answer.get("content") or {}
     kind = next((kind for kind in contents if _is_json(kind)), None)
-    schema = (contents[kind] or {}).get("schema") if kind is not None else None
-    return dict(schema) if isinstance(schema, Mapping) and not schema.keys() <= SILENT else None
+    if kind is not None:
+        schema = (contents[kind] or {}).get("schema")
+    else:
+        schema = None
+    if isinstance(schema, Mapping) and not schema.keys() <= SILENT:
+        return dict(schema)
+    return None

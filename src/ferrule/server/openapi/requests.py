@@ -38,12 +38,21 @@ class Outgoing(Struct, frozen=True):
 
 def compose(operation: Operation, arguments: Mapping[str, Any]) -> Outgoing:
     """Write the arguments of one call to where they belong; raises ToolError for one that cannot go there."""
-    given = {p: arguments[p.argument] for p in operation.parameters if p.argument in arguments}
+    given = {}
+    for p in operation.parameters:
+        if p.argument in arguments:
+            given[p] = arguments[p.argument]
     path = _path(operation, {p.name: (p, value) for p, value in given.items() if p.place == "path"})
     pairs = [pair for p, value in given.items() if p.place == "query" for pair in _query(p, value)]
     _check_query(operation, given)
-    headers = {p.name: _header(p, value) for p, value in given.items() if p.place == "header"}
-    cookies = [f"{p.name}={quote(_plain(value), safe='')}" for p, value in given.items() if p.place == "cookie"]
+    headers = {}
+    for p, value in given.items():
+        if p.place == "header":
+            headers[p.name] = _header(p, value)
+    cookies = []
+    for p, value in given.items():
+        if p.place == "cookie":
+            cookies.append(f"{p.name}={quote(_plain(value), safe='')}")
     if cookies:
         headers["Cookie"] = "; ".join(cookies)
     content, media_type = _content(operation.body, arguments)
@@ -162,8 +171,13 @@ def _query(parameter: Parameter, value: Any) -> list[str]:
         return [f"{name}={DELIMITERS.get(parameter.style, ',').join(map(_encoded, value))}"]
     if isinstance(value, Mapping):
         if parameter.style == "deepObject":
-            return [f"{name}%5B{_encoded(member)}%5D={_encoded(item)}" for member, item in value.items()]
-        return list(_flat(value, "=")) if parameter.explode else [f"{name}={','.join(_flat(value, ','))}"]
+            found: list[str] = []
+            for member, item in value.items():
+                found.append(f"{name}%5B{_encoded(member)}%5D={_encoded(item)}")
+            return found
+        if parameter.explode:
+            return list(_flat(value, "="))
+        return [f"{name}={','.join(_flat(value, ','))}"]
     return [f"{name}={_encoded(value)}"]
 
 
@@ -196,7 +210,10 @@ def _content(body: Body | None, arguments: Mapping[str, Any]) -> tuple[bytes | N
     kind = body.media_type.partition(";")[0].strip().lower()
     if body.fields is None:
         return _whole(body, arguments, kind)
-    members = {name: arguments[argument] for argument, name in body.fields.items() if argument in arguments}
+    members = {}
+    for argument, name in body.fields.items():
+        if argument in arguments:
+            members[name] = arguments[argument]
     binary = {body.fields[argument] for argument in body.binary}
     if kind == "multipart/form-data":
         return _multipart(members, binary)

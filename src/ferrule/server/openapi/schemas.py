@@ -77,7 +77,8 @@ class Schemas:
             taken = set(self._names.values())
             number = 2
             while name in taken:
-                name, number = f"{name}_{number}", number + 1
+                name = f"{name}_{number}"
+                number = number + 1
             self._names[reference] = name
         return self._names[reference]
 
@@ -99,7 +100,9 @@ class Schemas:
         self._hide(schema, written, side)
         if "example" in schema and "examples" not in schema:
             written["examples"] = [schema["example"]]
-        return _from_3_0(schema, written) if self._document.is_3_0 else written
+        if self._document.is_3_0:
+            return _from_3_0(schema, written)
+        return written
 
     def _referring(self, schema: Mapping[str, Any], side: Side, needed: set[str]) -> dict[str, Any]:
         reference = schema["$ref"]
@@ -108,9 +111,17 @@ class Schemas:
         written: dict[str, Any] = {"$ref": f"#/$defs/{self._name(reference)}"}
         if self._document.is_3_0:
             # In 3.0 nothing beside a reference counts, but people write this and mean it.
-            kept = {"description": schema["description"]} if "description" in schema else {}
-            return {"anyOf": [written, {"type": "null"}], **kept} if schema.get("nullable") else {**written, **kept}
-        beside = {word: value for word, value in schema.items() if word != "$ref"}
+            if "description" in schema:
+                kept = {"description": schema["description"]}
+            else:
+                kept = {}
+            if schema.get("nullable"):
+                return {"anyOf": [written, {"type": "null"}], **kept}
+            return {**written, **kept}
+        beside = {}
+        for word, value in schema.items():
+            if word != "$ref":
+                beside[word] = value
         return {**self._written(beside, side, needed), **written}
 
     def _value(self, word: str, value: Any, side: Side, needed: set[str]) -> Any:
@@ -128,7 +139,10 @@ class Schemas:
         if not isinstance(properties, Mapping):
             return
         mark = HIDDEN[side]
-        hidden = {name for name, said in properties.items() if isinstance(said, Mapping) and said.get(mark)}
+        hidden = set()
+        for name, said in properties.items():
+            if isinstance(said, Mapping) and said.get(mark):
+                hidden.add(name)
         if hidden:
             written["properties"] = {n: said for n, said in written["properties"].items() if n not in hidden}
             if "required" in written:

@@ -21,7 +21,7 @@ async def lines(carrier: Carrier) -> None:
     """On the bare wire every message is one line that ends with a line feed, and lines may come in any pieces."""
     async with scene(carrier) as met, _bare(met) as (reader, writer):
         _require_lines(carrier)
-        greeting = b"".join(_line(each) for each in _greeting())
+        greeting = b"".join(map(_line, _greeting()))
         for at in range(0, len(greeting), 7):
             writer.write(greeting[at : at + 7])
             await writer.drain()
@@ -29,7 +29,10 @@ async def lines(carrier: Carrier) -> None:
         writer.write(_line(_call(2, "echo", value="a\nb\r\n\u2028"))[:-1] + b"\r\n")
         writer.write(_line(_call(3, "tell", count=20, text="\n\n")) + _line(_call(4, "echo", value=0)))
         came = [await _next(reader, carrier.patience) for _ in range(24)]
-        answers = {each["id"]: each["result"] for each in came if "method" not in each}
+        answers = {}
+        for each in came:
+            if "method" not in each:
+                answers[each["id"]] = each["result"]
         demand(sorted(answers) == [1, 2, 3, 4], f"of four requests {sorted(answers)} were answered, one a line")
         demand(answers[2]["structuredContent"] == {"value": "a\nb\r\n\u2028"}, "a text was changed on its way")
 

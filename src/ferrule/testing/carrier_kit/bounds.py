@@ -91,7 +91,10 @@ async def back_pressure_out(carrier: Carrier) -> None:
         finally:
             release()
         await settled(asked, carrier.patience, "what was held back did not arrive")
-        wrong = [each for each in asked if returned(each.result()) != {"size": PIECE}]
+        wrong = []
+        for each in asked:
+            if returned(each.result()) != {"size": PIECE}:
+                wrong.append(each)
         demand(not wrong, f"{len(wrong)} of {len(asked)} messages were not taken")
         await soon(met.near.way.wait_writable(), carrier.patience, "who has to wait was not let go")
 
@@ -158,7 +161,10 @@ async def crossing(carrier: Carrier) -> None:
     async with scene(carrier) as met:
         asked = [met.near.start("echo", value="x" * LONG) for _ in range(LONG_ONES)]
         await settled(asked, carrier.patience, "both sides wait for the other to read first")
-        wrong = [each for each in asked if len(returned(each.result()).get("value", "")) != LONG]
+        wrong = []
+        for each in asked:
+            if len(returned(each.result()).get("value", "")) != LONG:
+                wrong.append(each)
         demand(not wrong, f"{len(wrong)} of {LONG_ONES} long questions were not answered in full")
 
 

@@ -35,7 +35,8 @@ async def values(carrier: Carrier) -> None:
     async with scene(carrier) as met:
         for value in VALUES:
             came = await met.near.call("echo", value=value)
-            sent, back = json.dumps({"value": value}), json.dumps(came)
+            sent = json.dumps({"value": value})
+            back = json.dumps(came)
             demand(sent == back, f"{sent[:80]} came back as {back[:80]}")
 
 
@@ -48,7 +49,10 @@ async def once(carrier: Carrier) -> None:
             answers.append(met.near.start("echo", value=number))
             await met.near.way.wait_writable()
         await settled(answers, carrier.patience, "requests got no answer")
-        wrong = [n for n, each in enumerate(answers) if returned(each.result()) != {"value": n}]
+        wrong = []
+        for n, each in enumerate(answers):
+            if returned(each.result()) != {"value": n}:
+                wrong.append(n)
         demand(not wrong, f"{len(wrong)} requests got the answer of another, or none of theirs")
         heard = (await met.near.call("heard"))["calls"]
         demand(heard == MANY, f"{MANY} requests were sent and {heard} were heard")
@@ -91,7 +95,10 @@ async def flood(carrier: Carrier) -> None:
             answers.append(met.near.start("size", text=str(number)))
             await met.near.way.wait_writable()
         await settled(answers, carrier.patience, "requests got no answer")
-        failed = [each for each in answers if "size" not in returned(each.result())]
+        failed = []
+        for each in answers:
+            if "size" not in returned(each.result()):
+                failed.append(each)
         demand(not failed, f"{len(failed)} of {FLOOD} requests were refused")
         demand(await met.near.call("echo", value=1) == {"value": 1}, "after the flood the link is not as it was")
 

@@ -79,7 +79,8 @@ REPETITIONS = 3
 async def ready(carrier: Carrier) -> None:
     """Both ends are ready within five seconds."""
     loop = asyncio.get_running_loop()
-    far, began = FarSide(), loop.time()
+    far = FarSide()
+    began = loop.time()
     async with carrier.stand(far, MAX_MESSAGE_SIZE) as stand:
         took = loop.time() - began
         demand(took <= READY_WITHIN, f"the far side took {took:.1f} s")
@@ -106,7 +107,8 @@ async def information(carrier: Carrier) -> None:
 async def loss(carrier: Carrier) -> None:
     """When the wire is cut every pending call learns it, both sides are told once, and sending does no harm."""
     async with scene(carrier) as met:
-        near, far = met.near, met.far
+        near = met.near
+        far = met.far
         pending = [near.start("hold") for _ in range(3)]
         await _begun(met, 3)
         met.cut()
@@ -140,7 +142,10 @@ async def calls_end(carrier: Carrier) -> None:
             await client.call_tool("echo", {"value": 1})
             cut()
             await settled(calls, carrier.patience, "pending calls do not end")
-            wrong = [each for each in calls if not isinstance(each.exception(), CallFailed)]
+            wrong = []
+            for each in calls:
+                if not isinstance(each.exception(), CallFailed):
+                    wrong.append(each)
             demand(not wrong, "a pending call ended with something else than CallFailed")
 
 
@@ -148,7 +153,8 @@ async def calls_end(carrier: Carrier) -> None:
 async def goodbye(carrier: Carrier) -> None:
     """When the far side closes, the near side is told once, after all that was said before."""
     async with scene(carrier) as met:
-        before, last = met.near.start("echo", value="before"), met.near.start("leave")
+        before = met.near.start("echo", value="before")
+        last = met.near.start("leave")
         await settled([before, last], carrier.patience, "the near side does not learn that the far side closed")
         demand(before.exception() is None, "what was said before the goodbye was lost")
         demand(last.exception() is not None, "a call that was never answered got an answer")
@@ -184,7 +190,9 @@ async def release(carrier: Carrier) -> None:
     for _ in range(REPETITIONS - 1):
         if left:
             left &= await _left_behind(carrier)
-    listed = [f"{count} times {what}" if count > 1 else what for what, count in sorted(left.items())]
+    listed = []
+    for what, count in sorted(left.items()):
+        listed.append(f"{count} times {what}" if count > 1 else what)
     demand(not left, f"left behind: {', '.join(listed)}")
 
 
@@ -192,7 +200,10 @@ async def _left_behind(carrier: Carrier) -> Counter[str]:
     """Give what is held after both ends were closed and was not held before."""
     before = holdings()
     async with scene(carrier) as met:
-        other = await met.another() if "peers" not in carrier.lacks else None
+        if "peers" not in carrier.lacks:
+            other = await met.another()
+        else:
+            other = None
         await met.near.call("tell", count=10, text="")
         met.near.start("hold")
         await _begun(met, 1)

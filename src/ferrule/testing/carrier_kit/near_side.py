@@ -116,7 +116,8 @@ class NearSide(Witness):
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
         """Note a loss, and tell everyone who waits."""
         super().channel_lost(channel, error)
-        waiting, self._waiting = self._waiting, {}
+        waiting = self._waiting
+        self._waiting = {}
         for future in waiting.values():
             if not future.done():
                 future.set_exception(LinkLost(f"the channel was lost: {error}"))
@@ -131,4 +132,6 @@ def opening() -> dict[str, Any]:
 def returned(response: Any) -> Any:
     """Give what a tool returned, of the whole response; an error is given as the response it was."""
     result = response.get("result")
-    return result["structuredContent"] if isinstance(result, dict) and "structuredContent" in result else response
+    if isinstance(result, dict) and "structuredContent" in result:
+        return result["structuredContent"]
+    return response

@@ -54,7 +54,9 @@ class Report:
         return tuple(verdict for verdict in self.verdicts if verdict.outcome == "fail")
 
     def __str__(self) -> str:
-        counts = [sum(1 for each in self.verdicts if each.outcome == outcome) for outcome in ("pass", "fail", "n/a")]
+        counts = []
+        for outcome in ("pass", "fail", "n/a"):
+            counts.append(sum(1 for each in self.verdicts if each.outcome == outcome))
         last = "{} rules hold, {} are broken, {} do not apply".format(*counts)
         return "\n".join([self.carrier, *map(str, self.verdicts), last])
 

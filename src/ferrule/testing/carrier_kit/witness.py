@@ -40,7 +40,7 @@ class Witness:
     @property
     def messages(self) -> list[Any]:
         """What came in, as plain values; what cannot be read is None."""
-        return [plain(frame) for frame in self.frames]
+        return list(map(plain, self.frames))
 
     def told(self, method: str) -> list[Any]:
         """Give the params of what names a method, in the order it came in."""
@@ -59,7 +59,8 @@ class Witness:
 
     def note(self) -> None:
         """Let whoever waits look again."""
-        waiting, self._news = self._news, []
+        waiting = self._news
+        self._news = []
         for news in waiting:
             if not news.done():
                 news.set_result(None)

@@ -74,7 +74,9 @@ def stateless_status(failure: Failure) -> int:
 
 def handshake_status(failure: Failure) -> int:
     """Give the status that goes with an error of the handshake era: it has to tell only where no id does."""
-    return 200 if isinstance(failure.id, int | str) else 400
+    if isinstance(failure.id, int | str):
+        return 200
+    return 400
 
 
 def refuse(responder: Responder, status: int, why: str, head: bytes = b"", code: int = INVALID_REQUEST) -> None:

@@ -50,7 +50,8 @@ class Http:
             max_body_size=self._door_settings.max_body_size,
             observer=acceptor.observer,
         )
-        self._engine, self._doors = engine, doors
+        self._engine = engine
+        self._doors = doors
         self._closed.clear()
         self._open_websocket(acceptor, doors)
         try:
@@ -73,7 +74,9 @@ class Http:
     async def close(self, grace: float) -> None:
         """Accept nobody new, answer what has begun to come within `grace` seconds, then end."""
         # Held here: whoever closes us at the same time may be done first, and we forget them then.
-        engine, doors, websocket = self._engine, self._doors, self._websocket
+        engine = self._engine
+        doors = self._doors
+        websocket = self._websocket
         if engine is None or doors is None or not engine.address[1]:
             self._closed.set()
             return

@@ -80,7 +80,9 @@ def _rendered(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value) if isinstance(value, int | float) else None
+    if isinstance(value, int | float):
+        return str(value)
+    return None
 
 
 def _argument(arguments: Any, path: Path) -> Any:
@@ -123,7 +125,9 @@ def version_of(meta: Any) -> str | None:
     if isinstance(meta, Raw):
         return _read_meta(meta).version or None
     version = meta.get(VERSION_KEY) if isinstance(meta, Mapping) else None
-    return version if isinstance(version, str) else None
+    if isinstance(version, str):
+        return version
+    return None
 
 
 # -- the server checks
@@ -155,7 +159,9 @@ class Peek(Struct, frozen=True, gc=False):
     def version(self) -> str | None:
         """The version the body names: what marks a request of the stateless era."""
         meta = self.params.meta
-        return None if meta is None else meta.version
+        if meta is None:
+            return None
+        return meta.version
 
 
 _read_meta = msgspec.json.Decoder(PeekMeta).decode
@@ -165,10 +171,15 @@ peek = msgspec.json.Decoder(Peek).decode
 
 def check(headers: Mapping[bytes, bytes], body: Peek, annotated: Annotated = NOT_ANNOTATED) -> None:
     """Compare the headers of a request (names in lower case) with its body; raises HeaderMismatch."""
-    method, params = body.method, body.params
+    method = body.method
+    params = body.params
     member = NAMED_BY.get(method)
-    name = None if member is None else getattr(params, member)
-    given_version, given_method = headers.get(VERSION_FIELD), headers.get(METHOD_FIELD)
+    if member is None:
+        name = None
+    else:
+        name = getattr(params, member)
+    given_version = headers.get(VERSION_FIELD)
+    given_method = headers.get(METHOD_FIELD)
     given_name = headers.get(NAME_FIELD)
     if given_version is None:
         raise _missing(VERSION_HEADER)
@@ -197,7 +208,10 @@ def _mirrors(given: bytes, name: str) -> bool:
 def check_arguments(headers: Mapping[bytes, bytes], body: Peek, annotated: Annotated) -> None:
     """Compare the mirrored arguments of a tool call with its body; raises HeaderMismatch."""
     raw = body.params.arguments
-    arguments = None if raw is NOTHING else msgspec.json.decode(raw)
+    if raw is NOTHING:
+        arguments = None
+    else:
+        arguments = msgspec.json.decode(raw)
     for short, path in annotated.items():
         header = PARAM_PREFIX + short
         value = _argument(arguments, path)
@@ -237,4 +251,6 @@ def _different(header: str, given: bytes, expected: str) -> HeaderMismatch:
 
 
 def _short(text: str) -> str:
-    return repr(text) if len(text) <= MAX_QUOTE else f"{text[:MAX_QUOTE]!r}…"
+    if len(text) <= MAX_QUOTE:
+        return repr(text)
+    return f"{text[:MAX_QUOTE]!r}…"

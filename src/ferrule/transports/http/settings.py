@@ -165,9 +165,18 @@ def _require_numbers(settings: Struct, may_be_zero: frozenset[str]) -> None:
 
 def split_options(options: dict[str, Any]) -> tuple[DoorSettings, EngineSettings]:
     """Sort keyword options into the two groups; refuses unknown ones."""
-    doors = {key: value for key, value in options.items() if key in DoorSettings.__struct_fields__}
-    engine = {key: value for key, value in options.items() if key in EngineSettings.__struct_fields__}
-    unknown = [key for key in options if key not in doors and key not in engine]
+    doors = {}
+    for key, value in options.items():
+        if key in DoorSettings.__struct_fields__:
+            doors[key] = value
+    engine = {}
+    for key, value in options.items():
+        if key in EngineSettings.__struct_fields__:
+            engine[key] = value
+    unknown = []
+    for key in options:
+        if key not in doors and key not in engine:
+            unknown.append(key)
     if unknown:
         known = ", ".join(sorted((*DoorSettings.__struct_fields__, *EngineSettings.__struct_fields__)))
         raise SetupError(f"http: unknown option {unknown[0]!r}; the options are {known}")

@@ -89,7 +89,9 @@ class StderrPump:
 
     def __init__(self, fd: int, write: Callable[[bytes], object], ended: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._fd, self._write, self._tell_end = fd, write, ended
+        self._fd = fd
+        self._write = write
+        self._tell_end = ended
         self.tail = b""
         self.ended = False
         os.set_blocking(fd, False)
@@ -143,7 +145,8 @@ class ChildPipes(PipeTransport):
         self._lose(error)
 
     def _all_written(self) -> None:
-        fd, self._write_fd = self._write_fd, -1
+        fd = self._write_fd
+        self._write_fd = -1
         self._release(fd)
 
     def _write_failed(self, error: OSError) -> None:
@@ -170,7 +173,10 @@ class RunningChild:
 
     def __init__(self, process: subprocess.Popen[bytes], channel: StreamChannel, name: str, grace: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._process, self._channel, self._name, self._grace = process, channel, name, grace
+        self._process = process
+        self._channel = channel
+        self._name = name
+        self._grace = grace
         self._exit: asyncio.Future[None] = self._loop.create_future()
         self._settling: asyncio.TimerHandle | None = None
         self._bytes_seen = 0
@@ -185,7 +191,8 @@ class RunningChild:
         child = ObservedChild(command=self._name, pid=self.pid, started=time.monotonic())
 
         def ended(code: int) -> None:
-            child.exited, child.exit_code = time.monotonic(), code
+            child.exited = time.monotonic()
+            child.exit_code = code
             observer.child_exited(child)
 
         self._on_exit = ended
@@ -213,7 +220,9 @@ class RunningChild:
     @property
     def exit_code(self) -> int | None:
         """The exit code, or minus the number of the signal that killed the child; None while it runs."""
-        return self._process.returncode if self._exit.done() else None
+        if self._exit.done():
+            return self._process.returncode
+        return None
 
     @property
     def stderr_tail(self) -> str:
@@ -285,7 +294,8 @@ class RunningChild:
 
     def _changed(self) -> None:
         """Lose the channel when all is read; when something may still come, once nothing came for a while."""
-        pipes, exited = self._pipes, self._exit.done()
+        pipes = self._pipes
+        exited = self._exit.done()
         if exited and pipes.stdout_ended and self._stderr.ended:
             self._lose()
         elif self._settling is None and (exited or pipes.stdout_ended or pipes.stdin_broken):
@@ -320,7 +330,10 @@ class RunningChild:
         else:
             fate = f"exited with code {code}"
         when = "" if self._channel.messages_in else " before it sent anything"
-        words = f"its last words on stderr: {self.stderr_tail}" if self.stderr_tail else "it said nothing on stderr"
+        if self.stderr_tail:
+            words = f"its last words on stderr: {self.stderr_tail}"
+        else:
+            words = "it said nothing on stderr"
         return f"{self._name!r} {fate}{when}; {words}"
 
 
@@ -369,10 +382,13 @@ class ChildProcess:
             raise SetupError("the command must be a list: the program, then its arguments")
         require_message_size(max_message_size)
         require_number("grace", grace)
-        self._command = [os.fspath(word) for word in command]
-        self._env, self._inherit_env = env or {}, inherit_env
-        self._cwd, self._stderr = cwd, stderr
-        self._max_message_size, self._grace = max_message_size, grace
+        self._command = list(map(os.fspath, command))
+        self._env = env or {}
+        self._inherit_env = inherit_env
+        self._cwd = cwd
+        self._stderr = stderr
+        self._max_message_size = max_message_size
+        self._grace = grace
         self._child: RunningChild | None = None
         self.observer: Observers | None = None
         """Who is told that a child was started, and that it has ended."""

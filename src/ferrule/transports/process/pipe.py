@@ -26,12 +26,15 @@ class PipeTransport(asyncio.Transport):
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._protocol = protocol
-        self._read_fd, self._write_fd = read_fd, write_fd
+        self._read_fd = read_fd
+        self._write_fd = write_fd
         self._unblocked = [fd for fd in (read_fd, write_fd) if loop_can_watch(fd) and os.get_blocking(fd)]
         for fd in self._unblocked:
             os.set_blocking(fd, False)
         self._held: deque[memoryview] = deque()
-        self._held_size, self._high, self._low = 0, HIGH_WATER, LOW_WATER
+        self._held_size = 0
+        self._high = HIGH_WATER
+        self._low = LOW_WATER
         self._reading = self._awaiting_room = self._congested = self._closing = self._lost = False
         protocol.connection_made(self)
         self.resume_reading()

@@ -234,14 +234,19 @@ class ReaderThread(threading.Thread):
             return os.read(self._fd, READ_SIZE)
         except OSError as error:
             # A terminal that hung up.
-            return b"" if error.errno == errno.EIO else error
+            if error.errno == errno.EIO:
+                return b""
+            return error
 
 
 class StandardStreams(PipeTransport):
     """The transport of our own stdin and stdout, whatever they are connected to."""
 
     def __init__(self, read_fd: int, write_fd: int, protocol: asyncio.Protocol) -> None:
-        self._thread = None if loop_can_watch(read_fd) else ReaderThread(read_fd, self._take)
+        if loop_can_watch(read_fd):
+            self._thread = None
+        else:
+            self._thread = ReaderThread(read_fd, self._take)
         super().__init__(read_fd, write_fd, protocol)
         if stat.S_ISFIFO(os.fstat(write_fd).st_mode):
             self._loop.add_reader(write_fd, self._hung_up)
@@ -328,7 +333,10 @@ class Stdio:
         require_message_size(max_message_size)
         require_number("grace", grace)
         self._max_message_size = max_message_size
-        self._given = None if read_fd is None or write_fd is None else (read_fd, write_fd)
+        if read_fd is None or write_fd is None:
+            self._given = None
+        else:
+            self._given = (read_fd, write_fd)
         self._grace = grace
         self._json_only = json_only
         self._acceptor: Acceptor | None = None
@@ -356,7 +364,8 @@ class Stdio:
         framer = LineFramer(self._max_message_size)
         channel = StdioChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)
         StandardStreams(*self._open(), channel)
-        self._acceptor, self._channel = acceptor, channel
+        self._acceptor = acceptor
+        self._channel = channel
         self._served.clear()
         try:
             ready()
@@ -392,7 +401,8 @@ class Stdio:
 
     async def _finish(self, grace: float) -> None:
         """Wait until everything is answered and written, unless nobody is left to read it."""
-        channel, acceptor = self._channel, self._acceptor
+        channel = self._channel
+        acceptor = self._acceptor
         if channel is None or acceptor is None:
             return
         lost = asyncio.ensure_future(channel.wait_lost())

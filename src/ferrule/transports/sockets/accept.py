@@ -73,7 +73,10 @@ class Accepting:
         now = self._loop.time()
         if now - self._warned_at >= WARN_EVERY:
             self._warned_at = now
-            advice = "; raise the limit of open files (ulimit -n)" if error.errno in SHORTAGES else ""
+            if error.errno in SHORTAGES:
+                advice = "; raise the limit of open files (ulimit -n)"
+            else:
+                advice = ""
             logger.warning("cannot accept connections: %s%s", error.strerror, advice)
         if error.errno in SHORTAGES and self._reserve is not None:
             self._give_reserve()

@@ -79,7 +79,8 @@ class ListeningPlace(Protocol):
 
 async def listen(place: ListeningPlace) -> list[socket.socket]:
     """Open a listening socket for every address of the host, all on one port; raises CarrierError."""
-    host, port = place.host, place.port
+    host = place.host
+    port = place.port
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(

@@ -43,7 +43,10 @@ def is_shortage(failure: ConnectFailed) -> bool:
     if not isinstance(error, OSError):
         return False
     # Several addresses of a host fail as one error without a number of its own.
-    numbers = re.findall(r"\[Errno (\d+)\]", str(error)) if error.errno is None else [error.errno]
+    if error.errno is None:
+        numbers = re.findall(r"\[Errno (\d+)\]", str(error))
+    else:
+        numbers = [error.errno]
     return not SHORTAGES.isdisjoint(map(int, numbers))
 
 

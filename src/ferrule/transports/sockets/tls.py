@@ -108,5 +108,8 @@ def explain(error: OSError) -> str:
 
 def _is_everywhere(number: int, error: OSError) -> bool:
     """Tell whether a host was tried at several addresses, which fail as one error without a number, and all so."""
-    numbers = re.findall(r"\[Errno (\d+)\]", str(error)) if error.errno is None else []
+    if error.errno is None:
+        numbers = re.findall(r"\[Errno (\d+)\]", str(error))
+    else:
+        numbers = []
     return bool(numbers) and set(numbers) == {str(number)}

@@ -37,7 +37,8 @@ def read_address(text: str) -> Address:
         return Address("unix", path=path)
     try:
         parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
     except ValueError as reason:
         raise SetupError(f"the address {text!r} cannot be read: {reason}") from None
     if parts.scheme not in ("tcp", "tls"):

@@ -55,7 +55,8 @@ class Served(StreamChannel):
         )
         self.link = link
         self._reception = reception
-        self._heard, self._left = 0, -1
+        self._heard = 0
+        self._left = -1
         self._quiet_since = self._loop.time()
         self.expiry: asyncio.TimerHandle | None = None
         """Closes the channel when the principal at its other end expires."""
@@ -84,7 +85,8 @@ class Served(StreamChannel):
         if self._closing:
             self._see_out(now)
         elif self.bytes_in != self._heard:
-            self._heard, self._quiet_since = self.bytes_in, now
+            self._heard = self.bytes_in
+            self._quiet_since = now
         elif idle_timeout is not None and now - self._quiet_since >= idle_timeout and not self._reception.busy(self):
             logger.info("a peer sent nothing for %g s: closed", idle_timeout)
             self.close("idle")
@@ -93,7 +95,8 @@ class Served(StreamChannel):
         """Wait for as long as the peer takes some of what is left for it."""
         left = self._transport.get_write_buffer_size()
         if left != self._left:
-            self._left, self._quiet_since = left, now
+            self._left = left
+            self._quiet_since = now
         elif now - self._quiet_since >= LAST_WORDS_TIME:
             self.abort()
 
@@ -213,7 +216,10 @@ class Reception:
     def framed(self, refusal: Refusal) -> bytes:
         """Return a refusal of a whole connection as it goes over the wire."""
         payload = encode(Failure(None, ErrorObject(refusal.own_code, refusal.message, refusal.data)))
-        frame = frame_with_headers if self.settings.framing == "content-length" else frame_as_lines
+        if self.settings.framing == "content-length":
+            frame = frame_with_headers
+        else:
+            frame = frame_as_lines
         return b"".join(frame([payload], len(payload)))
 
     def turn_away(self, stream: asyncio.Transport) -> None:
@@ -329,7 +335,10 @@ class Reception:
 
 def look_period(idle_timeout: float | None) -> float:
     """Give how often to look after connections: often enough that the limit is kept to about a tenth."""
-    wanted = LONGEST_PERIOD if idle_timeout is None else idle_timeout / LOOKS_PER_TIMEOUT
+    if idle_timeout is None:
+        wanted = LONGEST_PERIOD
+    else:
+        wanted = idle_timeout / LOOKS_PER_TIMEOUT
     return max(SHORTEST_PERIOD, min(LONGEST_PERIOD, wanted))
 
 
@@ -347,5 +356,8 @@ def _certificate(stream: asyncio.Transport) -> Certificate | None:
     if not details:
         return None
     secured = stream.get_extra_info("ssl_object")
-    der = secured.getpeercert(binary_form=True) if secured is not None else None
+    if secured is not None:
+        der = secured.getpeercert(binary_form=True)
+    else:
+        der = None
     return Certificate(details, der or b"")

@@ -137,7 +137,8 @@ class SocketListener(ABC):
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, let running calls be answered within `grace` seconds, then end."""
-        acceptor, reception = self._acceptor, self._reception
+        acceptor = self._acceptor
+        reception = self._reception
         if acceptor is None:
             return
         if reception is not None:

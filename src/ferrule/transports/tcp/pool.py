@@ -85,7 +85,9 @@ class Pool(Generic[T]):
         *,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._open, self._close, self._healthy = opened, closed, healthy
+        self._open = opened
+        self._close = closed
+        self._healthy = healthy
         self.settings = settings or PoolSettings()
         self._chance = chance
         self._turns = itertools.count()
@@ -125,7 +127,9 @@ class Pool(Generic[T]):
 
     async def resize(self, min_size: int, max_size: int) -> None:
         """Change the bounds; what is over them is closed when nobody uses it."""
-        values = {name: getattr(self.settings, name) for name in self.settings.__struct_fields__}
+        values = {}
+        for name in self.settings.__struct_fields__:
+            values[name] = getattr(self.settings, name)
         self.settings = PoolSettings(**{**values, "min_size": min_size, "max_size": max_size})
         await self.tend()
 
@@ -133,7 +137,8 @@ class Pool(Generic[T]):
         """Close every connection, also those in use; harmless when called again."""
         self._ended = True
         await self._scope.close()
-        members, self._members = self._members, []
+        members = self._members
+        self._members = []
         for member in members:
             await self._end(member)
         self._wake()
@@ -158,8 +163,13 @@ class Pool(Generic[T]):
             raise ConnectFailed(f"no connection of the pool became free within {within:g} s") from None
 
     def _pick(self) -> Member[T] | None:
-        free = [member for member in self._members if member.load < self.settings.max_load and not member.sick]
-        return choose(self.settings.strategy, free, next(self._turns), self._chance) if free else None
+        free = []
+        for member in self._members:
+            if member.load < self.settings.max_load and not member.sick:
+                free.append(member)
+        if free:
+            return choose(self.settings.strategy, free, next(self._turns), self._chance)
+        return None
 
     def _check_in(self, member: Member[T]) -> None:
         member.load -= 1
@@ -194,7 +204,8 @@ class Pool(Generic[T]):
                 self._waiters.remove(waiter)
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
+        waiters = self._waiters
+        self._waiters = []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -228,7 +239,8 @@ class Pool(Generic[T]):
             unused = member.used_at <= since
             if not member.load and (member.sick or over > 0 or (unused and spare > 0)):
                 leaving.append(member)
-                spare, over = spare - 1, over - 1
+                spare = spare - 1
+                over = over - 1
         self._members = [member for member in self._members if member not in leaving]
         return leaving
 

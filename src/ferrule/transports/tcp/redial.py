@@ -88,7 +88,9 @@ class Redialing:
     async def close(self, grace: float = 2.0) -> None:
         """End the way for good; harmless at any time."""
         self._turn("closed")
-        task, self._task, self._channel = self._task, None, None
+        task = self._task
+        self._task = None
+        self._channel = None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])

@@ -74,7 +74,10 @@ class TcpTransport:
     """
 
     def __init__(self, address: str | Address, **options: Any) -> None:
-        self.address = read_address(address) if isinstance(address, str) else address
+        if isinstance(address, str):
+            self.address = read_address(address)
+        else:
+            self.address = address
         self._options = settings_from(TcpOptions, options, "tcp")
         if self._options.framing == "auto":
             raise SetupError("tcp: a client speaks first, so its framing is line or content-length, not auto")
@@ -84,7 +87,9 @@ class TcpTransport:
     @property
     def carrier(self) -> str:
         """What observers call this transport: `tcp`, with TLS or without, or `unix`."""
-        return "unix" if self.address.carrier == "unix" else "tcp"
+        if self.address.carrier == "unix":
+            return "unix"
+        return "tcp"
 
     @property
     def connected(self) -> bool:
@@ -105,7 +110,9 @@ class TcpTransport:
         return channel
 
     async def _open(self, channel: Dialed) -> None:
-        host, port, name = self.address.host, self.address.port, self._options.server_name
+        host = self.address.host
+        port = self.address.port
+        name = self._options.server_name
         if self.address.carrier == "unix":
             loop = asyncio.get_running_loop()
             transport, _ = await loop.create_unix_connection(lambda: channel, self.address.path)
@@ -124,7 +131,8 @@ class TcpTransport:
 
     async def close(self, grace: float = 2.0) -> None:
         """Write what was sent, end the way to the server; harmless when called again, or never connected."""
-        channel, self._channel = self._channel, None
+        channel = self._channel
+        self._channel = None
         if channel is not None:
             await end_within(channel, grace)
 

@@ -42,8 +42,10 @@ class AsgiWebSocket(ChannelDefaults):
     traits = Traits(watches_itself=True, closes_on_garbage=True)
 
     def __init__(self, receiver: Receiver, settings: WebSocketSettings, receive: Receive, send: Send) -> None:
-        self._receiver, self._settings = receiver, settings
-        self._next, self._give = receive, send
+        self._receiver = receiver
+        self._settings = settings
+        self._next = receive
+        self._give = send
         self._outgoing: list[bytes] = []
         self._size = 0
         self._due, self._room = asyncio.Event(), asyncio.Event()
@@ -143,7 +145,10 @@ class AsgiWebSocket(ChannelDefaults):
         if text is None and not self._settings.accept_binary:
             self._end(Closing(UNSUPPORTED, "only text is understood"))
             return []
-        payload = (binary or b"") if text is None else text.encode()
+        if text is None:
+            payload = binary or b""
+        else:
+            payload = text.encode()
         if len(payload) > self._settings.max_message_size:
             self._end(Closing(TOO_BIG, f"the limit is {self._settings.max_message_size} bytes"))
         elif self._settings.strict_delimiter_check and not payload.endswith(b"\n"):
@@ -157,7 +162,8 @@ class AsgiWebSocket(ChannelDefaults):
             while self._outgoing or self._closing is None:
                 await self._due.wait()
                 self._due.clear()
-                payloads, self._outgoing = self._outgoing, []
+                payloads = self._outgoing
+                self._outgoing = []
                 for payload in payloads:
                     async with asyncio.timeout(self._settings.backpressure_timeout):
                         await self._give({"type": "websocket.send", "text": payload.decode() + "\n"})

@@ -88,8 +88,11 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         deflate: Deflate | None = None,
         left: Callable[[], None] = lambda: None,
     ) -> None:
-        self._receiver, self._settings, self._server = receiver, settings, server
-        self._deflate, self._left = deflate, left
+        self._receiver = receiver
+        self._settings = settings
+        self._server = server
+        self._deflate = deflate
+        self._left = left
         rules = ReadingRules(
             masked=server,
             max_size=settings.max_message_size,
@@ -126,7 +129,9 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
     @property
     def backlog(self) -> int:
         """How many bytes wait for the peer."""
-        return 0 if self._gone else self._transport.get_write_buffer_size()
+        if self._gone:
+            return 0
+        return self._transport.get_write_buffer_size()
 
     # -- what a link uses
 
@@ -331,7 +336,8 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         self._pongs = 0
         self._wake()
         self._read_on()
-        owed, self._owed = self._owed, None
+        owed = self._owed
+        self._owed = None
         if owed is not None and not self._closing:
             self._write(self._writer.frame(FIN | PONG, owed))
         self._signal("resume_sending")
@@ -410,7 +416,8 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         payloads = self._outgoing
         if not payloads or self._closing:
             return
-        self._outgoing, self._outgoing_size = [], 0
+        self._outgoing = []
+        self._outgoing_size = 0
         self._write(self._writer.texts(payloads) if self._deflate is None else self._deflated(payloads))
         if self.congested:
             self._note_backlog()
@@ -425,7 +432,8 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
 
     def _deflated(self, payloads: list[bytes]) -> bytes:
         assert self._deflate is not None
-        frame, deflate = self._writer.frame, self._deflate.deflate
+        frame = self._writer.frame
+        deflate = self._deflate.deflate
         return b"".join(
             frame(FIN | TEXT, payload + b"\n")
             if len(payload) < WORTH_IT
@@ -508,4 +516,6 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         if self.error is not None:
             return self.error
         closing = self.closing or Closing(ABNORMAL, "the connection was lost without a close")
-        return None if closing.code in (NORMAL, GOING_AWAY) else CarrierError(f"the WebSocket was closed: {closing}")
+        if closing.code in (NORMAL, GOING_AWAY):
+            return None
+        return CarrierError(f"the WebSocket was closed: {closing}")

@@ -76,7 +76,8 @@ class WebSocketTransport:
 
     async def close(self, grace: float = 2.0) -> None:
         """Write what was sent, say goodbye, end the way to the server; harmless when called again."""
-        channel, self._channel = self._channel, None
+        channel = self._channel
+        self._channel = None
         if channel is not None:
             await end_within(channel, grace)
 
@@ -122,7 +123,8 @@ class Upgrading(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(self, key: bytes, compression: bool) -> None:
-        self._key, self._compression = key, compression
+        self._key = key
+        self._compression = compression
         self._read = b""
         self._gone = False
         self.answered: asyncio.Future[Agreed] = asyncio.get_running_loop().create_future()

@@ -45,7 +45,9 @@ class Deflate(Struct, frozen=True):
             message = unpacking.decompress(packed + _TAIL, max_size + 1)
         except zlib.error:
             raise Undeflatable from None
-        return message if len(message) <= max_size else None
+        if len(message) <= max_size:
+            return message
+        return None
 
 
 def accept_offer(offers: str) -> tuple[str, Deflate] | None:
@@ -54,7 +56,10 @@ def accept_offer(offers: str) -> tuple[str, Deflate] | None:
         if name == NAME and parameters is not None:
             window = _server_window(parameters)
             if window is not None:
-                chosen = AGREED if window == PLAIN_WINDOW else f"{AGREED}; server_max_window_bits={window}"
+                if window == PLAIN_WINDOW:
+                    chosen = AGREED
+                else:
+                    chosen = f"{AGREED}; server_max_window_bits={window}"
                 return chosen, Deflate(window)
     return None
 
@@ -69,7 +74,9 @@ def accept_answer(answer: str) -> Deflate | None:
     if "server_no_context_takeover" not in parameters or _server_window(parameters) is None:
         return None
     window = int(parameters.get("client_max_window_bits", PLAIN_WINDOW) or 0)
-    return Deflate(window) if window >= SMALLEST_WINDOW else None
+    if window >= SMALLEST_WINDOW:
+        return Deflate(window)
+    return None
 
 
 def _server_window(parameters: dict[str, str]) -> int | None:
@@ -79,10 +86,12 @@ def _server_window(parameters: dict[str, str]) -> int | None:
         if allowed is None or value not in allowed:
             return None
     window = int(parameters.get("server_max_window_bits", PLAIN_WINDOW))
-    return window if window >= SMALLEST_WINDOW else None
+    if window >= SMALLEST_WINDOW:
+        return window
+    return None
 
 
-_WINDOWS = frozenset(str(bits) for bits in range(8, 16))
+_WINDOWS = frozenset(map(str, range(8, 16)))
 _VALUES = {
     "server_no_context_takeover": frozenset({""}),
     "client_no_context_takeover": frozenset({""}),
@@ -96,5 +105,7 @@ def _extensions(header: str) -> Iterator[tuple[str, dict[str, str] | None]]:
     """Give every extension and its parameters, None for parameters that repeat a name."""
     for extension in header.split(","):
         name, *rest = (part.strip() for part in extension.split(";"))
-        pairs = [(key.strip(), value.strip().strip('"')) for key, _, value in (part.partition("=") for part in rest)]
+        pairs = []
+        for key, _, value in (part.partition("=") for part in rest):
+            pairs.append((key.strip(), value.strip().strip('"')))
         yield name, dict(pairs) if len(dict(pairs)) == len(pairs) else None

@@ -37,7 +37,9 @@ class Entrance(Generic[ChannelT]):
     """Judges who may open a WebSocket, and holds those that are open."""
 
     def __init__(self, acceptor: Acceptor, settings: WebSocketSettings, guard: Guard) -> None:
-        self._acceptor, self.settings, self._guard = acceptor, settings, guard
+        self._acceptor = acceptor
+        self.settings = settings
+        self._guard = guard
         self.callers = Callers(acceptor.verifier, guard, CARRIER)
         name = f"the WebSocket at {settings.path}"
         self._admission = Admission(name, settings.max_connections, within=process_admission)
@@ -58,7 +60,9 @@ class Entrance(Generic[ChannelT]):
         if self.draining:
             return UpgradeRefused(503, "Unavailable: the server is stopping", RETRY_AFTER)
         full = self._admission.enter()
-        return UpgradeRefused(503, f"Unavailable: {full}", RETRY_AFTER) if full else None
+        if full:
+            return UpgradeRefused(503, f"Unavailable: {full}", RETRY_AFTER)
+        return None
 
     def leave(self) -> None:
         """Give a place back: of a WebSocket that has ended, or could not begin."""

@@ -51,10 +51,9 @@ def apply_mask(payload: bytes, key: bytes) -> bytes:
         return (int.from_bytes(payload, "little") ^ mask).to_bytes(size, "little")
     mask = int.from_bytes(key * (PIECE >> 2), "little")
     whole = size - size % PIECE
-    pieces = [
-        (int.from_bytes(payload[at : at + PIECE], "little") ^ mask).to_bytes(PIECE, "little")
-        for at in range(0, whole, PIECE)
-    ]
+    pieces = []
+    for at in range(0, whole, PIECE):
+        pieces.append((int.from_bytes(payload[at : at + PIECE], "little") ^ mask).to_bytes(PIECE, "little"))
     pieces.append(apply_mask(payload[whole:], key))
     return b"".join(pieces)
 
@@ -99,7 +98,8 @@ class MaskedWriter:
         """Write one frame; `first` is its first byte."""
         if self._at == len(self._keys):
             # Asking the system once for many keys costs a fraction of asking it for each.
-            self._keys, self._at = self._random(4 * KEYS_AT_ONCE), 0
+            self._keys = self._random(4 * KEYS_AT_ONCE)
+            self._at = 0
         key = self._keys[self._at : self._at + 4]
         self._at += 4
         return frame_head(first, len(payload), MASKED) + key + apply_mask(payload, key)

@@ -81,7 +81,9 @@ def judge_request(request: HttpRequest, *, compression: bool) -> Agreed | Upgrad
 
 def _agree(headers: Mapping[bytes, bytes], key: bytes, compression: bool) -> Agreed:
     answer = {"Sec-WebSocket-Accept": accept_value(key).decode()}
-    offered = [name.strip() for name in headers.get(b"sec-websocket-protocol", b"").split(b",")]
+    offered = []
+    for name in headers.get(b"sec-websocket-protocol", b"").split(b","):
+        offered.append(name.strip())
     subprotocol = SUBPROTOCOL if SUBPROTOCOL.encode() in offered else ""
     if subprotocol:
         answer["Sec-WebSocket-Protocol"] = subprotocol
@@ -126,13 +128,15 @@ def judge_answer(head: bytes, key: bytes, *, compression: bool) -> Agreed:
         found = _HEADER.fullmatch(line)
         if found is None:
             raise ConnectFailed(NOT_HTTP)
-        name, value = found[1].lower(), found[2].strip(b" \t")
+        name = found[1].lower()
+        value = found[2].strip(b" \t")
         headers[name] = headers[name] + b", " + value if name in headers else value
     if status is None:
         raise ConnectFailed(NOT_HTTP)
     if status[1] != b"101":
         named = {name.decode(): value.decode("latin-1") for name, value in headers.items()}
-        number, words = int(status[1]), first[9:].decode("latin-1")
+        number = int(status[1])
+        words = first[9:].decode("latin-1")
         raise HttpFailed(f"the server refuses the WebSocket with {words}{HINTS.get(number, '')}", number, named)
     if _tokens(headers.get(b"upgrade", b"")) != [b"websocket"] or b"upgrade" not in _tokens(
         headers.get(b"connection", b"")

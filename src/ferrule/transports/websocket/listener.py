@@ -37,10 +37,22 @@ class Options(Struct, frozen=True):
 
 def sort_options(options: Mapping[str, Any]) -> Options:
     """Sort keyword options; refuses unknown ones."""
-    spoken = {key: value for key, value in options.items() if key in WebSocketSettings.__struct_fields__}
-    engine = {key: value for key, value in options.items() if key in EngineSettings.__struct_fields__}
-    guarding = {key: value for key, value in options.items() if key in GUARDING}
-    unknown = [key for key in options if key not in {*spoken, *engine, *guarding} or key == "websocket"]
+    spoken = {}
+    for key, value in options.items():
+        if key in WebSocketSettings.__struct_fields__:
+            spoken[key] = value
+    engine = {}
+    for key, value in options.items():
+        if key in EngineSettings.__struct_fields__:
+            engine[key] = value
+    guarding = {}
+    for key, value in options.items():
+        if key in GUARDING:
+            guarding[key] = value
+    unknown = []
+    for key in options:
+        if key not in {*spoken, *engine, *guarding} or key == "websocket":
+            unknown.append(key)
     if unknown:
         known = {*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, *GUARDING} - {"websocket"}
         raise SetupError(f"ws: unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")
@@ -72,7 +84,9 @@ class WebSocket:
         options = self._options
         door = WebSocketDoor(acceptor, options.websocket, Guard(options.doors, options.engine.host))
         engine = Engine(self._handle, options.engine, observer=acceptor.observer)
-        self._engine, self._door, self._acceptor = engine, door, acceptor
+        self._engine = engine
+        self._door = door
+        self._acceptor = acceptor
         self._closed.clear()
         await acceptor.enter()
         try:

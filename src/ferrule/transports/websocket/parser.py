@@ -172,16 +172,19 @@ class FrameReader:
         """Read nothing more, and hold nothing."""
         self._over = True
         self.more = False
-        self._held, self._missing = b"", 0
+        self._held = b""
+        self._missing = 0
         self._payload, self._parts = bytearray(), bytearray()
 
     def _read(self, data: bytes, at: int, events: list[Event]) -> None:
         """Read frames from a place on; what is left of the data is held."""
-        end, masked = len(data), self._rules.masked
+        end = len(data)
+        masked = self._rules.masked
         left = FRAMES_A_TURN
         while end - at >= 2 and left and self._unfolded <= BYTES_A_TURN and not self._over:
             left -= 1
-            first, size = data[at], data[at + 1]
+            first = data[at]
+            size = data[at + 1]
             # A short whole text is what nearly every frame is: what cannot be wrong with it is not asked.
             usual = first == LAST_TEXT and not self._kind
             if not usual or (size >= MASKED) is not masked:
@@ -223,7 +226,8 @@ class FrameReader:
         self._payload += data[:taken]
         self._missing -= taken
         if not self._missing:
-            payload, self._payload = bytes(self._payload), bytearray()
+            payload = bytes(self._payload)
+            self._payload = bytearray()
             if self._rules.masked:
                 payload = apply_mask(payload, self._key)
             self._take(self._first, payload, events)
@@ -232,9 +236,13 @@ class FrameReader:
     def _judge(self, first: int, second: int) -> None:
         """Look at the first two bytes of a frame."""
         if (second & MASKED != 0) != self._rules.masked:
-            whose = "a client's frames must be masked" if self._rules.masked else "a server's frames must not be masked"
+            if self._rules.masked:
+                whose = "a client's frames must be masked"
+            else:
+                whose = "a server's frames must not be masked"
             raise Broken(PROTOCOL_ERROR, whose)
-        opcode, reserved = first & 15, first & 0x70
+        opcode = first & 15
+        reserved = first & 0x70
         if reserved and (reserved != COMPRESSED or self._deflate is None or opcode not in (TEXT, BINARY)):
             raise Broken(PROTOCOL_ERROR, "a reserved bit is set")
         if opcode >= CLOSE:
@@ -279,21 +287,24 @@ class FrameReader:
 
     def _part(self, first: int, payload: bytes, events: list[Event]) -> None:
         if not self._kind:
-            self._kind, self._fragments = first, 0
+            self._kind = first
+            self._fragments = 0
             self._text.reset()
             self.unfinished = -abs(self.unfinished) - 1
         self._fragments += 1
         if self._fragments > MAX_FRAGMENTS:
             raise Broken(TOO_BIG, f"more than {MAX_FRAGMENTS} parts")
         self._parts += payload
-        last, packed = bool(first & FIN), self._kind & COMPRESSED
+        last = bool(first & FIN)
+        packed = self._kind & COMPRESSED
         if self._rules.validate_utf8 and not packed and self._kind & 15 == TEXT:
             try:
                 self._text.decode(payload, last)
             except UnicodeDecodeError:
                 raise Broken(BAD_DATA, "the text is not UTF-8") from None
         if last:
-            message, kind = bytes(self._parts), self._kind & 15
+            message = bytes(self._parts)
+            kind = self._kind & 15
             self._parts, self._kind, self.unfinished = bytearray(), 0, -self.unfinished
             if packed:
                 message = self._unpack(message, kind)
@@ -347,6 +358,11 @@ def split_messages(text: bytes) -> list[bytes]:
         # Some end a line with CRLF, and a blank line is none; but a text of nothing else is not cut to find that out.
         if text.count(b"\n") + text.count(b"\r") > 4 * MOST_IN_A_TEXT:
             return [text]
-        lines = [line for line in text.replace(b"\r", b"\n").split(b"\n") if line.strip()]
-        return lines if 0 < len(lines) <= MOST_IN_A_TEXT else [text]
+        lines = []
+        for line in text.replace(b"\r", b"\n").split(b"\n"):
+            if line.strip():
+                lines.append(line)
+        if 0 < len(lines) <= MOST_IN_A_TEXT:
+            return lines
+        return [text]
     return [text]

@@ -80,7 +80,10 @@ S = TypeVar("S", bound=Struct)
 
 def read_options(kind: type[S], options: Mapping[str, Any]) -> S:
     """Make settings of options; raises SetupError for one that does not exist."""
-    unknown = [name for name in options if name not in kind.__struct_fields__]
+    unknown = []
+    for name in options:
+        if name not in kind.__struct_fields__:
+            unknown.append(name)
     if unknown:
         known = ", ".join(sorted(kind.__struct_fields__))
         raise SetupError(f"websocket: unknown option {unknown[0]!r}; the options are {known}")

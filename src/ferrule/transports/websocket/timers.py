@@ -69,7 +69,9 @@ class Vigil:
     def look(self, now: float, seen: Seen) -> Due:
         """Tell the one thing that is due now."""
         if self._end_by < NEVER:
-            return "cut" if now >= self._end_by else ""
+            if now >= self._end_by:
+                return "cut"
+            return ""
         return self._look_at_reader(now, seen) or self._look_at_writer(now, seen) or self._look_at_life(now, seen)
 
     def _look_at_writer(self, now: float, seen: Seen) -> Due:
@@ -80,10 +82,13 @@ class Vigil:
         if self._congested_since == NEVER:
             self._congested_since = now
         if seen.taken != self._taken or self._stuck_by == NEVER:
-            self._taken, self._stuck_by = seen.taken, now + timeout
+            self._taken = seen.taken
+            self._stuck_by = now + timeout
         elif now >= self._stuck_by:
             return "stuck"
-        return "read on" if not seen.reading and now >= self._congested_since + timeout else ""
+        if not seen.reading and now >= self._congested_since + timeout:
+            return "read on"
+        return ""
 
     def _look_at_reader(self, now: float, seen: Seen) -> Due:
         if seen.unfinished >= 0:
@@ -91,14 +96,19 @@ class Vigil:
         elif seen.unfinished != self._unfinished or self._unfinished_by == NEVER:
             self._unfinished_by = now + self._settings.fragment_timeout
         self._unfinished = seen.unfinished
-        return "no end" if now >= self._unfinished_by else ""
+        if now >= self._unfinished_by:
+            return "no end"
+        return ""
 
     def _look_at_life(self, now: float, seen: Seen) -> Due:
-        moved, self._received = seen.received != self._received, seen.received
+        moved = seen.received != self._received
+        self._received = seen.received
         if self._pong_by < NEVER:
             if not seen.reading or (seen.inside and moved):
                 self._pong_by = now + self._settings.pong_timeout
-            return "no pong" if now >= self._pong_by else ""
+            if now >= self._pong_by:
+                return "no pong"
+            return ""
         if now >= self._ping_at:
             self._pong_by = now + self._settings.pong_timeout
             return "ping"

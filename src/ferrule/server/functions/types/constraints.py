@@ -86,8 +86,13 @@ class Constraints(msgspec.Struct):
         """Read what pydantic says in words we share; whatever else it says makes the whole type its own."""
         members = vars(item) if hasattr(item, "__dict__") else {}
         if dataclasses.is_dataclass(item):
-            members = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-        said = {name: value for name, value in members.items() if value is not None}
+            members = {}
+            for field in dataclasses.fields(item):
+                members[field.name] = getattr(item, field.name)
+        said = {}
+        for name, value in members.items():
+            if value is not None:
+                said[name] = value
         self.native = False
         if not said or said.keys() - set(RULES):
             self.foreign = True
@@ -105,7 +110,9 @@ def read_metadata(metadata: Iterable[Any]) -> Constraints:
 def description_of(metadata: Iterable[Any]) -> str | None:
     """Give the text among the metadata of an `Annotated`."""
     text = read_metadata(metadata).texts.get("description")
-    return text if isinstance(text, str) else None
+    if isinstance(text, str):
+        return text
+    return None
 
 
 def _given(item: Any, names: Iterable[str]) -> dict[str, Any]:
@@ -185,7 +192,10 @@ def _described(type_: Any, rules: dict[str, Any], writer: Writer) -> Schema:
         kind = place.get("type")
         for rule, bound in rules.items():
             if kind in {"integer", "number"} and rule in KEYWORDS:
-                place[KEYWORDS[rule]] = bound if isinstance(bound, int) else float(bound)
+                if isinstance(bound, int):
+                    place[KEYWORDS[rule]] = bound
+                else:
+                    place[KEYWORDS[rule]] = float(bound)
             elif kind in LENGTHS and rule in {"min_length", "max_length"}:
                 place[f"{rule[:3]}{LENGTHS[kind]}"] = bound
             elif kind == "string" and rule == "pattern":

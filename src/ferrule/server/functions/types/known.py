@@ -74,7 +74,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset | collections.deque):
-        return [plain(item) for item in value]
+        return list(map(plain, value))
     if (attributes := getattr(class_, "__attrs_attrs__", None)) is not None:
         return {field.alias: plain(getattr(value, field.name)) for field in attributes}
     if dataclasses.is_dataclass(class_):
@@ -156,7 +156,10 @@ def _counter(args: tuple[Any, ...]) -> Known:
 def _defaulting(args: tuple[Any, ...]) -> Known:
     """Values that are missing are made by the class of the others, where it can."""
     missing = get_origin(args[1]) or args[1] if args else None
-    factory = missing if missing in {int, float, str, bool, bytes, list, dict, set, tuple} else None
+    if missing in {int, float, str, bool, bytes, list, dict, set, tuple}:
+        factory = missing
+    else:
+        factory = None
     return _container(_map(args), lambda value: collections.defaultdict(factory, value))
 
 

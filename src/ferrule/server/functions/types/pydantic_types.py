@@ -100,7 +100,9 @@ def model_reader(type_: Any) -> Callable[[Any], Any]:
             error: Any = refusal  # a ValidationError of pydantic
             if len(written) > MAX_EXPLAINED_SIZE or error.error_count() > MAX_ERRORS:
                 raise Unfit([_short(error)], is_complete=True) from None
-            problems = [_violation(problem, value) for problem in error.errors(include_url=False)]
+            problems = []
+            for problem in error.errors(include_url=False):
+                problems.append(_violation(problem, value))
             raise Unfit(problems, is_complete=True) from None
 
     return read
@@ -120,7 +122,9 @@ def describe_model(type_: Any, writer: Writer) -> Schema:
     """Describe a type as pydantic does, its definitions among the others."""
     schema: Schema = _adapter(type_).json_schema(mode=writer.mode)
     definitions = schema.pop("$defs", {})
-    names = {name: _free(name, definition, writer.definitions) for name, definition in definitions.items()}
+    names = {}
+    for name, definition in definitions.items():
+        names[name] = _free(name, definition, writer.definitions)
     if any(name != new for name, new in names.items()):
         schema, definitions = _renamed((schema, definitions), names)
     writer.definitions.update({names[name]: definition for name, definition in definitions.items()})
@@ -151,9 +155,11 @@ def _keys(type_: Any) -> list[str]:
 
 def _free(name: str, definition: Schema, taken: dict[str, Schema]) -> str:
     """The name itself, or a numbered one when another type has it."""
-    free, number = name, 2
+    free = name
+    number = 2
     while taken.get(free, definition) != definition:
-        free, number = f"{name}_{number}", number + 1
+        free = f"{name}_{number}"
+        number = number + 1
     return free
 
 
@@ -163,7 +169,9 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
             key: f"#/$defs/{names[part.removeprefix('#/$defs/')]}" if key == "$ref" else _renamed(part, names)
             for key, part in value.items()
         }
-    return type(value)(_renamed(part, names) for part in value) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return type(value)(_renamed(part, names) for part in value)
+    return value
 
 
 def _rule(said: str) -> str:
@@ -172,14 +180,19 @@ def _rule(said: str) -> str:
         return _RULES[said]
     if said.endswith("_type"):
         return "type"
-    return "format" if said.endswith("_parsing") else "value"
+    if said.endswith("_parsing"):
+        return "format"
+    return "value"
 
 
 def _violation(problem: dict[str, Any], value: Any) -> Violation:
     """Place one of pydantic's errors; its location also names alternatives, which are no part of the JSON."""
     steps: list[str | int] = []
     for step in problem["loc"]:
-        inside = step in value if isinstance(value, dict) else isinstance(value, list) and isinstance(step, int)
+        if isinstance(value, dict):
+            inside = step in value
+        else:
+            inside = isinstance(value, list) and isinstance(step, int)
         if inside:
             steps.append(step)
             value = value[step]

@@ -65,7 +65,7 @@ class _Rewriting:
             if not self._grew:
                 break
         for class_, mirror in list(self._mirrors.items()):
-            mirror.settle([self._field(field) for field in record_fields(class_) or ()])
+            mirror.settle(list(map(self._field, record_fields(class_) or ())))
         return rewritten
 
     def _field(self, field: RecordField) -> RecordField:
@@ -83,7 +83,9 @@ class _Rewriting:
             return self._alias(type_)
         if isinstance(type_, typing.NewType):
             inner = self.rewrite(type_.__supertype__)
-            return type_ if inner is type_.__supertype__ else inner
+            if inner is type_.__supertype__:
+                return type_
+            return inner
         if isinstance(type_, TypeVar):
             return self._variable(type_)
         if getattr(origin, "_name", None) == "ReadOnly":
@@ -100,12 +102,15 @@ class _Rewriting:
         if get_origin(inner) in _UNIONS and (said.rules or said.checks):
             return self._constrained_union(inner, said)
         made = self.rewrite(inner)
-        return type_ if made is inner and said.native else constrained(made, said)
+        if made is inner and said.native:
+            return type_
+        return constrained(made, said)
 
     def _constrained_union(self, union: Any, said: Any) -> Any:
         """Put the constraints of a union on those of its members that can keep to them."""
         bare = structs.replace(said, texts={})
-        members, refusals = [], []
+        members = []
+        refusals = []
         for member in get_args(union):
             made = self.rewrite(member)
             try:
@@ -122,11 +127,15 @@ class _Rewriting:
         others = tuple(member for member in members if member is not types.NoneType)
         if len(others) > 1 and all(map(pydantic_types.is_pydantic, others)):
             read_by_pydantic = pydantic_types.pydantic_form(either(others))
-            return read_by_pydantic if others == members else either((read_by_pydantic, None))
-        made = [self.rewrite(member) for member in members]
+            if others == members:
+                return read_by_pydantic
+            return either((read_by_pydantic, None))
+        made = list(map(self.rewrite, members))
         if all(one is other for one, other in zip(made, members, strict=True)):
             found = union_of(members)
-            return type_ if get_origin(found) in _UNIONS and get_args(found) == members else found
+            if get_origin(found) in _UNIONS and get_args(found) == members:
+                return type_
+            return found
         return union_of(made)
 
     def _alias(self, type_: Any) -> Any:
@@ -150,7 +159,9 @@ class _Rewriting:
         if type_.__constraints__:
             return self.rewrite(either(type_.__constraints__))
         bound = type_.__bound__
-        return type_ if bound is None or (made := self.rewrite(bound)) is bound else made
+        if bound is None or (made := self.rewrite(bound)) is bound:
+            return type_
+        return made
 
     def _generic(self, type_: Any, origin: Any) -> Any:
         arguments = get_args(type_)
@@ -176,7 +187,9 @@ class _Rewriting:
         if isinstance(type_, enum.EnumMeta):
             return _enum(type_)
         if pydantic_types.is_pydantic(get_origin(type_) or type_):
-            return type_ if pydantic_types.is_model(type_) else pydantic_types.pydantic_form(type_)
+            if pydantic_types.is_model(type_):
+                return type_
+            return pydantic_types.pydantic_form(type_)
         return self._record(type_)
 
     def _record(self, type_: Any) -> Any:

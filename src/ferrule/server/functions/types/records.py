@@ -52,15 +52,19 @@ def record_fields(type_: Any) -> list[RecordField] | None:
 
 
 def _of_struct(type_: Any) -> list[RecordField]:
-    return [
-        RecordField(f.name, f.encode_name, f.type, f.required, f.default, f.default_factory)
-        for f in msgspec.structs.fields(type_)
-    ]
+    found: list[RecordField] = []
+    for f in msgspec.structs.fields(type_):
+        found.append(RecordField(f.name, f.encode_name, f.type, f.required, f.default, f.default_factory))
+    return found
 
 
 def _of_attrs(type_: Any, class_: Any) -> list[RecordField]:
     hints = _hints(type_)
-    return [_attribute(field, hints.get(field.name, Any)) for field in class_.__attrs_attrs__ if field.init]
+    found: list[RecordField] = []
+    for field in class_.__attrs_attrs__:
+        if field.init:
+            found.append(_attribute(field, hints.get(field.name, Any)))
+    return found
 
 
 def _attribute(field: Any, hint: Any) -> RecordField:
@@ -73,9 +77,15 @@ def _attribute(field: Any, hint: Any) -> RecordField:
 
 
 def _of_dataclass(type_: Any, class_: Any) -> list[RecordField]:
-    fields = [field for field in dataclasses.fields(class_) if field.init]
+    fields = []
+    for field in dataclasses.fields(class_):
+        if field.init:
+            fields.append(field)
     pseudo = class_.__dataclass_fields__.keys() - {field.name for field in dataclasses.fields(class_)}
-    initial = [name for name in inspect.signature(class_).parameters if name in pseudo]
+    initial = []
+    for name in inspect.signature(class_).parameters:
+        if name in pseudo:
+            initial.append(name)
     if initial:
         raise TypeError(
             f"the dataclass {class_.__name__} has the InitVar {initial[0]!r}, which no value keeps: make it a field"
@@ -95,7 +105,9 @@ def _dataclass_field(field: dataclasses.Field[Any], hint: Any) -> RecordField:
 def _of_typed_dict(type_: Any, class_: Any) -> list[RecordField]:
     fields = []
     for name, hint in _hints(type_).items():
-        required, bare, said = name in class_.__required_keys__, hint, set()
+        required = name in class_.__required_keys__
+        bare = hint
+        said = set()
         while (qualifier := getattr(get_origin(bare), "_name", None)) in _QUALIFIERS:
             said.add(qualifier)
             bare = get_args(bare)[0]
@@ -105,11 +117,12 @@ def _of_typed_dict(type_: Any, class_: Any) -> list[RecordField]:
 
 
 def _of_named_tuple(type_: Any, class_: Any) -> list[RecordField]:
-    hints, defaults = _hints(type_), class_._field_defaults
-    return [
-        RecordField(name, name, hints.get(name, Any), name not in defaults, defaults.get(name, NODEFAULT))
-        for name in class_._fields
-    ]
+    hints = _hints(type_)
+    defaults = class_._field_defaults
+    found: list[RecordField] = []
+    for name in class_._fields:
+        found.append(RecordField(name, name, hints.get(name, Any), name not in defaults, defaults.get(name, NODEFAULT)))
+    return found
 
 
 def _hints(type_: Any) -> dict[str, Any]:
@@ -213,5 +226,9 @@ class Mirror:
         )
         if issubclass(self.class_, msgspec.Struct):
             return mi.StructType(self.type, fields, self._tag_field, self._tag, self._is_array, self._closed)
-        kind: Callable[..., Any] = mi.NamedTupleType if self._is_named_tuple else mi.DataclassType
+        kind: Callable[..., Any]
+        if self._is_named_tuple:
+            kind = mi.NamedTupleType
+        else:
+            kind = mi.DataclassType
         return kind(self.type, fields)

@@ -26,9 +26,14 @@ def union_of(members: Sequence[Any]) -> Any:
     whole = either(members)
     if _is_readable(whole):
         return whole
-    others = [member for member in members if member not in (None, NoneType)]
+    others = []
+    for member in members:
+        if member not in (None, NoneType):
+            others.append(member)
     tried = _alternatives(others)
-    return tried if len(others) == len(members) else either((tried, None))
+    if len(others) == len(members):
+        return tried
+    return either((tried, None))
 
 
 def _is_readable(type_: Any) -> bool:
@@ -41,7 +46,7 @@ def _is_readable(type_: Any) -> bool:
 
 def _alternatives(members: Sequence[Any]) -> Form:
     groups = _grouped(members)
-    keys = [known_keys(group) for group in groups]
+    keys = list(map(known_keys, groups))
 
     def read(value: Any) -> Any:
         reasons = []
@@ -61,8 +66,10 @@ def _alternatives(members: Sequence[Any]) -> Form:
         return max(fitting, key=lambda found: found[0])[1]
 
     def describe(writer: Writer) -> Schema:
-        described = [writer.describe(member) for member in members]
-        return {} if {} in described else {"anyOf": described}
+        described = list(map(writer.describe, members))
+        if {} in described:
+            return {}
+        return {"anyOf": described}
 
     return form(" | ".join(map(shown, members)), read, describe)
 
@@ -77,7 +84,7 @@ def _grouped(members: Iterable[Any]) -> list[Any]:
                 break
         else:
             groups.append((member,))
-    return [either(group) for group in groups]
+    return list(map(either, groups))
 
 
 def known_keys(type_: Any) -> frozenset[str]:

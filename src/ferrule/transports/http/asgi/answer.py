@@ -211,7 +211,8 @@ class AsgiAnswer(Struct, eq=False):
             await self.send({"type": "http.response.start", "status": status, "headers": list(header_pairs(head))})
             more = True
             while more:
-                data, more = b"".join(self.outbox), not self.finished
+                data = b"".join(self.outbox)
+                more = not self.finished
                 self.outbox.clear()
                 # Also when it is empty: a server sends the head with the first part of the body.
                 await self.send({"type": "http.response.body", "body": data, "more_body": more})

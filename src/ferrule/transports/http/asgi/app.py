@@ -125,7 +125,10 @@ class Stay:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.doors = Doors(acceptor, settings, bound_to="")
-        self._websocket = None if websocket is None else AsgiDoor(acceptor, websocket, self.doors.guard)
+        if websocket is None:
+            self._websocket = None
+        else:
+            self._websocket = AsgiDoor(acceptor, websocket, self.doors.guard)
         self.ready = False
         self._acceptor = acceptor
         self._before = before
@@ -137,7 +140,8 @@ class Stay:
         self._keeper = Scope(self.loop).spawn(self._keep())
 
     async def _keep(self) -> None:
-        before, self._before = self._before, None
+        before = self._before
+        self._before = None
         try:
             if before is not None:
                 await before.leave_late()
@@ -229,13 +233,15 @@ async def _read(receive: Receive, announced: bytes, most: int, requests: Account
     if announced.isdigit() and int(announced) > most:
         return TOO_LARGE
     parts: list[bytes] = []
-    size, more = 0, True
+    size = 0
+    more = True
     try:
         while more:
             event = await receive()
             if event["type"] == "http.disconnect":
                 return GONE
-            part, more = event.get("body", b""), event.get("more_body", False)
+            part = event.get("body", b"")
+            more = event.get("more_body", False)
             if size + len(part) > most:
                 return TOO_LARGE
             if more or parts:
@@ -243,7 +249,9 @@ async def _read(receive: Receive, announced: bytes, most: int, requests: Account
                     return NO_ROOM
                 size += len(part)
             parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        if len(parts) == 1:
+            return parts[0]
+        return b"".join(parts)
     finally:
         requests.give(size)
 
@@ -251,7 +259,10 @@ async def _read(receive: Receive, announced: bytes, most: int, requests: Account
 def _request(scope: Event, doors: Doors) -> HttpRequest:
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        headers[name] = headers[name] + b", " + value.strip() if name in headers else value.strip()
+        if name in headers:
+            headers[name] = headers[name] + b", " + value.strip()
+        else:
+            headers[name] = value.strip()
     client = scope.get("client")
     return HttpRequest(
         scope["method"],
@@ -268,23 +279,32 @@ def _request(scope: Event, doors: Doors) -> HttpRequest:
 def _path(scope: Event, doors: Doors) -> str:
     """Give the path below the place we are mounted at."""
     path: str = scope["path"]
-    root, own = scope.get("root_path", "").rstrip("/"), doors.settings.path
+    root = scope.get("root_path", "").rstrip("/")
+    own = doors.settings.path
     if root and (path == root or path.startswith(root + "/")):
         path = path[len(root) :]
     if path in ("", "/"):
         # Mounted at our own path, the mount itself is what was meant: `api.mount("/mcp", app.asgi())`.
-        return own if root.endswith(own) else "/"
+        if root.endswith(own):
+            return own
+        return "/"
     if path in doors.routes:
         return path
     raw: bytes | None = scope.get("raw_path")
     # Only there can an encoded slash be told from a slash.
-    return quote(path, PATH_CHARACTERS) if root or not raw else raw.decode("latin-1").partition("?")[0]
+    if root or not raw:
+        return quote(path, PATH_CHARACTERS)
+    return raw.decode("latin-1").partition("?")[0]
 
 
 def _socket_path(scope: Event, doors: Doors, wanted: str) -> str:
     """Give the path of a WebSocket below our mount; mounted at our own path, that path still counts as given."""
-    path, root, own = _path(scope, doors), scope.get("root_path", "").rstrip("/"), doors.settings.path
-    return wanted if root.endswith(own) and own + path == wanted else path
+    path = _path(scope, doors)
+    root = scope.get("root_path", "").rstrip("/")
+    own = doors.settings.path
+    if root.endswith(own) and own + path == wanted:
+        return wanted
+    return path
 
 
 def _settings(options: dict[str, Any]) -> DoorSettings:

@@ -116,7 +116,8 @@ class Outbound(asyncio.Protocol):
 
     def abort(self) -> None:
         """Cut the connection; the reader is told only that nobody wants the answer."""
-        reader, self._reader = self._reader, None
+        reader = self._reader
+        self._reader = None
         if reader is not None:
             reader.let_go()
         self._close()
@@ -158,7 +159,8 @@ class Outbound(asyncio.Protocol):
             self._fresh_head = False
             reader.head_received(self._status, self._headers)
         if self._pieces:
-            pieces, self._pieces = self._pieces, []
+            pieces = self._pieces
+            self._pieces = []
             reader.body_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if self._complete:
             self._finish()
@@ -240,7 +242,8 @@ class Outbound(asyncio.Protocol):
             self.rest = min(LONGEST_REST, max(0.0, int(seconds[1]) - 1.0))
 
     def _fail(self, why: str) -> None:
-        reader, self._reader = self._reader, None
+        reader = self._reader
+        self._reader = None
         begun = bool(self._status or self._head_size)
         self._close()
         if reader is not None:

@@ -86,8 +86,10 @@ class Dialer:
     """Opens connections to one place."""
 
     def __init__(self, place: Place, proxy: Place | None, tls: TlsSettings, timeout: float) -> None:
-        self.place, self.proxy = place, proxy
-        self._tls, self._timeout = tls, timeout
+        self.place = place
+        self.proxy = proxy
+        self._tls = tls
+        self._timeout = timeout
         self._context: ssl.SSLContext | None = None
 
     async def open(self, owner: Owner) -> Outbound:
@@ -104,12 +106,18 @@ class Dialer:
 
     @property
     def _named(self) -> str:
-        via = f" through the proxy {self.proxy.origin}" if self.proxy is not None else ""
+        if self.proxy is not None:
+            via = f" through the proxy {self.proxy.origin}"
+        else:
+            via = ""
         return f"{self.place}{via}"
 
     async def _tunnel(self, loop: asyncio.AbstractEventLoop, owner: Owner) -> Outbound:
         assert self.proxy is not None
-        far = f"{self.place.host}:{self.place.port}" if ":" not in self.place.host else self.place.authority
+        if ":" not in self.place.host:
+            far = f"{self.place.host}:{self.place.port}"
+        else:
+            far = self.place.authority
         request = f"CONNECT {far} HTTP/1.1\r\nHost: {far}\r\n"
         if self.proxy.credentials:
             request += f"Proxy-Authorization: {self.proxy.credentials}\r\n"

@@ -66,7 +66,8 @@ class Heading:
 
     def settle(self, session: str, version: str) -> None:
         """Go on with a session and the version its handshake settled on; either may be empty (handshake era)."""
-        self.session, self.version = session, version
+        self.session = session
+        self.version = version
         lines = f"mcp-session-id: {session}\r\n" if session else ""
         if version:
             lines += f"{VERSION_HEADER.lower()}: {version}\r\n"
@@ -118,12 +119,16 @@ class Heading:
         """Mirror a request that brings its own version (stateless era); None for one that does not."""
         meta = said.meta
         if meta is not self._meta or meta is None:
-            version = (version_of(meta) or "") if meta is not None else ""
+            if meta is not None:
+                version = version_of(meta) or ""
+            else:
+                version = ""
             if not version:
                 return None
             if version != self._meta_version:
                 self._remembered.clear()
-            self._meta, self._meta_version = meta, version
+            self._meta = meta
+            self._meta_version = version
         lines = self._remembered.get((method, said.name))
         if lines is None:
             lines = self._remember(method, said.name)

@@ -69,7 +69,8 @@ class SsePost(Once):
 
     def __init__(self, channel: SseChannel, request: bytes, identities: list[Id]) -> None:
         super().__init__(request, "usual" if identities else "urgent", channel.options.max_message_size)
-        self._channel, self._identities = channel, identities
+        self._channel = channel
+        self._identities = identities
 
     def answered(self) -> None:
         """Anything but success means that no answer will come."""
@@ -97,7 +98,10 @@ class SseChannel(ChannelDefaults):
     def __init__(
         self, receiver: Receiver, pool: Pool, heading: Heading, options: HttpOptions, face: Channel | None = None
     ) -> None:
-        self._receiver, self._pool, self._heading, self.options = receiver, pool, heading, options
+        self._receiver = receiver
+        self._pool = pool
+        self._heading = heading
+        self.options = options
         self._face: Channel = face or self
         self._stream = SseStream(self, heading.get())
         self._address = self.endpoint = heading.place
@@ -136,7 +140,10 @@ class SseChannel(ChannelDefaults):
             return
         frame = encode_within(message, self.options.max_message_size)
         several = message if isinstance(message, Sequence) else (message,)
-        identities = [each.id for each in several if isinstance(each, Request)]
+        identities = []
+        for each in several:
+            if isinstance(each, Request):
+                identities.append(each.id)
         post = SsePost(self, self._heading.post(b"", frame), identities)
         try:
             self._pool.submit(post)
@@ -214,6 +221,7 @@ class SseTransport:
 
     async def close(self, grace: float = 2.0) -> None:
         """End the stream and every connection."""
-        channel, self._channel = self._channel, None
+        channel = self._channel
+        self._channel = None
         if channel is not None:
             channel.lose(None)

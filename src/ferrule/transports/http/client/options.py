@@ -65,7 +65,10 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
                 require_number(name, getattr(self, name), least=least)
         if self.jitter > 1:
             raise SetupError(f"jitter must be from 0 to 1, the part of a pause that chance may take, not {self.jitter}")
-        wrong = [status for status in self.retry_statuses if status not in range(400, 600)]
+        wrong = []
+        for status in self.retry_statuses:
+            if status not in range(400, 600):
+                wrong.append(status)
         if wrong:
             raise SetupError(f"retry_statuses must be HTTP statuses from 400 to 599, not {wrong[0]!r}")
 

@@ -51,7 +51,9 @@ class Pool:
 
     def __init__(self, open: OpenConnection, *, size: int, max_extra: int, max_waiting: int | None) -> None:  # noqa: A002
         self._open = open
-        self._size, self._max_extra, self._max_waiting = size, max_extra, max_waiting
+        self._size = size
+        self._max_extra = max_extra
+        self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._idle: list[Outbound] = []
@@ -115,7 +117,8 @@ class Pool:
     def withdraw(self, job: Job) -> None:
         """Forget a request: unsent it is never sent, sent its connection is cut."""
         if job.connection is not None:
-            connection, job.connection = job.connection, None
+            connection = job.connection
+            job.connection = None
             connection.abort()
             return
         for line in (self._waiting, self._urgent):

@@ -42,7 +42,10 @@ class Post(Resumable):
         super().__init__(channel, b"", lane)
         self.message = message
         self.frame = frame
-        self.method = message.method if isinstance(message, Request | Notification) else ""
+        if isinstance(message, Request | Notification):
+            self.method = message.method
+        else:
+            self.method = ""
         self.said = about(message) if isinstance(message, Request) else NOTHING_SAID
         self.unanswered: list[Id] = _ids(message)
         self.identity: Id | None = None
@@ -77,10 +80,14 @@ class Post(Resumable):
 
     def send(self) -> None:
         """Write the request for the state things are in now, and send it."""
-        channel, heading = self.channel, self.channel.heading
+        channel = self.channel
+        heading = self.channel.heading
         lines = None
         if isinstance(self.message, Request) and self.said.meta is not None:
-            annotated = channel.known.annotated(self.said.name) if self.method == "tools/call" else NOT_ANNOTATED
+            if self.method == "tools/call":
+                annotated = channel.known.annotated(self.said.name)
+            else:
+                annotated = NOT_ANNOTATED
             lines = heading.mirrored(self.method, self.said, annotated)
         self.stateless = lines is not None
         self.session = ""
@@ -101,7 +108,10 @@ class Post(Resumable):
         """Send again later, where that is allowed: what the server has not begun is, the rest only if harmless."""
         options = self.channel.options
         # A caller who only begins to talk is better told soon that the server is in trouble.
-        most = min(options.max_retries, 1) if self.method in OPENING else options.max_retries
+        if self.method in OPENING:
+            most = min(options.max_retries, 1)
+        else:
+            most = options.max_retries
         if options.retry == "never" or self.attempts >= most or self.channel.closing:
             return False
         if begun and not self.repeatable:
@@ -112,7 +122,8 @@ class Post(Resumable):
         if begun:
             self._rename()
         delay = options.backoff.delay(self.attempts, options.chance)
-        delay = delay if wait is None else max(wait, delay)
+        if wait is not None:
+            delay = max(wait, delay)
         logger.info("%s is sent to %s again in %.3g s", self.what, self.channel.heading.place, delay)
         self.timer = self.channel.loop.call_later(delay, self.send_again)
         return True
@@ -151,7 +162,8 @@ class Post(Resumable):
             self._cut(Cut(f"it does not resume its stream: HTTP {self.status}"))
 
     def _whole(self, frame: bytes) -> None:
-        unanswered, self.unanswered = self.unanswered, []
+        unanswered = self.unanswered
+        self.unanswered = []
         self.over()
         self._hand_on(frame)
         first = unanswered[0]
@@ -189,7 +201,9 @@ class Post(Resumable):
             return frame
         if isinstance(answer, Success):
             return write(Success(self.message.id, answer.result))
-        return write(Failure(self.message.id, answer.error)) if isinstance(answer, Failure) else frame
+        if isinstance(answer, Failure):
+            return write(Failure(self.message.id, answer.error))
+        return frame
 
     # -- no answer
 
@@ -232,7 +246,8 @@ class Post(Resumable):
         return failure
 
     def _unknown(self, error: Exception) -> Exception:
-        place, what = self.channel.heading.place, self.what
+        place = self.channel.heading.place
+        what = self.what
         if self.repeatable:
             return LinkLost(f"{what} got no answer from {place}: {error}")
         return OutcomeUnknown(
@@ -242,7 +257,8 @@ class Post(Resumable):
 
     def fail(self, error: Exception) -> None:
         """Tell whoever waits that no answer will come."""
-        unanswered, self.unanswered = self.unanswered, []
+        unanswered = self.unanswered
+        self.unanswered = []
         self.over()
         if unanswered:
             self.channel.fail(unanswered, error)
@@ -258,5 +274,9 @@ def _ids(message: Message | Sequence[Message]) -> list[Id]:
     if type(message) is Request:
         return [message.id]
     if isinstance(message, Sequence):
-        return [each.id for each in message if isinstance(each, Request)]
+        found: list[Id] = []
+        for each in message:
+            if isinstance(each, Request):
+                found.append(each.id)
+        return found
     return []

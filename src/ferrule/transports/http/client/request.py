@@ -63,7 +63,9 @@ def failure_in(body: bytes) -> Failure | None:
         message = decode(body)
     except Unreadable:
         return None
-    return message if isinstance(message, Failure) else None
+    if isinstance(message, Failure):
+        return message
+    return None
 
 
 class Asked:
@@ -99,9 +101,13 @@ class Asked:
 
     def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:
         """Find out what kind of answer comes."""
-        self.status, self.headers = status, headers
+        self.status = status
+        self.headers = headers
         kind = headers.get(b"content-type", b"")
-        self.kind = kind if kind in (JSON, STREAM) else kind.partition(b";")[0].strip().lower()
+        if kind in (JSON, STREAM):
+            self.kind = kind
+        else:
+            self.kind = kind.partition(b";")[0].strip().lower()
         if self.kind == STREAM and status == 200:
             self._begin_stream()
         elif headers.get(b"content-encoding", b"identity") != b"identity":
@@ -109,7 +115,8 @@ class Asked:
 
     def _begin_stream(self) -> None:
         self.streams = True
-        before, self.events = self.events, SseParser(self.max_size)
+        before = self.events
+        self.events = SseParser(self.max_size)
         if before is not None:
             self.events.resume(before)
         if self.connection is not None:
@@ -154,7 +161,8 @@ class Asked:
 
     def _read_on(self) -> None:
         """Read the next slice of a backlog, and the rest in turns of the loop to come."""
-        piece, self._backlog = self._backlog[:SLICE], self._backlog[SLICE:]
+        piece = self._backlog[:SLICE]
+        self._backlog = self._backlog[SLICE:]
         if piece:
             self._read_events(piece)
         if self._backlog:
@@ -191,7 +199,8 @@ class Asked:
 
     def ended(self) -> None:
         """Called when the answer is complete."""
-        connection, self.connection = self.connection, None
+        connection = self.connection
+        self.connection = None
         if self._backlog:
             self._end = None
             if connection is not None:
@@ -214,14 +223,19 @@ class Asked:
     @property
     def body(self) -> bytes:
         """What came, where the answer is no stream."""
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        if len(self._parts) == 1:
+            return self._parts[0]
+        return b"".join(self._parts)
 
     def begin_again(self, request: bytes) -> None:
         """Forget the answer, to be sent once more."""
         self.request = request
         self.let_go()
-        self.status, self.headers, self.streams = 0, {}, False
-        self._parts, self._size = [], 0
+        self.status = 0
+        self.headers = {}
+        self.streams = False
+        self._parts = []
+        self._size = 0
 
     def refuse(self, why: str) -> None:
         """Cut an answer that cannot be taken."""
@@ -258,7 +272,8 @@ class Once(Asked):
     def event_received(self, event: Event) -> None:
         """The response among the events is the answer; what follows it is not waited for."""
         if self.identity is not None and event.data and answers(event.data, self.identity):
-            connection, self.connection = self.connection, None
+            connection = self.connection
+            self.connection = None
             self._settle(event.data)
             if connection is not None:
                 connection.abort()

@@ -59,12 +59,17 @@ class Resumable(Asked):
     def pause(self) -> float:
         """How long the server wants to be left alone before it is asked again."""
         retry = None if self.events is None else self.events.retry
-        return USUAL_PAUSE if retry is None else min(max(retry / 1000, SHORTEST_PAUSE), LONGEST_PAUSE)
+        if retry is None:
+            return USUAL_PAUSE
+        return min(max(retry / 1000, SHORTEST_PAUSE), LONGEST_PAUSE)
 
     def come_back(self) -> bool:
         """Ask for the rest later; False when that was tried in vain too often."""
         lasted = self.streams and self.channel.loop.time() - self._began >= LONG_ENOUGH
-        self.fruitless = 0 if self._fruitful or lasted else self.fruitless + 1
+        if self._fruitful or lasted:
+            self.fruitless = 0
+        else:
+            self.fruitless = self.fruitless + 1
         self._fruitful = False
         if self.fruitless >= MAX_FRUITLESS or self.channel.closing:
             return False

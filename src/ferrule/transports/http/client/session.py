@@ -47,7 +47,9 @@ def settled_version(frame: bytes) -> str:
         result = _read_answer(frame).result
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
-    return "" if result is None else result.protocol_version
+    if result is None:
+        return ""
+    return result.protocol_version
 
 
 def session_id(headers: dict[bytes, bytes]) -> str:
@@ -96,7 +98,8 @@ class Renewing:
             self._replay()
 
     async def _renew(self, handshake: tuple[Id, bytes]) -> None:
-        channel, heading = self._channel, self._channel.heading
+        channel = self._channel
+        heading = self._channel.heading
         logger.warning("%s ended the session; a new one is opened, without its subscriptions", heading.place)
         version = heading.version
         try:
@@ -116,7 +119,8 @@ class Renewing:
             channel.send_held()
 
     async def _handshake(self, handshake: tuple[Id, bytes], version: str) -> None:
-        channel, heading = self._channel, self._channel.heading
+        channel = self._channel
+        heading = self._channel.heading
         heading.settle("", "")
         identity, message = handshake
         asked = Once(heading.post(b"", message), "urgent", channel.options.max_message_size, identity)
@@ -129,6 +133,7 @@ class Renewing:
         channel.stand()
 
     def _replay(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for post in waiting:
             post.send_again()

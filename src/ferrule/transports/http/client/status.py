@@ -90,7 +90,10 @@ def judge(post: Post) -> None:
 
 def _again(post: Post) -> bool:
     after = post.headers.get(b"retry-after")
-    wait = None if after is None else retry_after(after.decode("latin-1"), time.time())
+    if after is None:
+        wait = None
+    else:
+        wait = retry_after(after.decode("latin-1"), time.time())
     return post.repeat(begun=post.status not in NOT_BEGUN, wait=wait)
 
 
@@ -119,7 +122,8 @@ def _is_not_its_word(post: Post) -> bool:
 
 def hand_on(post: Post, error: ErrorObject) -> None:
     """Give the server's own error to whoever waits, under the id they wait for."""
-    unanswered, post.unanswered = post.unanswered, []
+    unanswered = post.unanswered
+    post.unanswered = []
     post.over()
     for identity in unanswered:
         post.channel.deliver(encode(Failure(identity, error)))
@@ -150,11 +154,17 @@ def _redirected(post: Post) -> None:
 
 def _failed(post: Post, error: ErrorObject | None) -> HttpFailed:
     status = post.status
-    words = error.message if error is not None else _plain_words(post)
+    if error is not None:
+        words = error.message
+    else:
+        words = _plain_words(post)
     said = f": {words[:MAX_QUOTE]}" if words else ""
     often = f" (tried {post.attempts + 1} times)" if post.attempts else ""
     # Who says why it forbids knows better than we what to do about it.
-    advice = "" if words and status == FORBIDDEN else ADVICE.get(status, "")
+    if words and status == FORBIDDEN:
+        advice = ""
+    else:
+        advice = ADVICE.get(status, "")
     if 300 <= status < 400:
         advice = "redirects of this kind are not followed: use the address it names"
     hint = f"; {advice}" if advice else ""
@@ -167,17 +177,22 @@ def _plain_words(post: Post) -> str:
     if post.kind != b"text/plain":
         return ""
     text = " ".join(post.body[: 4 * MAX_QUOTE].decode("utf-8", "replace").split())
-    return text if text.isprintable() else ""
+    if text.isprintable():
+        return text
+    return ""
 
 
 def _no_answer(post: Post) -> HttpFailed:
     kind = post.kind.decode("latin-1")[:MAX_QUOTE]
     if kind == "text/html":
-        came, hint = "a web page", "is this the address of an MCP server, or of a login or proxy page?"
+        came = "a web page"
+        hint = "is this the address of an MCP server, or of a login or proxy page?"
     elif kind and post.body:
-        came, hint = f"content of type {kind}", "JSON or an event stream was expected: is this an MCP server?"
+        came = f"content of type {kind}"
+        hint = "JSON or an event stream was expected: is this an MCP server?"
     else:
-        came, hint = "nothing", "a request needs an answer: is this an MCP server?"
+        came = "nothing"
+        hint = "a request needs an answer: is this an MCP server?"
     sentence = f"{post.channel.heading.place} answered {post.what} with HTTP {post.status} and {came}; {hint}"
     return HttpFailed(sentence, post.status, header_texts(post.headers))
 

@@ -35,12 +35,17 @@ async def refresh(post: Post, error: ErrorObject) -> None:
 
 
 async def _list(post: Post) -> None:
-    channel, meta = post.channel, post.said.meta
+    channel = post.channel
+    meta = post.said.meta
     if isinstance(meta, dict):
         meta = {key: value for key, value in meta.items() if key != "progressToken"}
     cursor: str | None = None
     for page in range(MAX_PAGES):
-        params: dict[str, Any] = {"_meta": meta} if cursor is None else {"_meta": meta, "cursor": cursor}
+        params: dict[str, Any]
+        if cursor is None:
+            params = {"_meta": meta}
+        else:
+            params = {"_meta": meta, "cursor": cursor}
         identity = f"tools-{post.unanswered[0] if post.unanswered else 0}-{page}"
         lines = channel.heading.mirrored("tools/list", About(meta=meta))
         assert lines is not None
@@ -120,7 +125,10 @@ class KnownTools:
             page = _read_answer(frame).result
             if page is msgspec.UNSET:
                 return frame, None
-            invalid = [place for place, tool in enumerate(page.tools) if not self._learn(tool)]
+            invalid = []
+            for place, tool in enumerate(page.tools):
+                if not self._learn(tool):
+                    invalid.append(place)
             if invalid:
                 # One line for a page, however many there are.
                 logger.warning(
@@ -164,7 +172,10 @@ def _without(frame: bytes, invalid: list[int]) -> bytes:
     answer = _read_members(frame)
     result = _read_members(answer["result"])
     left_out = set(invalid)
-    tools = [tool for place, tool in enumerate(_read_list(result["tools"])) if place not in left_out]
+    tools = []
+    for place, tool in enumerate(_read_list(result["tools"])):
+        if place not in left_out:
+            tools.append(tool)
     result["tools"] = Raw(msgspec.json.encode(tools))
     answer["result"] = Raw(msgspec.json.encode(result))
     return msgspec.json.encode(answer)

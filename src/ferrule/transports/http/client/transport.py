@@ -52,7 +52,10 @@ class HttpChannel(ChannelDefaults):
     traits = Traits(always_answers=True)
 
     def __init__(self, receiver: Receiver, pool: Pool, heading: Heading, options: HttpOptions) -> None:
-        self.receiver, self.pool, self.heading, self.options = receiver, pool, heading, options
+        self.receiver = receiver
+        self.pool = pool
+        self.heading = heading
+        self.options = options
         self.loop = asyncio.get_running_loop()
         self.known = KnownTools()
         self.closing = False
@@ -126,7 +129,10 @@ class HttpChannel(ChannelDefaults):
 
     def _cancel(self, notice: Notification, frame: bytes) -> None:
         """Withdraw a request: closing its stream says so in the stateless era, a notification in the other."""
-        identity = notice.params.get("requestId") if isinstance(notice.params, dict) else None
+        if isinstance(notice.params, dict):
+            identity = notice.params.get("requestId")
+        else:
+            identity = None
         if not isinstance(identity, int | str) or identity not in self._posts:
             return
         post = self._posts.pop(identity)
@@ -213,7 +219,8 @@ class HttpChannel(ChannelDefaults):
 
     def send_held(self) -> None:
         """Send what was held."""
-        held, self._held = self._held or [], None
+        held = self._held or []
+        self._held = None
         for post in held:
             if post.wanted:
                 post.send()
@@ -366,7 +373,8 @@ class HttpTransport:
             raise CarrierError(f"{self.destination} is connected already: close it first")
         await self.close()
         there = self.destination
-        pool, heading = there.pool(), there.heading()
+        pool = there.pool()
+        heading = there.heading()
         await pool.warm()
         self._channel = HttpChannel(receiver, pool, heading, there.options)
         receiver.channel_opened(self._channel)
@@ -374,6 +382,7 @@ class HttpTransport:
 
     async def close(self, grace: float = 2.0) -> None:
         """End the session and every connection."""
-        channel, self._channel = self._channel, None
+        channel = self._channel
+        self._channel = None
         if channel is not None:
             await channel.end(grace)

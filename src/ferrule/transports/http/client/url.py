@@ -35,7 +35,9 @@ class Place(Struct, frozen=True):
     def authority(self) -> str:
         """Host and port, as a Host header has them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+        if self.port == PORTS[self.scheme]:
+            return host
+        return f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
@@ -69,7 +71,8 @@ def place(url: str) -> Place:
     target = parts.path or "/"
     if parts.query:
         target += f"?{parts.query}"
-    host, credentials = _host(parts.hostname), _basic(parts.username, parts.password)
+    host = _host(parts.hostname)
+    credentials = _basic(parts.username, parts.password)
     return Place(parts.scheme, host, port or PORTS[parts.scheme], _ascii(target), credentials)
 
 

@@ -58,20 +58,27 @@ def origin_of(
 
 def binding_of(request: HttpRequest) -> str | None:
     """Return what a session of a request's sender is bound to."""
-    return None if request.identity is None else request.identity.binding
+    if request.identity is None:
+        return None
+    return request.identity.binding
 
 
 def expiry_of(request: HttpRequest) -> float:
     """Return when the credentials of a request's sender end, in seconds since 1970."""
     identity = request.identity
-    return math.inf if identity is None or identity.expires is None else identity.expires
+    if identity is None or identity.expires is None:
+        return math.inf
+    return identity.expires
 
 
 def facts_of(request: HttpRequest, transport: str) -> RequestFacts:
     """Return what a verifier may know of a request."""
     scheme = "https" if request.secure else "http"
     query = f"?{request.query}" if request.query else ""
-    path = request.root + request.path if request.scope is None else _outer_path(request.scope)
+    if request.scope is None:
+        path = request.root + request.path
+    else:
+        path = _outer_path(request.scope)
     return RequestFacts(
         transport=transport,
         method=request.method,
@@ -85,7 +92,9 @@ def facts_of(request: HttpRequest, transport: str) -> RequestFacts:
 def _outer_path(scope: Mapping[str, Any]) -> str:
     """Return the path an ASGI server was asked for, wherever we are mounted in it."""
     raw: bytes | None = scope.get("raw_path")
-    return quote(scope["path"]) if not raw else raw.decode("latin-1").partition("?")[0]
+    if not raw:
+        return quote(scope["path"])
+    return raw.decode("latin-1").partition("?")[0]
 
 
 class Callers:
@@ -167,7 +176,11 @@ class Callers:
         if responder.gone:
             return
         responder.watch(_nothing)
-        verdict: Verdict = Refusal(STOPPING, status=503) if task.cancelled() else task.result()
+        verdict: Verdict
+        if task.cancelled():
+            verdict = Refusal(STOPPING, status=503)
+        else:
+            verdict = task.result()
         try:
             self._settle(request, responder, proceed, verdict)
         except Exception:

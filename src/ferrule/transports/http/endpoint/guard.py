@@ -96,7 +96,10 @@ class Guard:
             return Verdict()
         page = origin.decode("latin-1")
         # Where any Host will do, a page of the same name may be one that was rebound to our address.
-        same = f"{'https' if secure else 'http'}://{named}" if self._knows_hosts else None
+        if self._knows_hosts:
+            same = f"{'https' if secure else 'http'}://{named}"
+        else:
+            same = None
         if page != same and page not in self._origins and ANYONE not in self._origins:
             return Verdict(403, "Forbidden: pages of this Origin may not call this server; see allowed_origins")
         if not page.isascii() or not page.isprintable():
@@ -117,7 +120,10 @@ class Guard:
         """Give what a browser wants to know before it sends the request proper."""
         wanted = request.headers.get(b"access-control-request-headers", b"").decode("latin-1")
         names = [name.strip() for name in wanted.split(",", MOST_PREFLIGHT)[:MOST_PREFLIGHT]]
-        mirrored = [n for n in names if n.lower().startswith("mcp-param-") and NAME_CHARACTERS.issuperset(n)]
+        mirrored = []
+        for n in names:
+            if n.lower().startswith("mcp-param-") and NAME_CHARACTERS.issuperset(n):
+                mirrored.append(n)
         return header_lines(
             {
                 "Access-Control-Allow-Methods": methods,
@@ -139,7 +145,10 @@ def _is_json(content_type: str) -> bool:
         return False
     kind, *parameters = (part.strip() for part in content_type.lower().split(";"))
     pairs = (parameter.partition("=") for parameter in parameters)
-    charsets = [value.strip().strip('"') for name, _, value in pairs if name.strip() == "charset"]
+    charsets = []
+    for name, _, value in pairs:
+        if name.strip() == "charset":
+            charsets.append(value.strip().strip('"'))
     return kind == JSON and all(charset in ("utf-8", "utf8") for charset in charsets)
 
 
@@ -148,12 +157,14 @@ def _accepts(accept: str, kind: str) -> bool:
     if not accept:
         return True
     ranks = {kind: 2, f"{kind.partition('/')[0]}/*": 1, "*/*": 0}
-    best, verdict = -1, False
+    best = -1
+    verdict = False
     for entry in accept[:LONGEST_ACCEPT].lower().split(","):
         name, *parameters = (part.strip() for part in entry.split(";"))
         rank = ranks.get(name, -1)
         if rank > best:
-            best, verdict = rank, not any(_is_zero(parameter) for parameter in parameters)
+            best = rank
+            verdict = not any(map(_is_zero, parameters))
     return verdict
 
 

@@ -94,7 +94,8 @@ class HandshakeDoor:
             try:
                 message = decode(request.body)
             except Unreadable as reason:
-                refusal, identity = reason.refusal, None if reason.id is UNSET else reason.id
+                refusal = reason.refusal
+                identity = None if reason.id is UNSET else reason.id
                 if self._acceptor.observer is not None:
                     self._acceptor.observer.refused(
                         identity, "", refusal, origin_of(request, request.identity, brief=True)
@@ -163,7 +164,10 @@ class HandshakeDoor:
         self, session: Open, event_id: str, request: HttpRequest, responder: Responder, head: bytes
     ) -> None:
         found = session.stream_of(event_id)
-        missed = None if found is None else await found[0].missed(found[1])
+        if found is None:
+            missed = None
+        else:
+            missed = await found[0].missed(found[1])
         if found is None or missed is None:
             refuse(responder, 404, "Nothing to resume: that event is unknown or no longer kept", head)
             return

@@ -101,7 +101,10 @@ class Doors:
                 self.routes |= Polling(pair).routes()
 
     def _check_custom(self) -> None:
-        taken = [route.path for route in self._acceptor.custom_routes if route.path in self.routes]
+        taken = []
+        for route in self._acceptor.custom_routes:
+            if route.path in self.routes:
+                taken.append(route.path)
         if taken:
             raise SetupError(f"custom_route: the path {taken[0]} is served by the server itself; choose another")
 
@@ -162,7 +165,8 @@ class Doors:
         if verdict.status:
             refuse(responder, verdict.status, verdict.why)
             return
-        head, method = verdict.head, request.method
+        head = verdict.head
+        method = request.method
         if method == "POST":
             self._post(request, responder, head)
         elif method == "OPTIONS":
@@ -177,7 +181,8 @@ class Doors:
             self.handshake.delete(request, responder, head)
 
     def _post(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        headers, body = request.headers, request.body
+        headers = request.headers
+        body = request.body
         if not self.guard.is_json[headers.get(b"content-type", b"")] or b"content-encoding" in headers:
             refuse(responder, 415, "Unsupported media type: send application/json, not encoded otherwise", head)
         elif not self.guard.takes_both[headers.get(b"accept", b"")]:

@@ -103,7 +103,10 @@ class HttpSession:
     def stream_of(self, event_id: str) -> tuple[Stream, int] | None:
         """Find the stream an event was said on, and its number there."""
         name, _, number = event_id.rpartition("-")
-        stream = None if self._own is None else self._own.get(name)
+        if self._own is None:
+            stream = None
+        else:
+            stream = self._own.get(name)
         if stream is None or not (number.isascii() and number.isdecimal() and len(number) <= 12):
             return None
         return stream, int(number)
@@ -134,7 +137,9 @@ class HttpSession:
     @property
     def streams(self) -> list[Stream]:
         """The streams that are open or kept."""
-        return [] if self._own is None else list(self._own.values())
+        if self._own is None:
+            return []
+        return list(self._own.values())
 
     @property
     def left(self) -> float:
@@ -187,7 +192,8 @@ class Standing(ChannelDefaults):
             return
         if self._unheard is None:
             self._unheard = deque()
-        unheard, shares = self._unheard, self._session.shared.unheard
+        unheard = self._unheard
+        shares = self._session.shared.unheard
         unheard.append(body)
         shares.take(self, len(body))
         while len(unheard) > MOST_UNHEARD or shares.held(self) > MAX_UNHEARD_BYTES:
@@ -211,7 +217,8 @@ class Standing(ChannelDefaults):
             self.stream.send(body)
 
     def _take_unheard(self) -> Sequence[bytes]:
-        unheard, self._unheard = self._unheard, None
+        unheard = self._unheard
+        self._unheard = None
         if unheard is None:
             return ()
         self._session.shared.unheard.forget(self)
@@ -279,7 +286,8 @@ class SessionExchange(ChannelDefaults):
 
     def end(self) -> bool:
         """Owe no answer any more; tells whether one was still owed."""
-        owed, self.open = self.open, False
+        owed = self.open
+        self.open = False
         if owed:
             session = self._session
             session.used = session.shared.now
@@ -290,7 +298,8 @@ class SessionExchange(ChannelDefaults):
 
     def _answer(self, status: int, body: bytes) -> None:
         self.end()
-        session, stream = self._session, self._stream
+        session = self._session
+        stream = self._stream
         if stream is not None:
             stream.finish(body)
             session.finished(stream)
@@ -359,7 +368,9 @@ class SessionOpening(ChannelDefaults):
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Answer the handshake."""
-        session, head, status = self._session, self._head, 200
+        session = self._session
+        head = self._head
+        status = 200
         body = encode_within(message, session.shared.settings.max_body_size)
         if type(message) is Success:
             self._opened = True

@@ -135,8 +135,12 @@ class Sessions:
     def sweep(self, now: float) -> None:
         """End the sessions that are idle for too long or too old; one in which a call runs is neither."""
         settings = self._shared.settings
-        idle, old = now - settings.session_idle_timeout, now - settings.session_lifetime
-        over = [each for each in self._open.values() if each.used < idle or each.started < old]
+        idle = now - settings.session_idle_timeout
+        old = now - settings.session_lifetime
+        over = []
+        for each in self._open.values():
+            if each.used < idle or each.started < old:
+                over.append(each)
         for session in over:
             lasting = session.started >= old or not session.ages_while_read
             if self._busy(session.link) or (lasting and _is_read(session)):
@@ -192,7 +196,10 @@ class Sessions:
 
     def _find_idlest(self, owner: str | None, newest: Open) -> list[tuple[float, str]]:
         """Looking for the idlest among all is dear, so a share of them is noted at once."""
-        among = [each for each in self._open.values() if owner in (None, each.owner) and each is not newest]
+        among = []
+        for each in self._open.values():
+            if owner in (None, each.owner) and each is not newest:
+                among.append(each)
         share = max(LEAST_SHARE, len(among) // 100)
         return nsmallest(share, ((each.used, each.id) for each in among or [newest]))[::-1]
 

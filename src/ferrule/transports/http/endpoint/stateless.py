@@ -30,7 +30,10 @@ class StatelessDoor:
         self._acceptor = acceptor
         self._settings = settings
         streams = settings.response != "json"
-        self._standing_settings = settings if streams else structs.replace(settings, response="auto")
+        if streams:
+            self._standing_settings = settings
+        else:
+            self._standing_settings = structs.replace(settings, response="auto")
         self._pulse = pulse
         self.crowd: Receiver = acceptor.crowd(EVERYONE)
         self._everyone = Everyone()

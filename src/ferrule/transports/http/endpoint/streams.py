@@ -103,7 +103,9 @@ class Stream:
         if not events:
             return None
         # What was said while we waited for the log is missed too.
-        return b"".join(events) if number + len(events) >= self._number else await self.missed(number)
+        if number + len(events) >= self._number:
+            return b"".join(events)
+        return await self.missed(number)
 
     def send(self, body: bytes) -> None:
         """Say something on the stream."""

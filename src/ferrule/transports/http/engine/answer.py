@@ -72,7 +72,9 @@ class Answer(Struct, eq=False):
     @property
     def backlog(self) -> int:
         """How many bytes were written and not taken by the peer yet."""
-        return 0 if self.connection is None else self.connection.backlog
+        if self.connection is None:
+            return 0
+        return self.connection.backlog
 
     def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
         """Send a whole answer."""
@@ -85,13 +87,17 @@ class Answer(Struct, eq=False):
         self.connection = None
         if self.lost is not None:
             self.lost = None
-        request, size = self.head, len(body)
+        request = self.head
+        size = len(body)
         # The way nearly every answer goes: one formatting, one write.
         if request.plain and not connection.last and status not in WITHOUT_LENGTH and size < LARGE:
             start = connection.ledger.starts[status]
             connection.write(b"%b%bcontent-length: %d\r\n\r\n%b" % (start, head, size, body))
         else:
-            length = b"" if status in WITHOUT_LENGTH else b"content-length: %d\r\n" % size
+            if status in WITHOUT_LENGTH:
+                length = b""
+            else:
+                length = b"content-length: %d\r\n" % size
             lines = (connection.ledger.starts[status], head, persistence(connection, request), length, b"\r\n")
             connection.write(b"".join(lines))
             if size and length and request.method != "HEAD":
@@ -150,7 +156,9 @@ class Answer(Struct, eq=False):
 
     def abort(self) -> None:
         """Cut the way: what was written and not taken is lost."""
-        connection, self.connection, self.lost = self.connection, None, None
+        connection = self.connection
+        self.connection = None
+        self.lost = None
         if connection is not None:
             connection.abort()
 
@@ -160,11 +168,16 @@ class Answer(Struct, eq=False):
 
     def lose(self) -> None:
         """Let go of a connection that is no more, and tell who watches."""
-        connection, self.connection = self.connection, None
+        connection = self.connection
+        self.connection = None
         if self.begun and connection is not None:
             # With TLS other bytes go over the wire than were written.
-            self.unheard = None if connection.ledger.secure else unacknowledged(connection.socket, self.said)
-        lost, self.lost = self.lost, None
+            if connection.ledger.secure:
+                self.unheard = None
+            else:
+                self.unheard = unacknowledged(connection.socket, self.said)
+        lost = self.lost
+        self.lost = None
         if lost is not None:
             lost()
 
@@ -203,7 +216,8 @@ class ReportedAnswer(Answer):
 
     def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
         """Send a whole answer."""
-        connection, self.status = self.connection, status
+        connection = self.connection
+        self.status = status
         Answer.reply(self, status, head, body)
         self._report(connection)
 

@@ -151,7 +151,8 @@ class Connection(Incoming, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything, and tell who was about to answer."""
-        answer, self.answer = self.answer, None
+        answer = self.answer
+        self.answer = None
         self._phase = CLOSED
         self._discard()
         self._settle()
@@ -174,7 +175,8 @@ class Connection(Incoming, asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Wake who waits for the peer."""
-        waiters, self._waiters = self._waiters, None
+        waiters = self._waiters
+        self._waiters = None
         if waiters is not None:
             unread.drained(self)
         for waiter in waiters or ():
@@ -239,7 +241,8 @@ class Connection(Incoming, asyncio.Protocol):
         """Answer what waits in the buffer, as far as it is whole."""
         if self._advancing or self._phase >= BUSY:
             return
-        self._advancing, self._next_turn = True, False
+        self._advancing = True
+        self._next_turn = False
         try:
             for _ in range(BURST):
                 if not self._step():
@@ -258,19 +261,23 @@ class Connection(Incoming, asyncio.Protocol):
         if self._phase >= BUSY or self._waiters is not None:
             return False
         if self._phase == BODY:
-            head, content = self._head, self._read_body()
+            head = self._head
+            content = self._read_body()
         else:
             found = self._read_head()
             if found is None:
                 return False
-            head, content = found, self._whole_body(found)
+            head = found
+            content = self._whole_body(found)
             if content is None:
                 self._await_body(found)
                 content = self._read_body()
         if content is None:
             self._prolong()
             return False
-        self._body, self._head, self._fresh = None, NO_HEAD, False
+        self._body = None
+        self._head = NO_HEAD
+        self._fresh = False
         if self._held:
             # From here on it is a message, and on the account of whoever works on it.
             self._count(0)
@@ -290,7 +297,8 @@ class Connection(Incoming, asyncio.Protocol):
 
     def _prolong(self) -> None:
         """Give a body that moves more time: it may stand still for a while, and in all it has what it has earned."""
-        settings, body = self.ledger.settings, cast("Body", self._body)
+        settings = self.ledger.settings
+        body = cast("Body", self._body)
         earned = self._body_end - settings.max_body_time + len(body.content) / settings.min_body_rate
         self._deadline = min(min(self.ledger.clock, earned) + settings.body_timeout, self._body_end)
 
@@ -300,7 +308,8 @@ class Connection(Incoming, asyncio.Protocol):
         self._deadline = NEVER
         if not head.keep_alive:
             self.last = True
-        make, handle = ledger.new_answer, ledger.handle
+        make = ledger.new_answer
+        handle = ledger.handle
         answer = self.answer = make(self, head)
         request = HttpRequest(
             head.method, head.path, head.query, head.headers, body, self.address, ledger.secure, "", head.known
@@ -317,8 +326,10 @@ class Connection(Incoming, asyncio.Protocol):
     def _settle(self) -> None:
         """Count what is held, and read on only while there is room for it."""
         if self._at:
-            self._buffer, self._at = self._buffer[self._at :], 0
-        ledger, waiting = self.ledger, len(self._buffer)
+            self._buffer = self._buffer[self._at :]
+            self._at = 0
+        ledger = self.ledger
+        waiting = len(self._buffer)
         held = waiting + (len(self._body.content) if self._body else 0)
         if held <= UNCOUNTED:
             held = 0
@@ -410,7 +421,11 @@ class Connection(Incoming, asyncio.Protocol):
         self._count(0)
         if self._doubts is not None:
             self._doubts.end()
-        rest, self._buffer, self._at, self.answer, self._phase = self._buffer[self._at :], b"", 0, None, CLOSED
+        rest = self._buffer[self._at :]
+        self._buffer = b""
+        self._at = 0
+        self.answer = None
+        self._phase = CLOSED
         self.ledger.admit(successor)
         self.ledger.forget(self)
         if self.ledger.observed is not None:

@@ -124,7 +124,9 @@ class Engine:
 
     def _no_room(self) -> bytes:
         # A peer that begins with the TLS handshake could not read it.
-        return b"" if self._context else self._ledger.refusal(503, "too many connections", RETRY_AFTER)
+        if self._context:
+            return b""
+        return self._ledger.refusal(503, "too many connections", RETRY_AFTER)
 
     async def _attach(self, connection: Connection, accepted: socket.socket) -> None:
         times: dict[str, float] = {}

@@ -91,10 +91,14 @@ def parse_head(raw: bytes, max_headers: int) -> Head:
     headers = _read_lines(raw)
     path, query = _read_target(target, _read_host(headers, old))
     options = headers.get(b"connection", b"").lower()
-    length, expects_continue = _read_length(headers, old), _read_expectation(headers, old)
+    length = _read_length(headers, old)
+    expects_continue = _read_expectation(headers, old)
     # A head that is answered before its body comes is not worth remembering.
     stem, tail = (b"", b"") if length <= 0 or expects_continue else _cut_at_length(raw, headers[b"content-length"])
-    keep_alive = _lists(options, b"keep-alive") if old else not (b"close" in options and _lists(options, b"close"))
+    if old:
+        keep_alive = _lists(options, b"keep-alive")
+    else:
+        keep_alive = not (b"close" in options and _lists(options, b"close"))
     return Head(
         raw=raw,
         method=method,

@@ -91,7 +91,8 @@ class Incoming:
 
     def _whole_body(self, head: Head) -> bytes | None:
         """Give the body if it has come whole and in one piece."""
-        length, at = head.length, self._at
+        length = head.length
+        at = self._at
         if length > self.ledger.max_body_size:
             raise Unacceptable(413, f"the body is longer than {self.ledger.max_body_size} bytes")
         if CHUNKED < length <= len(self._buffer) - at:
@@ -102,13 +103,18 @@ class Incoming:
     def _expect_body(self, head: Head) -> None:
         """Make ready for a body that comes piece by piece."""
         self._head = head
-        self._body = ChunkedBody(self.ledger.max_body_size) if head.length == CHUNKED else SizedBody(head.length)
+        if head.length == CHUNKED:
+            self._body = ChunkedBody(self.ledger.max_body_size)
+        else:
+            self._body = SizedBody(head.length)
 
     def _read_body(self) -> bytes | None:
         """Take what has come of that body; gives it when it is whole."""
         body = cast("Body", self._body)
         self._at = body.feed(self._buffer, self._at)
-        return bytes(body.content) if body.done else None
+        if body.done:
+            return bytes(body.content)
+        return None
 
     def _parse_again(self, data: bytes) -> Head:
         """Give the head of exactly one whole request that differs from the last in its length only, or NO_HEAD."""
@@ -126,9 +132,12 @@ class Incoming:
 
     def _forget_kept(self) -> None:
         """Let the next request go the long way, where its head is parsed."""
-        self._kept, self._kept_size = NO_HEAD, 0
+        self._kept = NO_HEAD
+        self._kept_size = 0
 
     def _discard(self) -> None:
         """Throw away what has come."""
-        self._buffer, self._at, self._body = b"", 0, None
+        self._buffer = b""
+        self._at = 0
+        self._body = None
         self._checked = 0

@@ -169,7 +169,10 @@ class PairDoor:
     ) -> None:
         stream = session.stream
         after = stream.position(last)
-        missed = None if after is None else await stream.missed(after)
+        if after is None:
+            missed = None
+        else:
+            missed = await stream.missed(after)
         if after is None or missed is None or stream.ended:
             refuse(responder, 404, NOTHING_TO_RESUME, head)
         elif not responder.gone:
@@ -183,7 +186,8 @@ class PairDoor:
         head = self.admit(request, responder, "POST")
         if head is None:
             return
-        headers, limit = request.headers, self.shared.settings.max_body_size
+        headers = request.headers
+        limit = self.shared.settings.max_body_size
         if not self._guard.is_json[headers.get(b"content-type", b"")] or b"content-encoding" in headers:
             refuse(responder, 415, "Unsupported media type: send application/json, not encoded otherwise", head)
         elif len(request.body) > limit:

@@ -32,7 +32,10 @@ class Polling:
     def _create(self, request: HttpRequest, responder: Responder) -> None:
         """Create a session that has no stream yet."""
         head = self._pair.admit(request, responder, "POST")
-        session = None if head is None else self._pair.open(request, responder, head, created=True)
+        if head is None:
+            session = None
+        else:
+            session = self._pair.open(request, responder, head, created=True)
         if head is not None and session is not None:
             responder.reply(200, JSON_HEAD + head, msgspec.json.encode({"session_id": session.stream.name}))
 
@@ -48,7 +51,10 @@ class Polling:
         if session.stream.attached:
             refuse(responder, 409, "Conflict: the events of this session are read as a stream", head)
             return
-        wait = self._pair.shared.settings.poll_timeout if query.get("wait") == "true" else 0.0
+        if query.get("wait") == "true":
+            wait = self._pair.shared.settings.poll_timeout
+        else:
+            wait = 0.0
         answering = self._answer(session, request.header(LAST_EVENT_FIELD), wait, responder, head)
         task = self._pair.scope.spawn(answering)
         # Whoever is gone has heard nothing: what comes next is for the poll after this one.

@@ -138,7 +138,8 @@ class PairStream(Stream):
 
     def wake(self) -> None:
         """Wake whoever waits for news."""
-        news, self._news = self._news, None
+        news = self._news
+        self._news = None
         if news is not None and not news.done():
             news.set_result(None)
 
@@ -227,7 +228,8 @@ class Posted(ChannelDefaults):
 
     def accept(self) -> None:
         """Acknowledge the POST, unless it was refused."""
-        responder, self._responder = self._responder, None
+        responder = self._responder
+        self._responder = None
         if responder is not None:
             responder.reply(202, EMPTY_HEAD + self._head)
 

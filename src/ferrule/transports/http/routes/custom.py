@@ -50,7 +50,9 @@ class CustomRoute:
         if found is None:
             return None
         values = {name: unquote(value) for name, value in found.items()}
-        return None if any(_strays(given, values[name]) for name, given in found.items()) else values
+        if any(_strays(given, values[name]) for name, given in found.items()):
+            return None
+        return values
 
 
 def _strays(given: str, value: str) -> bool:

@@ -28,10 +28,13 @@ class PathPattern:
                 f"custom_route: {path!r} has a brace that encloses no name: write {{name}} or {{name:path}}"
             )
         segments = path.split("/")
-        spanning = [at for at, segment in enumerate(segments) if ":path}" in segment]
+        spanning = []
+        for at, segment in enumerate(segments):
+            if ":path}" in segment:
+                spanning.append(at)
         self._rest = ""
         """The name of the variable that takes any number of segments; empty where there is none."""
-        self._before = [Segment(segment) for segment in segments]
+        self._before = list(map(Segment, segments))
         self._after: list[Segment] = []
         self._prefix = self._suffix = ""
         if spanning:
@@ -52,7 +55,8 @@ class PathPattern:
 
     def match(self, path: str) -> dict[str, str] | None:
         """Return the values of the variables, still encoded; None when this is another path."""
-        before, after = self._before, self._after
+        before = self._before
+        after = self._after
         if not self._rest:
             given = path.split("/", len(before))
             return _match_all(before, given, {})
@@ -86,10 +90,12 @@ class Segment:
 
     def match(self, segment: str, values: dict[str, str]) -> bool:
         """Note the values of the variables in a segment. Return False when it is another one."""
-        texts, names = self._texts, self._names
+        texts = self._texts
+        names = self._names
         if not names:
             return segment == texts[0]
-        start, end = len(texts[0]), len(segment) - len(texts[-1])
+        start = len(texts[0])
+        end = len(segment) - len(texts[-1])
         if end <= start or not segment.startswith(texts[0]) or not segment.endswith(texts[-1]):
             return False
         for name, text in zip(names[:0:-1], texts[-2:0:-1], strict=True):

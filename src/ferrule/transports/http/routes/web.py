@@ -60,7 +60,9 @@ class WebRequest:
     @property
     def principal(self) -> str | None:
         """The key of `identity`: `issuer#subject`."""
-        return None if self._request.identity is None else self._request.identity.key
+        if self._request.identity is None:
+            return None
+        return self._request.identity.key
 
     async def body(self) -> bytes:
         """Give the body."""
@@ -106,13 +108,18 @@ class WebResponse(Struct, eq=False):
             return b""
         if isinstance(content, bytes | bytearray):
             return bytes(content)
-        return content.encode() if isinstance(content, str) else msgspec.json.encode(content)
+        if isinstance(content, str):
+            return content.encode()
+        return msgspec.json.encode(content)
 
     def head(self, always: Mapping[str, str]) -> bytes:
         """Write the headers, and of those every answer has the ones not given; refuses what no answer may have."""
         if not isinstance(self.status_code, int) or self.status_code not in STATUSES:
             raise SetupError(f"the status of an answer is from 200 to 599, not {self.status_code!r}")
-        given = {name.lower(): value for name, value in self.headers.items() if name.lower() not in MEASURED}
+        given = {}
+        for name, value in self.headers.items():
+            if name.lower() not in MEASURED:
+                given[name.lower()] = value
         usual = {name.lower(): value for name, value in always.items()}
         if self.content is not None:
             usual["content-type"] = self.media_type or self._usual_type()
@@ -122,7 +129,9 @@ class WebResponse(Struct, eq=False):
     def _usual_type(self) -> str:
         if isinstance(self.content, str):
             return TEXT
-        return BYTES if isinstance(self.content, bytes | bytearray) or self.streams else JSON
+        if isinstance(self.content, bytes | bytearray) or self.streams:
+            return BYTES
+        return JSON
 
 
 def respond(value: Any) -> WebResponse:
@@ -131,7 +140,8 @@ def respond(value: Any) -> WebResponse:
         return value
     if value is None:
         return WebResponse(status_code=204)
-    body, raw = getattr(value, "body", None), getattr(value, "raw_headers", None)
+    body = getattr(value, "body", None)
+    raw = getattr(value, "raw_headers", None)
     if isinstance(body, bytes) and raw is not None:
         # A response of Starlette or FastAPI, known by its parts: neither is imported here.
         return WebResponse(body, value.status_code, _gathered(raw))
@@ -139,7 +149,9 @@ def respond(value: Any) -> WebResponse:
 
 
 def _values(said: str | Sequence[str]) -> Sequence[str]:
-    return [said] if isinstance(said, str) else said
+    if isinstance(said, str):
+        return [said]
+    return said
 
 
 def _gathered(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
