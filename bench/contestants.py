@@ -24,7 +24,7 @@ V8_WARM_UP = 3.0
 
 
 def is_python(name: str) -> bool:
-    """Tell whether a contestant of that name is written in Python."""
+    """Return whether a contestant of that name is written in Python."""
     return not name.startswith("ts-")
 
 
@@ -44,7 +44,7 @@ class Contestant:
 
     @property
     def ready(self) -> bool:
-        """Tell whether it can be started on this machine."""
+        """Whether it can be started on this machine."""
         return self.peer is None or self.peer.installed()
 
 
@@ -64,7 +64,7 @@ def _node_peer(name: str, peer: NodePeer, server: str, eras: tuple[Era, ...], wa
 
 
 def ferrule() -> Contestant:
-    """Give ourselves."""
+    """Return ourselves."""
     return Contestant(
         FERRULE,
         (sys.executable, _script("servers/ferrule_server.py")),
@@ -83,7 +83,7 @@ def before(checkout: Path) -> Contestant:
 
 
 def layered() -> list[Contestant]:
-    """Give ourselves without middleware, past all composition, and with a layer that only passes on."""
+    """Return ourselves without middleware, past all composition, and with a layer that only passes on."""
     own = ferrule()
     variants = {OWN_BARE: "--bare", OWN_LAYER: "--layers=1"}
     return [own, *(replace(own, name=name, pair=(*own.pair, option)) for name, option in variants.items())]

@@ -55,7 +55,7 @@ def encoding() -> Op:
 
 
 def tracking() -> Op:
-    """Give a request of ours its id, then find it again by its answer."""
+    """Return a request of ours its id, then find it again by its answer."""
     from ferrule.protocol.era import Eras
     from ferrule.protocol.handshake import Handshake
     from ferrule.protocol.session import Session
@@ -214,6 +214,6 @@ def run_workload(workload: str) -> dict:
 
 
 def _whole_latency(components: dict[str, dict]) -> dict[str, float]:
-    """Give the slowest part's percentiles for the whole: no operation of the workload is typically slower."""
+    """Return the slowest part's percentiles for the whole: no operation of the workload is typically slower."""
     names = ("latency_p50_us", "latency_p95_us", "latency_p99_us")
     return {name: max((component[name] for component in components.values()), default=0.0) for name in names}

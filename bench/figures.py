@@ -26,7 +26,7 @@ class Window:
     answer_bytes: int = 0
 
     def row(self) -> dict[str, float]:
-        """Give the window as plain numbers."""
+        """Return the window as plain numbers."""
         row = asdict(self)
         row["per_s"] = round(self.operations / self.seconds, 1)
         row["seconds"] = round(self.seconds, 3)

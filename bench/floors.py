@@ -38,7 +38,7 @@ class Verdict:
     met: bool | None
 
     def row(self) -> dict:
-        """Give the verdict as plain values."""
+        """Return the verdict as plain values."""
         return asdict(self)
 
 
@@ -100,7 +100,7 @@ def _within(scenario: str, case: str, rival: str, limit: float, what: str) -> Fl
 
 
 def _http_floors() -> list[Floor]:
-    """Give the floors of calls at each number of connections."""
+    """Return the floors of calls at each number of connections."""
     floors = []
     for connections in (32, 256):
         json, sse = http_case(Mode.JSON, connections), http_case(Mode.SSE, connections)
@@ -117,7 +117,7 @@ def _http_floors() -> list[Floor]:
 
 
 def _socket_floors() -> list[Floor]:
-    """Give the floors of calls over TCP and WebSocket, and of idle connections."""
+    """Return the floors of calls over TCP and WebSocket, and of idle connections."""
     kept = partial(_own, scenario="tcp_idle", case=IDLE_CONNECTIONS)
     memory, answering = partial(kept, name="connection_kb"), partial(kept, name="answering")
     return [
@@ -130,7 +130,7 @@ def _socket_floors() -> list[Floor]:
 
 
 def _layer_price() -> Floor:
-    """Tell what a layer of middleware that only passes on costs."""
+    """Return what a layer of middleware that only passes on costs."""
 
     def figure(results: Results) -> float | None:
         layer = _rival(results, "middleware", "x1", OWN_LAYER, "cpu_us")

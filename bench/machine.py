@@ -44,7 +44,7 @@ def allow_many_sockets() -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Tell how long all the threads of a process have run."""
+    """Return how long all the threads of a process have run."""
     total = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -53,7 +53,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_mib(pid: int) -> float:
-    """Tell how much memory a process holds."""
+    """Return how much memory a process holds."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return round(int(line.split()[1]) / 1024, 1)

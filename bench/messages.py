@@ -55,7 +55,7 @@ class Operation:
     """What a tool gives, where one is called."""
 
     def around_id(self, era: Era) -> tuple[bytes, bytes]:
-        """Give the bytes of the request before and after its id, line end included."""
+        """Return the bytes of the request before and after its id, line end included."""
         before, after = request(self.method, self.params, era, "ID").split(b'"ID"')
         return before, after
 
@@ -68,14 +68,14 @@ def request(method: str, params: dict, era: Era, id: int | str) -> bytes:  # noq
 
 
 def opening(era: Era) -> bytes:
-    """Give the request that a conversation starts with."""
+    """Return the request that a conversation starts with."""
     if era is Era.STATELESS:
         return request("server/discover", {}, era, 1)
     return request("initialize", {"protocolVersion": era, "capabilities": {}, "clientInfo": CLIENT}, era, 1)
 
 
 def opened(era: Era) -> bytes:
-    """Give what has to be said after the opening was answered."""
+    """Return what has to be said after the opening was answered."""
     if era is Era.STATELESS:
         return b""
     return _line({"jsonrpc": "2.0", "method": "notifications/initialized"})

@@ -24,7 +24,7 @@ INSTALLER = PROJECT / "tests" / "interop" / "install_peers.py"
 
 
 def peers_folder() -> Path:
-    """Tell where the peers are, or belong."""
+    """Return where the peers are, or belong."""
     chosen = os.environ.get("FERRULE_BENCH_PEERS") or os.environ.get("FERRULE_PEERS")
     return Path(chosen).expanduser().resolve() if chosen else PROJECT / ".peers"
 
@@ -39,11 +39,11 @@ class PythonPeer:
 
     @property
     def interpreter(self) -> Path:
-        """Tell which Python runs it."""
+        """Which Python runs it."""
         return peers_folder() / self.folder / "bin" / "python"
 
     def installed(self) -> bool:
-        """Tell whether the pinned version is there."""
+        """Return whether the pinned version is there."""
         home = peers_folder() / self.folder
         return any(home.glob(f"lib/python*/site-packages/{self.package}-{self.version}.dist-info"))
 
@@ -58,11 +58,11 @@ class NodePeer:
 
     @property
     def home(self) -> Path:
-        """Tell which folder holds its node_modules."""
+        """Which folder holds its node_modules."""
         return peers_folder() / self.folder
 
     def installed(self) -> bool:
-        """Tell whether the pinned version is there, and a node to run it."""
+        """Return whether the pinned version is there, and a node to run it."""
         manifest = self.home / "node_modules" / self.package / "package.json"
         return manifest.is_file() and json.loads(manifest.read_text())["version"] == self.version and node().exists()
 
@@ -86,7 +86,7 @@ ONLY_HERE = {
 
 
 def node() -> Path:
-    """Tell which node runs the TypeScript peers: one installed beside them, in its own folder or with the 1.x SDK."""
+    """Return which node runs the TypeScript peers: one installed beside them, in its own folder or with the 1.x SDK."""
     places = [peers_folder() / folder / "node_modules" / ".bin" / "node" for folder in ("node", "ts1")]
     return next((place for place in places if place.exists()), places[0])
 

@@ -33,7 +33,7 @@ class Conversation(Protocol):
         """Write one message, given as a line."""
 
     def around_id(self, operation: Operation) -> tuple[bytes, bytes]:
-        """Give the framed bytes of a request before and after its id."""
+        """Return the framed bytes of a request before and after its id."""
 
     def read_messages(self) -> list[bytes]:
         """Wait for messages, and give them without what frames them."""

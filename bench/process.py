@@ -72,7 +72,7 @@ class ServerProcess:
         return self.process.pid
 
     def last_words(self) -> str:
-        """Give the last line the server complained with."""
+        """Return the last line the server complained with."""
         self._complaints.seek(0)
         lines = self._complaints.read().decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "without a word")

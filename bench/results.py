@@ -42,7 +42,7 @@ class Results:
         return list(dict.fromkeys(row["contestant"] for row in rows))
 
     def best(self, scenario: str, case: str, contestant: str) -> dict:
-        """Give the best of all rounds, figure by figure: the highest rate, the least of all else."""
+        """Return the best of all rounds, figure by figure: the highest rate, the least of all else."""
         rows = [row for row in self._of(scenario, case) if row["contestant"] == contestant]
         names = [name for name in rows[0] if isinstance(rows[0][name], (int, float))] if rows else []
         return {
@@ -54,7 +54,7 @@ class Results:
     def best_peer(
         self, scenario: str, case: str, figure: str, among: Callable[[str], bool] | None = None
     ) -> float | None:
-        """Give the least of a figure among the peers, or among some of them."""
+        """Return the least of a figure among the peers, or among some of them."""
         peers = [name for name in self.contestants(scenario, case) if name not in (FERRULE, *YARDSTICKS)]
         peers = [name for name in peers if among is None or among(name)]
         return min((self.best(scenario, case, peer)[figure] for peer in peers), default=None)
@@ -63,7 +63,7 @@ class Results:
         return [row for row in self.rows if row["scenario"] == scenario and row["case"] == case]
 
     def summary(self) -> list[dict]:
-        """Give the best of each case and contestant, for the record."""
+        """Return the best of each case and contestant, for the record."""
         return [
             {"scenario": scenario, "case": case, "contestant": name, **self.best(scenario, case, name)}
             for scenario, case in self.cases()
@@ -80,5 +80,5 @@ def write_record(name: str, record: dict) -> Path:
 
 
 def stamp() -> str:
-    """Give the moment in a form for file names."""
+    """Return the moment in a form for file names."""
     return time.strftime("%Y%m%dT%H%M%S", time.gmtime())

@@ -66,7 +66,7 @@ def options() -> argparse.Namespace:
 
 
 def pace_of(chosen: argparse.Namespace) -> Pace:
-    """Tell how long to measure: the preset, where nothing else was asked for."""
+    """Return how long to measure: the preset, where nothing else was asked for."""
     preset = QUICK if chosen.quick else FULL
     return Pace(
         preset.rounds if chosen.rounds is None else chosen.rounds,
@@ -103,7 +103,7 @@ def measure(scenarios: list[str], only: list[str], pace: Pace, earlier: Path | N
 
 
 def judged(scenarios: list[str], only: list[str]) -> list[str]:
-    """Tell which scenarios have floors in this run: those that Ferrule took part in."""
+    """Return which scenarios have floors in this run: those that Ferrule took part in."""
     families = ["core_ops" if name in WORKLOADS else name for name in scenarios]
     present = not only or FERRULE.startswith(tuple(only))
     return [family for family in families if present or family == "core_ops"]
@@ -121,7 +121,7 @@ def compared(results: Results) -> str:
 
 
 def record_of(chosen: argparse.Namespace, pace: Pace, results: Results, verdicts: list[Verdict]) -> dict:
-    """Give everything worth keeping of a run."""
+    """Return everything worth keeping of a run."""
     return {
         "workload_id": "+".join(chosen.scenarios),
         "benchmark": "side_by_side",

@@ -67,7 +67,7 @@ async def add_sync(a: int, b: int) -> int:
 
 
 async def echo(text: str) -> str:
-    """Give the text back."""
+    """Return the text back."""
     return text
 
 

@@ -51,7 +51,7 @@ class Server(ServerProcess):
     """A message is a line already."""
 
     def around_id(self, operation: Operation) -> tuple[bytes, bytes]:
-        """Give what goes before and after the id of a request."""
+        """Return what goes before and after the id of a request."""
         return operation.around_id(self.era)
 
     def read_messages(self) -> list[bytes]:

@@ -20,7 +20,7 @@ def present() -> dict[object, str]:
 
 
 def left_since(before: dict[object, str]) -> list[str]:
-    """Give who came and does not leave."""
+    """Return who came and does not leave."""
     until = time.monotonic() + PATIENCE
     while True:
         left = [name for each, name in present().items() if each not in before]

@@ -25,12 +25,12 @@ def add_sync(a: int, b: int) -> int:
 
 @app.tool
 async def echo(text: str) -> str:
-    """Give the text back."""
+    """Return the text back."""
     return text
 
 
 async def bump() -> str:
-    """Tell who listens that the text changed."""
+    """Return who listens that the text changed."""
     app.notify_resource_updated(STATIC_URI)
     return "ok"
 

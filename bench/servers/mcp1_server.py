@@ -21,7 +21,7 @@ def add_sync(a: int, b: int) -> int:
 
 @server.tool()
 async def echo(text: str) -> str:
-    """Give the text back."""
+    """Return the text back."""
     return text
 
 

@@ -31,7 +31,7 @@ def add_sync(a: int, b: int) -> int:
 
 @server.tool()
 async def echo(text: str) -> str:
-    """Give the text back."""
+    """Return the text back."""
     return text
 
 
@@ -42,7 +42,7 @@ async def join(ctx: Context) -> str:
 
 
 async def bump(ctx: Context) -> str:
-    """Tell who listens that the text changed."""
+    """Return who listens that the text changed."""
     await ctx.notify_resource_updated(STATIC_URI)
     for session in joined:
         await session.send_resource_updated(STATIC_URI)

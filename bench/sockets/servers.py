@@ -60,7 +60,7 @@ class TcpServer(ServerProcess):
         self.write(message)
 
     def around_id(self, operation: Operation) -> tuple[bytes, bytes]:
-        """Give what goes before and after the id of a request."""
+        """Return what goes before and after the id of a request."""
         return operation.around_id(self.era)
 
     def read_messages(self) -> list[bytes]:
@@ -117,7 +117,7 @@ class WebSocketServer(TcpServer):
         self.write(_head(len(message)) + message.translate(MASKING))
 
     def around_id(self, operation: Operation) -> tuple[bytes, bytes]:
-        """Give what goes before and after the id of a request, head and mask included."""
+        """Return what goes before and after the id of a request, head and mask included."""
         before, after = super().around_id(operation)
         size = len(before) + len(after) + len(str(FIRST_ID))
         return _head(size) + before.translate(MASKING), after.translate(MASKING)
@@ -139,7 +139,7 @@ class WebSocketServer(TcpServer):
 
 
 def _head(size: int) -> bytes:
-    """Give what stands before the masked payload of a text frame."""
+    """Return what stands before the masked payload of a text frame."""
     if size < 126:
         return bytes((TEXT, MASKED | size)) + KEY
     return bytes((TEXT, MASKED | 126)) + size.to_bytes(2) + KEY

@@ -71,7 +71,7 @@ class Stream:
         self.received += piece
 
     def take(self) -> list[dict]:
-        """Give the messages that have come."""
+        """Return the messages that have come."""
         received, self.received = self.received, b""
         return [json.loads(data) for data in events(received)]
 

@@ -43,7 +43,7 @@ class Connection:
         self.socket.send(self.before + identity + self.after)
 
     def repeated(self, data: bytes) -> bool:
-        """Tell whether this is the last answer again, around the id now asked for."""
+        """Return whether this is the last answer again, around the id now asked for."""
         skip = len(self.answered)
         end = skip + ID_LENGTH
         return data[skip:end] == self.identity and data.startswith(self.answered) and data[end:] == self.tail
@@ -157,7 +157,7 @@ def _received(connection: Connection) -> bytes:
 
 
 def _around(messages: list[bytes], identity: bytes) -> tuple[bytes, bytes]:
-    """Give the bytes of the answer before and after its id."""
+    """Return the bytes of the answer before and after its id."""
     answer = next(message for message in messages if json.loads(message).get("id") == int(identity))
     before, _, after = answer.partition(identity)
     return before, after

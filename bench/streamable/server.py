@@ -12,7 +12,7 @@ from bench.streamable.wire import Address, Mode, Response, connect, exchange
 
 
 def result_of(response: Response, number: int) -> dict:
-    """Give the result in an answer to the request of that id."""
+    """Return the result in an answer to the request of that id."""
     for message in map(json.loads, response.messages()):
         if message.get("id") == number and "method" not in message:
             if response.status != 200 or "result" not in message:
@@ -43,11 +43,11 @@ class HttpServer(ServerProcess):
 
     @property
     def nowhere(self) -> Address:
-        """Give the address of requests that belong to no session."""
+        """The address of requests that belong to no session."""
         return Address(self.port, self.mode.era)
 
     def sessions(self, count: int) -> list[Address]:
-        """Give so many addresses to ask at, each with a session of its own where the mode has sessions."""
+        """Return so many addresses to ask at, each with a session of its own where the mode has sessions."""
         if self.mode is Mode.STATELESS:
             return [self.nowhere] * count
         missing = count - len(self._sessions)

@@ -24,7 +24,7 @@ class Mode(StrEnum):
 
     @property
     def era(self) -> Era:
-        """Tell which protocol generation is spoken."""
+        """Which protocol generation is spoken."""
         return Era.STATELESS if self is Mode.STATELESS else Era.HANDSHAKE
 
     @property
@@ -42,7 +42,7 @@ class Address:
     session: bytes = b""
 
     def head(self, verb: str) -> bytes:
-        """Give what every request begins with, up to what is its own."""
+        """Return what every request begins with, up to what is its own."""
         lines = [
             f"{verb} {PATH} HTTP/1.1",
             f"Host: {HOST}:{self.port}",
@@ -53,7 +53,7 @@ class Address:
         return "\r\n".join(lines).encode() + b"\r\n"
 
     def post_head(self, length: int, method: str = "", name: str = "") -> bytes:
-        """Give the head of a POST; the newest era has a header for the method and one for its object."""
+        """Return the head of a POST; the newest era has a header for the method and one for its object."""
         lines = ["Content-Type: application/json", "Accept: application/json, text/event-stream"]
         if self.era is Era.STATELESS:
             lines.append(f"Mcp-Method: {method}")
@@ -63,21 +63,21 @@ class Address:
         return self.head("POST") + "\r\n".join(lines).encode() + BLANK_LINE
 
     def post(self, message: bytes, method: str = "", name: str = "") -> bytes:
-        """Give a whole POST."""
+        """Return a whole POST."""
         return self.post_head(len(message), method, name) + message
 
     def get(self) -> bytes:
-        """Give the request that opens a session's stream."""
+        """Return the request that opens a session's stream."""
         return self.head("GET") + b"Accept: " + EVENTS + BLANK_LINE
 
     def around_id(self, operation: Operation) -> tuple[bytes, bytes]:
-        """Give the bytes of an operation's request before and after its id."""
+        """Return the bytes of an operation's request before and after its id."""
         before, after = operation.around_id(self.era)
         length = len(before) + len(after) + len(str(FIRST_ID))
         return self.post_head(length, operation.method, operation.params.get("name", "")) + before, after
 
     def once(self, operation: Operation, number: int = FIRST_ID) -> bytes:
-        """Give an operation's request with an id."""
+        """Return an operation's request with an id."""
         message = request(operation.method, operation.params, self.era, number)
         return self.post(message, operation.method, operation.params.get("name", ""))
 
@@ -91,7 +91,7 @@ class Response:
     body: bytes
 
     def messages(self) -> list[bytes]:
-        """Give the JSON-RPC messages of the body."""
+        """Return the JSON-RPC messages of the body."""
         if self.headers.get(b"content-type", b"").startswith(EVENTS):
             return events(self.body)
         return [self.body] if self.body else []
@@ -142,7 +142,7 @@ def unchunked(data: bytes, at: int) -> bytes | None:
 
 
 def events(stream: bytes) -> list[bytes]:
-    """Give the data of every event that has some."""
+    """Return the data of every event that has some."""
     found = []
     for event in stream.replace(b"\r\n", b"\n").split(b"\n\n"):
         data = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]

@@ -69,7 +69,7 @@ CATEGORIES = {
 
 
 def category_of(code: int) -> str:
-    """Tell what part of the protocol a number belongs to; `json-rpc` for the standard ones, else `application`."""
+    """Return what part of the protocol a number belongs to; `json-rpc` for the standard ones, else `application`."""
     if code in STANDARD:
         return "json-rpc"
     return next((name for name, codes in CATEGORIES.items() if code in codes), "application")

@@ -38,7 +38,7 @@ MAX_QUOTE = 500
 
 
 def quoted(words: str) -> str:
-    """Give a peer's words, or the beginning of them when they are many."""
+    """Return a peer's words, or the beginning of them when they are many."""
     if len(words) <= MAX_QUOTE:
         return words
     return words[:MAX_QUOTE] + "…"

@@ -53,7 +53,7 @@ class Module:
         return parsed(self.path)
 
     def imports(self) -> list[Import]:
-        """Give every import, wherever it stands."""
+        """Return every import, wherever it stands."""
         return list(imports_in(self.tree.body, late=False, typing_only=False))
 
 
@@ -65,7 +65,7 @@ def parsed(path: Path) -> ast.Module:
 
 @cache
 def modules() -> tuple[Module, ...]:
-    """Give every module of the package."""
+    """Return every module of the package."""
     return tuple(Module(path, dotted(path)) for path in sorted(SOURCE.rglob("*.py")))
 
 
@@ -101,13 +101,13 @@ def named_imports(node: ast.ImportFrom, late: bool, typing_only: bool) -> Iterat
 
 
 def is_module(name: str) -> bool:
-    """Tell whether a dotted name is a file or folder of the package."""
+    """Return whether a dotted name is a file or folder of the package."""
     path = SOURCE.parent.joinpath(*name.split("."))
     return path.with_suffix(".py").is_file() or path.is_dir()
 
 
 def blocks_of(node: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """Give the lists of statements within a statement."""
+    """Yield the lists of statements within a statement."""
     for field in ("body", "orelse", "finalbody"):
         if part := getattr(node, field, None):
             yield part

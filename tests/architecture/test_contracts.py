@@ -23,7 +23,7 @@ NAME_NO_TRANSPORT = ("server/hosting/link_state.py", "cli/main.py", "client/link
 
 
 def lookups(tree: ast.AST) -> Iterator[int]:
-    """Give the lines on which an optional member, or any of something called a channel, is looked for by its name."""
+    """Yield the lines on which an optional member, or any of something called a channel, is looked for by its name."""
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) >= 2):
             continue
@@ -36,7 +36,7 @@ def lookups(tree: ast.AST) -> Iterator[int]:
 
 
 def words(tree: ast.Module) -> Iterator[str]:
-    """Give the texts of a module that are more than prose: those without a blank."""
+    """Yield the texts of a module that are more than prose: those without a blank."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
             yield node.value

@@ -319,7 +319,7 @@ class Watching(Observer):
 
 
 def functions_of(channel: StreamChannel, data: bytes) -> list[str]:
-    """Give the functions of Ferrule that one read runs through, by module and name, in order."""
+    """Return the functions of Ferrule that one read runs through, by module and name, in order."""
     called: list[str] = []
 
     def note(frame: Any, event: str, _: Any) -> None:

@@ -99,7 +99,7 @@ LOADERS = {
 
 
 def imports_of_ours() -> Iterator[tuple[Module, Import, str]]:
-    """Give every import of one of our modules by another, with the part of the package it belongs to."""
+    """Yield every import of one of our modules by another, with the part of the package it belongs to."""
     for module in modules():
         for found in module.imports():
             name, _, rest = found.module.partition(".")
@@ -108,7 +108,7 @@ def imports_of_ours() -> Iterator[tuple[Module, Import, str]]:
 
 
 def may_import(importer: str, imported: str) -> bool:
-    """Tell whether the table lets one part import another."""
+    """Return whether the table lets one part import another."""
     if importer in FREE or importer == imported:
         return True
     if imported in FREE or frozenset({importer, imported}) in STRANGERS:

@@ -59,12 +59,12 @@ CLOCKS_AND_CHANCE = {
 
 
 def pure_modules() -> list[Module]:
-    """Give the modules that must be pure."""
+    """Return the modules that must be pure."""
     return [module for module in modules() if module.part in PURE]
 
 
 def outside(module: Module) -> Iterator[str]:
-    """Give what a module uses beyond computing."""
+    """Yield what a module uses beyond computing."""
     for found in module.imports():
         name = found.module.partition(".")[0]
         if name not in KNOWN and name not in HARMLESS:

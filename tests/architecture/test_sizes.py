@@ -26,7 +26,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def definitions() -> Iterator[tuple[Module, Definition]]:
-    """Give every class and function."""
+    """Yield every class and function."""
     for module in modules():
         for node in ast.walk(module.tree):
             if isinstance(node, Definition):
@@ -39,7 +39,7 @@ def length(node: Definition) -> int:
 
 
 def is_empty(name: str) -> bool:
-    """Tell whether a name says nothing."""
+    """Return whether a name says nothing."""
     words = {word.lower() for word in WORDS.findall(name)}
     return bool(words & EMPTY_WORDS) or name.lstrip("_").startswith(EMPTY_STARTS)
 

@@ -363,7 +363,7 @@ def _sorted(cells: dict[str, Cell]) -> list[tuple[str, Cell]]:
 
 
 def all_cells() -> list[Any]:
-    """Give every cell, as a case of a test."""
+    """Return every cell, as a case of a test."""
     return [
         pytest.param(guarantee, row, id=f"{guarantee}: {row}") for guarantee, cells in TABLE.items() for row in cells
     ]

@@ -129,11 +129,11 @@ class RawServer:
         self.say(question if params is None else {**question, "params": params})
 
     def sent(self, method: str) -> list[dict[str, Any]]:
-        """Give the requests and notifications of a method that came from the client."""
+        """Return the requests and notifications of a method that came from the client."""
         return [message for message in self.received if isinstance(message, dict) and message.get("method") == method]
 
     def replies(self) -> list[dict[str, Any]]:
-        """Give what the client answered."""
+        """Return what the client answered."""
         return [message for message in self.received if isinstance(message, dict) and "method" not in message]
 
     async def until(self, true: Callable[[], Any]) -> Any:
@@ -167,7 +167,7 @@ def raw() -> type[RawServer]:
 
 @pytest.fixture
 def listening(raw: type[RawServer]) -> Callable[..., RawServer]:
-    """Give a raw server that takes subscriptions in an era."""
+    """Return a raw server that takes subscriptions in an era."""
 
     def make(era: str, **more: Any) -> RawServer:
         quiet = ("resources/subscribe", "resources/unsubscribe", "logging/setLevel", "vendor/nothing")

@@ -78,7 +78,7 @@ class Expectation:
     check: str | None = None
 
     def covers(self, run: Run) -> bool:
-        """Tell whether this is about a run."""
+        """Return whether this is about a run."""
         pairs = ((run.side, self.side), (run.suite, self.suite), (run.wire, self.wire), (run.scenario, self.scenario))
         return all(fnmatchcase(name, pattern) for name, pattern in pairs)
 

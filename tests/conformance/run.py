@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def planned(suite: Suite, side: str, only: re.Pattern[str] | None, wire: str | None) -> Iterator[tuple[Suite, Run]]:
-    """Give what a suite has to run, one wire after the other."""
+    """Return what a suite has to run, one wire after the other."""
     runs = [
         Run(side, suite.version, each, name)
         for name, tags in suite.scenarios(side).items()
@@ -103,7 +103,7 @@ def line(run: Run, verdict: Verdict) -> str:
 
 @contextlib.contextmanager
 def driving() -> Iterator[str]:
-    """Give the command that starts the client driver."""
+    """Yield the command that starts the client driver."""
     yield shlex.join((sys.executable, str(HERE / "client.py")))
 
 

@@ -28,7 +28,7 @@ IMAGE = ImageContent(base64.b64encode(PIXEL).decode(), "image/png")
 
 
 def silence() -> AudioContent:
-    """Give a moment of silence."""
+    """Return a moment of silence."""
     file = io.BytesIO()
     with wave.open(file, "wb") as sound:
         sound.setnchannels(1)
@@ -48,31 +48,31 @@ def embedded(uri: str, mime_type: str, text: str) -> EmbeddedResource:
 
 @app.tool
 def test_simple_text() -> str:
-    """Give some text."""
+    """Return some text."""
     return "This is a simple text response for testing."
 
 
 @app.tool
 def test_image_content() -> ImageContent:
-    """Give an image."""
+    """Return an image."""
     return IMAGE
 
 
 @app.tool
 def test_audio_content() -> AudioContent:
-    """Give a sound."""
+    """Return a sound."""
     return silence()
 
 
 @app.tool
 def test_embedded_resource() -> EmbeddedResource:
-    """Give a resource."""
+    """Return a resource."""
     return embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")
 
 
 @app.tool
 def test_multiple_content_types() -> list[str | ContentBlock]:
-    """Give text, an image and a resource."""
+    """Return text, an image and a resource."""
     data = embedded("test://mixed-content-resource", "application/json", '{"test":"data","value":123}')
     return ["Multiple content types test:", IMAGE, data]
 
@@ -115,7 +115,7 @@ def json_schema_2020_12_tool(**arguments: Any) -> str:
 
 @app.tool
 def give_back(region: Annotated[str, Meta(extra_json_schema={"x-mcp-header": "Region"})] = "") -> str:
-    """Give back an argument that a header mirrors."""
+    """Return back an argument that a header mirrors."""
     return region
 
 

@@ -48,7 +48,7 @@ def read_list(text: str) -> dict[str, frozenset[str]]:
 
 
 def wires(version: str, tags: frozenset[str], wanted: str | None) -> list[str]:
-    """Give the wires a scenario has to run on: one of each era it applies to, or just the wanted one."""
+    """Return the wires a scenario has to run on: one of each era it applies to, or just the wanted one."""
     if version.startswith("0.1."):
         # Here a revision only selects scenarios: what is spoken does not change, and is never the stateless era.
         return [USUAL] if wanted is None or wanted in tags - {WIRES[-1]} else []
@@ -86,7 +86,7 @@ class Suite:
         return Report(_checks(folder / "results"), exit_code, log.read_text(encoding="utf-8", errors="replace"))
 
     def arguments(self, run: Run, target: str) -> list[str]:
-        """Give the words that make the suite run one scenario."""
+        """Return the words that make the suite run one scenario."""
         aim = "--url" if run.side == "server" else "--command"
         words = [run.side, aim, target, "--scenario", run.scenario]
         if run.wire != USUAL:

@@ -33,7 +33,7 @@ CLASSES = _classes()
 
 
 def has(owner: type, name: str) -> bool:
-    """Tell whether a class has an attribute, be it set on its instances only."""
+    """Return whether a class has an attribute, be it set on its instances only."""
     if hasattr(owner, name) or any(name in getattr(base, "__annotations__", ()) for base in owner.__mro__):
         return True
     own = [base for base in owner.__mro__ if base.__module__.startswith("ferrule")]

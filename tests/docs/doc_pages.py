@@ -38,7 +38,7 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Give the fenced blocks of a page in order."""
+    """Return the fenced blocks of a page in order."""
     text = page.read_text(encoding="utf-8")
     found = list(FENCE.finditer(text))
     given = []
@@ -52,12 +52,12 @@ def blocks(page: Path) -> list[Block]:
 
 
 def python_blocks(pages: list[Path]) -> list[Block]:
-    """Give the Python blocks of several pages."""
+    """Return the Python blocks of several pages."""
     return [block for page in pages for block in blocks(page) if block.language == "python"]
 
 
 def prose(page: Path) -> str:
-    """Give a page without its fenced blocks."""
+    """Return a page without its fenced blocks."""
     return FENCE.sub("", page.read_text(encoding="utf-8"))
 
 

@@ -38,7 +38,7 @@ def number(text: str) -> float | None:
 
 
 def default(where: str) -> Any:
-    """Give what the code has at a place such as `module.NAME`, `Class(option=…)` or `Class.method(option=…)`."""
+    """Return what the code has at a place such as `module.NAME`, `Class(option=…)` or `Class.method(option=…)`."""
     called = re.fullmatch(r"([A-Z]\w+)(?:\.(\w+))?\((\w+)=…\)", where)
     if called is None:
         module, _, name = where.rpartition(".")

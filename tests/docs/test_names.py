@@ -35,7 +35,7 @@ PYTHON = doc_pages.python_blocks(doc_pages.PAGES)
 
 
 def spans(page: Path) -> Iterator[str]:
-    """Give what stands between backquotes in a page's prose."""
+    """Yield what stands between backquotes in a page's prose."""
     for line in ours(doc_pages.prose(page).splitlines()):
         yield from SPAN.findall(line)
 
@@ -86,7 +86,7 @@ def test_the_methods_and_options_a_block_uses_exist(block: Block):
 
 
 def unknown_options(call: ast.Call) -> list[str]:
-    """Give the keywords of a call of Server, Client or a decorator that nobody takes."""
+    """Return the keywords of a call of Server, Client or a decorator that nobody takes."""
     given = [keyword.arg for keyword in call.keywords if keyword.arg]
     if isinstance(call.func, ast.Name) and call.func.id in doc_names.SETTINGS:
         settings = doc_names.SETTINGS[call.func.id]
@@ -131,7 +131,7 @@ LOGGERS = {"ferrule.calls", "ferrule.dispatch", "ferrule.link", "ferrule.observe
 
 
 def exists(dotted: str) -> bool:
-    """Tell whether a dotted name is a module, or something in one."""
+    """Return whether a dotted name is a module, or something in one."""
     parts = dotted.split(".")
     for count in range(len(parts), 0, -1):
         try:
@@ -195,7 +195,7 @@ SOURCE = PROJECT / "src" / "ferrule"
 
 
 def drawings(page: Path) -> str:
-    """Give the text of the drawings of a page: its blocks in no language."""
+    """Return the text of the drawings of a page: its blocks in no language."""
     return "\n".join(block.code for block in doc_pages.blocks(page) if not block.language)
 
 

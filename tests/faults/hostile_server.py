@@ -12,7 +12,7 @@ app = Server("hostile", version="1")
 
 @app.tool
 async def echo(text: str) -> str:
-    """Give the text back."""
+    """Return the text back."""
     return text
 
 
@@ -32,7 +32,7 @@ def block(ms: float) -> str:
 
 @app.tool
 async def big(size: int) -> str:
-    """Give a long text."""
+    """Return a long text."""
     return "x" * size
 
 

@@ -23,7 +23,7 @@ from ferrule.supervision.logs import unwritable_logs_told
 
 
 def open_after(seconds: float) -> Any:
-    """Give a lifespan that takes so long to begin, and says when it does."""
+    """Return a lifespan that takes so long to begin, and says when it does."""
 
     @asynccontextmanager
     async def lifespan(server: Server) -> AsyncIterator[None]:
@@ -59,7 +59,7 @@ class Workshop(Server):
             self.add_resource(uri, lambda: "a note", name=uri)
 
     async def echo(self, text: str) -> str:
-        """Give the text back."""
+        """Return the text back."""
         return text
 
     async def sleep(self, ms: float) -> str:
@@ -128,7 +128,7 @@ class Workshop(Server):
         return self.turns.longest
 
     async def stats(self) -> str:
-        """Tell what was counted."""
+        """Return what was counted."""
         return json.dumps(self.counts)
 
 

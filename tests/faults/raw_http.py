@@ -86,7 +86,7 @@ class Peer:
 
 
 def take(data: bytes) -> tuple[Response, bytes] | None:
-    """Give the first whole answer and what follows it."""
+    """Return the first whole answer and what follows it."""
     head, ended, rest = data.partition(b"\r\n\r\n")
     if not ended:
         return None

@@ -24,7 +24,7 @@ async def add(a: int, b: int) -> int:
 
 @app.tool
 async def echo(text: str) -> str:
-    """Give a text back."""
+    """Return a text back."""
     return text
 
 

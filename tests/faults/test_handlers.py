@@ -242,7 +242,7 @@ def run(work: Any) -> Any:
 
 
 async def outcome(call: Any) -> str:
-    """Tell how a call ended: what it says, or what kind of error it was."""
+    """Return how a call ended: what it says, or what kind of error it was."""
     try:
         result = await call
     except ToolError as error:

@@ -22,7 +22,7 @@ SHORT_OF_PORTS = HERE / "port_shortage.py"
 
 
 def unshare(*kinds: str) -> list[str]:
-    """Give the words that start a program with its own part of the system; skips where that is not allowed."""
+    """Return the words that start a program with its own part of the system; skips where that is not allowed."""
     words = [shutil.which("unshare") or "", "--map-root-user", *kinds]
     if not words[0] or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
         pytest.skip("namespaces cannot be made here")
@@ -88,7 +88,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def read_only(path: Path) -> list[str]:
-    """Give the words that start a program on file systems that can only be read; skips where there are none."""
+    """Return the words that start a program on file systems that can only be read; skips where there are none."""
     words = [*unshare("--mount"), "/bin/sh", "-c", READ_ONLY, "sh"]
     tried = subprocess.run([*words, "touch", str(path / "x"), "/tmp/x"], capture_output=True, text=True, check=False)
     if tried.stderr.count("Read-only file system") < 2:
@@ -111,7 +111,7 @@ def started(program: Path, environment: dict[str, str], *options: str) -> Iterat
 
 
 def said(process: subprocess.Popen[bytes]) -> str:
-    """Give the next line on stderr that is not about what could not be made read-only."""
+    """Return the next line on stderr that is not about what could not be made read-only."""
     assert process.stderr is not None
     while (line := process.stderr.readline()).startswith(b"mount:") or line.startswith(b"       dmesg"):
         pass

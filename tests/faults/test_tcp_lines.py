@@ -25,7 +25,7 @@ from ferrule.transports.tcp.transport import TcpTransport
 
 
 def settled(server: Process) -> int:
-    """Give the memory of a server that has seen some traffic."""
+    """Return the memory of a server that has seen some traffic."""
     with server.peer() as peer:
         peer.open()
         for number in range(1, 20):

@@ -153,7 +153,7 @@ def test_ovl_05_idle_connections_cost_at_most_six_kilobytes_each(greeted: bool) 
 
 
 def slow_arrival(server: Process, active: list[socket.socket]) -> float:
-    """Give the time in which 99 of 100 newcomers are greeted while some others ask all the while."""
+    """Return the time in which 99 of 100 newcomers are greeted while some others ask all the while."""
     times = []
     for number in range(100):
         asking = active[number % len(active)]
@@ -187,7 +187,7 @@ def pipeline(write: Callable[[bytes], Any], outlet: int, calls: int) -> int:
 
 
 def processor_time(pid: int) -> float:
-    """Give the seconds of processor time a process has used, finer than /proc/PID/stat does."""
+    """Return the seconds of processor time a process has used, finer than /proc/PID/stat does."""
     return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
 
 

@@ -103,7 +103,7 @@ def long_text(size: int) -> str:
 
 
 def known() -> Iterator[Known]:
-    """Give every class."""
+    """Yield every class."""
     # 1: elements of a batch
     yield Known("a batch of ones", elements(b"1", 200 * KIB))
     yield Known("a batch of objects", elements(b"{}", 200 * KIB))

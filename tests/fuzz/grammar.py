@@ -152,7 +152,7 @@ def _request(name: str, method: str, made: dict[str, Any], meta: dict[str, Any] 
 
 
 def requests(*, stateless: bool, by_client: bool = False) -> Iterator[Message]:
-    """Give requests of every method, those of the other era included: they are refused, which must be cheap too."""
+    """Yield requests of every method, those of the other era included: they are refused, which must be cheap too."""
     meta = META if stateless else None
     for row in METHODS.values():
         if row.by_client is by_client or row.name == "ping":
@@ -173,14 +173,14 @@ NOTICE_TYPES: dict[str, Any] = {
 
 
 def notifications() -> Iterator[Message]:
-    """Give every notification of the protocol, and one nobody knows."""
+    """Yield every notification of the protocol, and one nobody knows."""
     for name in sorted({*notices.NOTICES, *notices.OLD_NAMES, "notifications/unheard-of"}):
         made = sample(NOTICE_TYPES.get(notices.OLD_NAMES.get(name, name), notices.Notice))
         yield Message(name, {"jsonrpc": "2.0", "method": name, "params": made})
 
 
 def responses(number: int | str = 4) -> Iterator[Message]:
-    """Give a result of every method, and errors."""
+    """Yield a result of every method, and errors."""
     for row in METHODS.values():
         yield Message(f"result of {row.name}", success(row, number))
     error = {"code": -32603, "message": "text", "data": {"a": 1}}
@@ -194,7 +194,7 @@ def success(row: Method, number: int | str, *, full: bool = True) -> dict[str, A
 
 
 def batches() -> Iterator[Message]:
-    """Give arrays of messages."""
+    """Yield arrays of messages."""
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     other = {"jsonrpc": "2.0", "id": "2", "method": "tools/list"}
     yield Message("a batch", [ping, other, {"jsonrpc": "2.0", "method": "notifications/initialized"}], "", 2)

@@ -198,7 +198,7 @@ class Case(NamedTuple):
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Give the path of every value of a tree, the tree itself excepted."""
+    """Yield the path of every value of a tree, the tree itself excepted."""
     members = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in members:
         yield (*path, key)
@@ -206,7 +206,7 @@ def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def objects(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Give the path of every object of a tree."""
+    """Yield the path of every object of a tree."""
     if isinstance(tree, dict):
         yield path
     members = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
@@ -256,7 +256,7 @@ def any_size(largest: int, chance: random.Random) -> int:
 
 
 def filled(message: Message, largest: int, chance: random.Random) -> Iterator[Case]:
-    """Give every filler once, in an order, in places and with sizes of chance."""
+    """Yield every filler once, in an order, in places and with sizes of chance."""
     ways = [*places(message.tree), *((*path, "x-new") for path in objects(message.tree))]
     kinds = list(FILLERS)
     chance.shuffle(kinds)

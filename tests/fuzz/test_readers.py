@@ -53,7 +53,7 @@ def cheapest(work: Callable[[], Any], allowed: float) -> float:
 
 
 def texts(opening: str = "", closing: str = "") -> Iterator[tuple[str, str]]:
-    """Give texts of many kinds, each of one piece again and again, or of two."""
+    """Yield texts of many kinds, each of one piece again and again, or of two."""
     pieces = [piece.decode("utf-8", "surrogateescape") for piece in STRINGS.values()]
     pieces += [
         "\n",
@@ -185,7 +185,7 @@ def test_a_reader_takes_time_in_proportion(reader: str) -> None:
 
 
 def patterns() -> Iterator[dict[str, Any]]:
-    """Give schemas whose cost is in a pattern."""
+    """Yield schemas whose cost is in a pattern."""
     for pattern in (
         "(a+)+$", "^(a|a)*$", "(a|aa)+b", "(.*)*x", ".*.*.*.*x", "(a{1,50}){1,50}", r"\p{L}{200}", r"(\p{L}{50}){20}",
         r"\w{500}", "[^x]{1000}", "(x+x+)+y", r"^(\d+\.)+$", "a?" * 30 + "a" * 30, "(" * 200 + "a" + ")" * 200,
@@ -197,7 +197,7 @@ def patterns() -> Iterator[dict[str, Any]]:
 
 
 def wide(count: int) -> Iterator[dict[str, Any]]:
-    """Give schemas of many parts."""
+    """Yield schemas of many parts."""
     yield {"anyOf": [{"type": "string", "pattern": r"\p{L}{200}"}] * count}
     yield {"anyOf": [{"type": "string", "maxLength": n} for n in range(count)]}
     yield {"allOf": [{"properties": {f"k{n}": {"type": "integer"}}} for n in range(count)]}
@@ -223,7 +223,7 @@ def wide(count: int) -> Iterator[dict[str, Any]]:
 
 
 def values() -> Iterator[tuple[str, Any]]:
-    """Give values of about one size."""
+    """Yield values of about one size."""
     yield "one text", "a" * SIZE
     yield "one text that ends otherwise", "a" * SIZE + "!"
     yield "many texts", ["a" * 30 + "!"] * (SIZE // 32)

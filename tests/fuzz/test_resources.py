@@ -214,7 +214,7 @@ def readable_id(case: Case, frame: bytes) -> Any:
 
 
 def slice_of(messages: list[Message], chance: random.Random) -> Iterable[tuple[Message, Case]]:
-    """Give cases of every message in turn, without an end; what is costly to make is made when it is tried."""
+    """Yield cases of every message in turn, without an end; what is costly to make is made when it is tried."""
     while True:
         chance.shuffle(messages)
         ways = [filled(message, LARGEST, chance) for message in messages]

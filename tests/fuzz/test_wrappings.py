@@ -37,7 +37,7 @@ Cases = Iterator[Case]
 
 
 def again_and_again(make: Callable[[int, random.Random], Cases], chance: random.Random) -> Cases:
-    """Give cases of many sizes without an end, one in three of them slowly."""
+    """Yield cases of many sizes without an end, one in three of them slowly."""
     while True:
         cases = list(make(any_size(LARGEST, chance), chance))
         chance.shuffle(cases)
@@ -46,13 +46,13 @@ def again_and_again(make: Callable[[int, random.Random], Cases], chance: random.
 
 
 def messages(target: Target, chance: random.Random) -> Cases:
-    """Give spoilt messages, slowly."""
+    """Yield spoilt messages, slowly."""
     for _, case in slice_of(to_server(stateless=target.modern), chance):
         yield slowly(case, chance)
 
 
 def sealed(target: TlsTarget, chance: random.Random) -> Cases:
-    """Give spoilt messages in records of several sizes, and what is no record."""
+    """Yield spoilt messages in records of several sizes, and what is no record."""
     others = again_and_again(TlsWrappings(target).cases, chance)
     for _, case in slice_of(to_server(stateless=target.modern), chance):
         target.record = chance.choice((1, 50, 16 * 1024))

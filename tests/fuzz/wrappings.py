@@ -42,12 +42,12 @@ class HttpWrappings:
         )  # fmt: skip
 
     def cases(self, size: int, chance: random.Random) -> Iterator[Case]:
-        """Give one case of each kind, of about a size."""
+        """Yield one case of each kind, of about a size."""
         for make in (self.of_head, self.of_body, self.of_many):
             yield from make(size, chance)
 
     def of_head(self, size: int, chance: random.Random) -> Iterator[Case]:
-        """Give heads that are long."""
+        """Yield heads that are long."""
         body, count = self.body, max(1, size // 8)
         many = b"".join(b"X-%d: a\r\n" % n for n in range(count))
         yield raw("many headers", self.head(many) + body, count)
@@ -71,7 +71,7 @@ class HttpWrappings:
         yield raw(f"many {name.decode()}", self.head((name + b": 1\r\n") * count) + body, count)
 
     def of_body(self, size: int, chance: random.Random) -> Iterator[Case]:
-        """Give chunked bodies."""
+        """Yield chunked bodies."""
         head, body = self.head(CHUNKED, sized=False), self.body
         spaces = b" " * max(1, size // 8) + body
         tiny = b"".join(b"1\r\n%c\r\n" % byte for byte in spaces)
@@ -91,7 +91,7 @@ class HttpWrappings:
         yield raw("a length and chunks", self.head(CHUNKED) + tiny + b"0\r\n\r\n", len(spaces))
 
     def of_many(self, size: int, chance: random.Random) -> Iterator[Case]:
-        """Give requests one behind the other."""
+        """Yield requests one behind the other."""
         ping = self.head() + self.body
         count = max(1, min(100, size // len(ping)))
         yield raw("pings in a row", ping * count, messages=count)
@@ -110,12 +110,12 @@ class WebSocketWrappings:
         self.body = target.ping_case().frame
 
     def cases(self, size: int, chance: random.Random) -> Iterator[Case]:
-        """Give one case of each kind, of about a size."""
+        """Yield one case of each kind, of about a size."""
         for make in (self.of_frames, self.of_messages, self.of_packed):
             yield from make(size, chance)
 
     def of_frames(self, size: int, chance: random.Random) -> Iterator[Case]:
-        """Give floods of single frames."""
+        """Yield floods of single frames."""
         count = max(1, size // 8)
         for name, first, payload in (
             ("pings", 0x89, b""),
@@ -142,7 +142,7 @@ class WebSocketWrappings:
         )
 
     def of_messages(self, size: int, chance: random.Random) -> Iterator[Case]:
-        """Give messages in many fragments."""
+        """Yield messages in many fragments."""
         text = b" " * max(1, size // 8) + self.body
         for length in (0, 1, 5):
             pieces = [text[at : at + length] for at in range(0, len(text), length)] if length else [b""] * len(text)
@@ -159,7 +159,7 @@ class WebSocketWrappings:
         yield raw("a mask of chance", b"\x81\xff" + len(text).to_bytes(8, "big") + mask + masked)
 
     def of_packed(self, size: int, chance: random.Random) -> Iterator[Case]:
-        """Give messages that are compressed, where that is agreed."""
+        """Yield messages that are compressed, where that is agreed."""
         if not self.target.compression:
             return
         for name, text in (
@@ -191,7 +191,7 @@ class TlsWrappings:
         self.target = target
 
     def cases(self, size: int, chance: random.Random) -> Iterator[Case]:
-        """Give one case of each kind, of about a size."""
+        """Yield one case of each kind, of about a size."""
         yield raw("what is no record", chance.randbytes(size))
         yield raw("records of chance", (b"\x17\x03\x03\x00\x20" + chance.randbytes(32)) * (size // 37))
         yield raw("a record of the handshake", b"\x16\x03\x03\x40\x00" + chance.randbytes(size))

@@ -92,7 +92,7 @@ class Place:
         self._options = options
 
     def client(self, user: str, era: str = "handshake", **options: Any) -> Client:
-        """Give a client that says it is somebody; nobody for an empty name."""
+        """Return a client that says it is somebody; nobody for an empty name."""
         options.setdefault("elicitation", lambda question: {"value": 12})
         return Client(self.url, mode=era, reconnect=False, **self._options(user), **options)
 

@@ -17,7 +17,7 @@ from ferrule.transports.http.endpoint import caller
 
 
 async def opened(wire: Wire, era: str, user: str) -> dict[str, str]:
-    """Give the headers with which somebody calls."""
+    """Return the headers with which somebody calls."""
     who = {"X_User": user}
     return who if era == "stateless" else {**who, "Mcp_Session_Id": await wire.session(**who)}
 

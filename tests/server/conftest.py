@@ -165,11 +165,11 @@ class Wire:
         return known[0] if known else await self._first(lambda m: m.get("method") == method, fresh=True)
 
     def told(self, method: str) -> list[dict[str, Any]]:
-        """Give everything heard so far that names a method."""
+        """Return everything heard so far that names a method."""
         return [message for message in self.heard if message.get("method") == method]
 
     def told_at(self, method: str) -> list[float]:
-        """Give when what names a method was heard."""
+        """Return when what names a method was heard."""
         return [time for message, time in zip(self.heard, self.times, strict=True) if message.get("method") == method]
 
     async def _first(self, wanted: Callable[[dict[str, Any]], bool], *, fresh: bool = False) -> dict[str, Any]:

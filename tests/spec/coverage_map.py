@@ -92,7 +92,7 @@ class Manifest:
         self.areas = {requirement.id.partition("-")[0] for requirement in self.requirements.values()}
 
     def resolve(self, written: str) -> str:
-        """Give the key of the requirement that a plain or tagged id names."""
+        """Return the key of the requirement that a plain or tagged id names."""
         if written in self.requirements:
             return written
         keys = self.keys_by_spelling.get(written, [])
@@ -192,7 +192,7 @@ def collect_evidence(manifest: Manifest, tests: Path = TESTS) -> Evidence:
 
 
 def is_foreign(place: Path) -> bool:
-    """Tell whether a file was installed among the tests rather than written for them."""
+    """Return whether a file was installed among the tests rather than written for them."""
     return any(part.startswith(".") or part in FOREIGN_FOLDERS for part in place.parts)
 
 
@@ -256,7 +256,7 @@ class FileReader:
                     self.classes.append(Owner(f"{prefix}::{node.name}", self.span(node)))
 
     def span(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> range:
-        """Give the lines of a definition with its decorators and the comment directly above."""
+        """Return the lines of a definition with its decorators and the comment directly above."""
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         while first > 1 and self.lines[first - 2].lstrip().startswith("#"):
             first -= 1
@@ -293,17 +293,17 @@ class FileReader:
 
 
 def is_collected(file_name: str) -> bool:
-    """Tell whether pytest collects a file of this name."""
+    """Return whether pytest collects a file of this name."""
     return file_name.startswith("test_") or file_name.endswith("_test.py")
 
 
 def is_catalogue_area(area: str, manifest: Manifest) -> bool:
-    """Tell whether the catalogue has ids of this area."""
+    """Return whether the catalogue has ids of this area."""
     return f"{CLAIMS_BY_NAME}:{area}-01" in manifest.requirements
 
 
 def proves_nothing(node: ast.stmt) -> bool:
-    """Tell whether a definition is marked skip or xfail."""
+    """Return whether a definition is marked skip or xfail."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
     marks = [decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in node.decorator_list]
@@ -355,13 +355,13 @@ def is_scaled(node: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]) -> 
 
 
 def names_in_decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
-    """Give the names a test's decorators use."""
+    """Return the names a test's decorators use."""
     nodes = [inner for decorator in node.decorator_list for inner in ast.walk(decorator)]
     return frozenset(inner.id for inner in nodes if isinstance(inner, ast.Name))
 
 
 def module_tables(tree: ast.Module) -> dict[str, range]:
-    """Give the lines of each value assigned at module level."""
+    """Return the lines of each value assigned at module level."""
     tables: dict[str, range] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
@@ -373,7 +373,7 @@ def module_tables(tree: ast.Module) -> dict[str, range]:
 
 
 def proves_lines(tree: ast.Module, lines: list[str]) -> range:
-    """Give the lines of the docstring paragraph that begins with `Proves:`."""
+    """Return the lines of the docstring paragraph that begins with `Proves:`."""
     if not tree.body or ast.get_docstring(tree) is None:
         return range(0)
     docstring = tree.body[0]
@@ -417,7 +417,7 @@ def count(rows: list[Requirement], manifest: Manifest, evidence: Evidence) -> di
 
 
 def missing(manifest: Manifest, evidence: Evidence, piece: str) -> list[Requirement]:
-    """Give the requirements of a piece that nothing proves or waives."""
+    """Return the requirements of a piece that nothing proves or waives."""
     rows = requirements_of(manifest, (piece,))[piece]
     return [row for row in rows if status_of(row.key, manifest, evidence) == "missing"]
 
@@ -462,7 +462,7 @@ def print_notes(evidence: Evidence) -> None:
 
 
 def as_data(manifest: Manifest, evidence: Evidence, pieces: tuple[str, ...], *, only_missing: bool) -> dict[str, Any]:
-    """Give the map as plain data."""
+    """Return the map as plain data."""
     groups = requirements_of(manifest, pieces)
     rows = {row.key: describe(row, manifest, evidence) for group in groups.values() for row in group}
     shown = {key: row for key, row in rows.items() if row["status"] == "missing" or not only_missing}
@@ -475,7 +475,7 @@ def as_data(manifest: Manifest, evidence: Evidence, pieces: tuple[str, ...], *, 
 
 
 def describe(row: Requirement, manifest: Manifest, evidence: Evidence) -> dict[str, Any]:
-    """Give one requirement of the map as plain data."""
+    """Return one requirement of the map as plain data."""
     document: dict[str, Any] = {"line": row.line, "issue": row.issue, **row.details}
     document["status"] = status_of(row.key, manifest, evidence)
     document["tests"] = sorted(evidence.claims.get(row.key, ()))

@@ -43,7 +43,7 @@ EVIDENCE = coverage_map.collect_evidence(MANIFEST)
 
 
 def read(source: str, place: str = "tests/test_sample.py") -> coverage_map.Evidence:
-    """Give what a small test file claims."""
+    """Return what a small test file claims."""
     evidence = coverage_map.Evidence()
     coverage_map.read_file(MANIFEST, evidence, place, dedent(source))
     return evidence

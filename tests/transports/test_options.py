@@ -69,7 +69,7 @@ WRONG = {
 
 
 def options_of(transport: str) -> set[str]:
-    """Give the options a transport knows, as its refusal of an unknown one lists them."""
+    """Return the options a transport knows, as its refusal of an unknown one lists them."""
     with pytest.raises(SetupError, match="nonsense") as refused:
         _listener(transport, {**REQUIRED.get(transport, {}), "nonsense": 1})
     return set(str(refused.value).partition("the options are ")[2].split(", "))

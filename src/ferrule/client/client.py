@@ -178,19 +178,19 @@ class Client(Calling, Connecting, Skilled):
     # -- resources
 
     async def list_resources(self, *, timeout: float | None = None) -> list[Resource]:
-        """Give all resources, from all pages."""
+        """Return all resources, from all pages."""
         return await self._listed(lambda: self.iter_resources(timeout=timeout))
 
     def iter_resources(self, *, timeout: float | None = None) -> AsyncIterator[Resource]:
-        """Give the resources one after another, page by page."""
+        """Return the resources one after another, page by page."""
         return self._pages("resources/list", "resources", timeout)
 
     async def list_resource_templates(self, *, timeout: float | None = None) -> list[ResourceTemplate]:
-        """Give all templates, from all pages."""
+        """Return all templates, from all pages."""
         return await self._listed(lambda: self.iter_resource_templates(timeout=timeout))
 
     def iter_resource_templates(self, *, timeout: float | None = None) -> AsyncIterator[ResourceTemplate]:
-        """Give the templates one after another, page by page."""
+        """Return the templates one after another, page by page."""
         return self._pages("resources/templates/list", "resource_templates", timeout)
 
     def subscribe(self, uri: str) -> Changes:
@@ -215,11 +215,11 @@ class Client(Calling, Connecting, Skilled):
     # -- prompts and completion
 
     async def list_prompts(self, *, timeout: float | None = None) -> list[Prompt]:
-        """Give all prompts, from all pages."""
+        """Return all prompts, from all pages."""
         return await self._listed(lambda: self.iter_prompts(timeout=timeout))
 
     def iter_prompts(self, *, timeout: float | None = None) -> AsyncIterator[Prompt]:
-        """Give the prompts one after another, page by page."""
+        """Return the prompts one after another, page by page."""
         return self._pages("prompts/list", "prompts", timeout)
 
     async def get_prompt(
@@ -239,7 +239,7 @@ class Client(Calling, Connecting, Skilled):
         timeout: float | None = None,
         debounce: float = 0.0,
     ) -> Completion:
-        """Give suggestions for an argument of a prompt (by name) or a variable of a template (by URI).
+        """Return suggestions for an argument of a prompt (by name) or a variable of a template (by URI).
 
         With `debounce` the server is asked once so many seconds passed without a later call for the same argument,
         which makes the earlier ones end with Cancelled: call it at every key that is pressed.
@@ -260,7 +260,7 @@ class Client(Calling, Connecting, Skilled):
     # -- the rest of the protocol
 
     async def ping(self, timeout: float | None = None) -> float:
-        """Tell how long the server takes to answer; in the stateless era it is asked to discover itself."""
+        """Return how long the server takes to answer; in the stateless era it is asked to discover itself."""
         patience = given(timeout, self.settings.ping_timeout)
         if (await self._present(patience)).stateless:
             method = "server/discover"

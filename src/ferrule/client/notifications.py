@@ -131,7 +131,7 @@ class Hearing(Facts):
             logger.warning("the server declares %s but refuses to tell of changes: %s", ", ".join(kinds), error)
 
     def _told_kinds(self) -> list[str]:
-        """Give the lists someone here handles changes of, as far as the server tells of them."""
+        """Return the lists someone here handles changes of, as far as the server tells of them."""
         offered = self.server_capabilities
         told = []
         for kind in FLAGS:

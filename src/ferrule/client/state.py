@@ -67,7 +67,7 @@ class Facts:
         return None
 
     def extension(self, name: str) -> dict[str, Any] | None:
-        """Give the settings with which the server declares an extension, None when it does not."""
+        """Return the settings with which the server declares an extension, None when it does not."""
         peer = None if self._conversation is None else self._conversation.peer
         if peer is None:
             return None

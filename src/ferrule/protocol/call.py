@@ -39,7 +39,7 @@ class Revision(Struct, frozen=True):
     """How to write what newer revisions added: by type, the older form."""
 
     def trim(self, value: Any) -> Any:
-        """Give a value the form this revision knows."""
+        """Return a value the form this revision knows."""
         trim = self.trims.get(type(value))
         if trim is None:
             return value
@@ -61,7 +61,7 @@ class Peer(Struct, frozen=True):
         return self.revision.version
 
     def extension(self, name: str) -> dict[str, Any] | None:
-        """Give the settings with which this peer declares an extension, None when it does not."""
+        """Return the settings with which this peer declares an extension, None when it does not."""
         settings = (self.capabilities.extensions or {}).get(name)
         if isinstance(settings, dict):
             return settings

@@ -25,7 +25,7 @@ def require_extension(peer: Peer, name: str) -> None:
 
 
 def lacking_for(capabilities: ClientCapabilities, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Give the part of a capabilities object a client would have to declare for this question; empty when it has."""
+    """Return the part of a capabilities object a client would have to declare for this question; empty when it has."""
     if method == "elicitation/create":
         return _elicitation(capabilities, params.get("mode") or "form")
     if method == "sampling/createMessage":
@@ -81,12 +81,12 @@ def nested(capability: str) -> dict[str, Any]:
 
 
 def server_offers(capabilities: ServerCapabilities, capability: str) -> bool:
-    """Tell whether a server declared a capability such as `tools` or `resources.subscribe`."""
+    """Return whether a server declared a capability such as `tools` or `resources.subscribe`."""
     return declares(capabilities, capability)
 
 
 def declares(capabilities: ServerCapabilities | ClientCapabilities, capability: str) -> bool:
-    """Tell whether either side declared a capability; an empty one is always there."""
+    """Return whether either side declared a capability; an empty one is always there."""
     if not capability:
         return True
     name, _, flag = capability.partition(".")
@@ -101,7 +101,7 @@ def declares(capabilities: ServerCapabilities | ClientCapabilities, capability: 
 
 
 def _within(declared: Any, path: str) -> bool:
-    """Tell whether a capability that is kept as it was written has a part such as `requests.tools.call`."""
+    """Return whether a capability that is kept as it was written has a part such as `requests.tools.call`."""
     for name in path.split(".") if path else ():
         declared = declared.get(name) if isinstance(declared, Mapping) else None
         if declared is None or declared is False:

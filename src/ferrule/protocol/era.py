@@ -32,34 +32,34 @@ class Era(Protocol):
         """The revisions of this era we speak, newest first."""
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
-        """Tell who asks, or raise Refusal."""
+        """Return who asks, or raise Refusal."""
 
     def recall(self, call: Call) -> Answers:
-        """Give what earlier rounds of this call have learned."""
+        """Return what earlier rounds of this call have learned."""
 
     def require(self, call: Call, question: Question) -> None:
         """Raise CapabilityNotSupported unless the client can be asked this."""
 
     def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
-        """Give what to wait for to learn the answers, or raise Need."""
+        """Return what to wait for to learn the answers, or raise Need."""
 
     def pause(self, call: Call, need: Need) -> Any:
         """Say in a result what is missing."""
 
     def seal(self, call: Call, result: Any) -> Any:
-        """Give a result its form on the wire."""
+        """Return a result its form on the wire."""
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
         """Say that the client lacks a capability the request needs."""
 
     def code(self, refusal: Refusal) -> int:
-        """Give a refusal its number."""
+        """Return a refusal its number."""
 
     def data(self, refusal: Refusal) -> Any:
-        """Give what a refusal tells besides its number and its message."""
+        """Return what a refusal tells besides its number and its message."""
 
     def task_wish(self, call: Call) -> Wish:
-        """Tell what a call says about becoming a task."""
+        """Return what a call says about becoming a task."""
 
     def task_demanded(self, tool: str) -> Refusal:
         """Refuse a call that must become a task and may not."""
@@ -73,7 +73,7 @@ STANDARD_CODES, RESERVED_CODES = STANDARD, RESERVED
 
 
 def sendable(code: int, known: frozenset[int]) -> int:
-    """Give the number to send: in the reserved range only those the protocol knows, outside any."""
+    """Return the number to send: in the reserved range only those the protocol knows, outside any."""
     if code in known or code not in RESERVED_CODES:
         return code
     logger.warning("the error code %d is reserved and has no meaning in MCP: sent as %d", code, Internal.code)

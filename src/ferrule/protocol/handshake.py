@@ -243,7 +243,7 @@ class Handshake:
         self._strict = strict or erlmcp_codes
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
-        """Tell who asks: whoever made the handshake; before it, only `initialize` and `ping` are heard."""
+        """Return who asks: whoever made the handshake; before it, only `initialize` and `ping` are heard."""
         session.met_stateless = False
         peer = session.peer
         if peer is None:
@@ -257,11 +257,11 @@ class Handshake:
         return peer
 
     def stranger(self, version: str) -> Peer:
-        """Give the peer that speaks a revision and never made its handshake: nothing is known of what it can do."""
+        """Return the peer that speaks a revision and never made its handshake: nothing is known of what it can do."""
         return Peer(REVISIONS[version], ClientCapabilities())
 
     def offered(self, version: str) -> Revision:
-        """Give the revision to answer an offer with: the one offered, else our newest."""
+        """Return the revision to answer an offer with: the one offered, else our newest."""
         return REVISIONS[version if version in self.versions else self.versions[0]]
 
     def open(self, session: Session, params: InitializeParams, declared: dict[str, Any]) -> Revision:
@@ -370,7 +370,7 @@ def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
 
 
 def _gated(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
-    """Give the params by which a capability is demanded: `includeContext` needed none at first."""
+    """Return the params by which a capability is demanded: `includeContext` needed none at first."""
     if revision is NEWEST:
         return params
     return {key: value for key, value in params.items() if key != "includeContext"}

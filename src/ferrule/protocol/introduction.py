@@ -27,7 +27,7 @@ class Introduction(Protocol):
     """The `_meta` of a request whose caller adds nothing to it, encoded once; UNSET where it has none."""
 
     def stamp(self, params: dict[str, Any], token: Id | None = None, meta: dict[str, Any] | None = None) -> Any:
-        """Give the params their `_meta`."""
+        """Return the params their `_meta`."""
 
 
 class OnceIntroduced:

@@ -68,11 +68,11 @@ class Answers:
         self._seen: dict[str, int] = {}
 
     def place(self, question: Question) -> str:
-        """Give the key a question has in the journal; the same one asked again gets a key of its own."""
+        """Return the key a question has in the journal; the same one asked again gets a key of its own."""
         return self._number(question.key or f"{question.method.partition('/')[0]}-{question.digest[:10]}")
 
     def place_step(self, name: str) -> str:
-        """Give the key a step has in the journal; one of the same name later in the call gets a key of its own."""
+        """Return the key a step has in the journal; one of the same name later in the call gets a key of its own."""
         return self._number(f"step {name}")
 
     def _number(self, key: str) -> str:
@@ -81,7 +81,7 @@ class Answers:
         return key if count == 1 else f"{key}#{count}"
 
     def find(self, place: str, question: Question) -> Raw | None:
-        """Give the answer if an earlier round brought it, or this one just did."""
+        """Return the answer if an earlier round brought it, or this one just did."""
         digest = question.digest
         known = self.journal.answers.get(place)
         if known is not None:
@@ -94,7 +94,7 @@ class Answers:
         return response
 
     def find_step(self, place: str) -> Raw | None:
-        """Give the value of a step an earlier round has done."""
+        """Return the value of a step an earlier round has done."""
         known = self.journal.steps.get(place)
         if known is None:
             return None

@@ -74,7 +74,7 @@ class Keyring:
         return next(iter(self._ciphers.items()))
 
     def find(self, key_id: bytes) -> AESGCM | None:
-        """Give the cipher of the key with this id."""
+        """Return the cipher of the key with this id."""
         return self._ciphers.get(key_id)
 
     @cached_property
@@ -93,7 +93,7 @@ class Seal:
         self.max_size = max_size
 
     def seal(self, payload: bytes, *, binding: bytes, expires: float, nonce: bytes) -> str:
-        """Give the token for this payload; raises SealTooLarge."""
+        """Return the token for this payload; raises SealTooLarge."""
         if len(nonce) != NONCE_SIZE:
             raise SetupError(f"a nonce has {NONCE_SIZE} bytes, not {len(nonce)}")
         key_id, cipher = self._keyring.sealing
@@ -104,7 +104,7 @@ class Seal:
         return token
 
     def open(self, token: str, *, binding: bytes, now: float) -> bytes:
-        """Give the payload back; raises Tampered or Expired."""
+        """Return the payload back; raises Tampered or Expired."""
         from cryptography.exceptions import InvalidTag
 
         header, nonce, ciphertext = self._take_apart(token)

@@ -320,7 +320,7 @@ class Session:
         return Success(call.id, outcome)
 
     def runs(self, call: Call) -> bool:
-        """Tell whether a call is neither answered nor cancelled yet."""
+        """Return whether a call is neither answered nor cancelled yet."""
         return self.running.get(call.id) is call
 
     def refuse(self, identity: Id | UnsetType, refusal: Refusal) -> Failure:
@@ -341,7 +341,7 @@ class Session:
     def expect(
         self, method: str, waiter: Any, now: float, channel: Channel | None = None, timeout: float | None = None
     ) -> Awaited:
-        """Give a request of ours its id, and wait for its reply, for as long without news as `timeout` says."""
+        """Return a request of ours its id, and wait for its reply, for as long without news as `timeout` says."""
         identity = self.next_id
         while identity in self.awaited:
             identity += 1
@@ -364,11 +364,11 @@ class Session:
         return Notification(CANCELLED, params)
 
     def expired(self, now: float) -> list[Awaited]:
-        """Give the requests whose time is up."""
+        """Return the requests whose time is up."""
         return [a for a in self.awaited.values() if a.deadline is not None and a.deadline <= now]
 
     def next_deadline(self) -> float | None:
-        """Tell when the next request's time is up."""
+        """Return when the next request's time is up."""
         return min((a.deadline for a in self.awaited.values() if a.deadline is not None), default=None)
 
     def progressed(self, token: Id, progress: float, now: float) -> Awaited | None:
@@ -458,5 +458,5 @@ class CrowdSession(Session):
         return reply(call, outcome)
 
     def runs(self, call: Call) -> bool:
-        """Tell whether a call is neither answered nor cancelled yet."""
+        """Return whether a call is neither answered nor cancelled yet."""
         return self.running.get(id(call.channel)) is call

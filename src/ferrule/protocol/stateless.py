@@ -140,7 +140,7 @@ class Stateless:
         """What stands before the members of a result that was written ahead."""
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
-        """Tell who asks from the request alone."""
+        """Return who asks from the request alone."""
         session.met_stateless = True
         if meta is None or meta.version is UNSET or meta.client_capabilities is UNSET:
             if meta is None or meta.version is UNSET:

@@ -49,7 +49,7 @@ def wanted(raw: Raw | UnsetType) -> TaskWanted:
 
 
 def related(question: Question, task_id: str) -> Question:
-    """Give a question that says to which task it belongs."""
+    """Return a question that says to which task it belongs."""
     meta = {**question.params.get("_meta", {}), RELATED_TASK_KEY: {"taskId": task_id}}
     return structs.replace(question, params={**question.params, "_meta": meta})
 
@@ -77,7 +77,7 @@ def first_form(task: Task) -> Task:
 
 
 def wrapped(task: Task) -> WrappedTask:
-    """Give a new task the envelope it had first."""
+    """Return a new task the envelope it had first."""
     return WrappedTask(task=first_form(task))
 
 

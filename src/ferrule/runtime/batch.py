@@ -40,7 +40,7 @@ class Replies:
         self._complete()
 
     def dropped(self) -> None:
-        """Learn that one request of the batch will not be answered."""
+        """Called when one request of the batch will not be answered."""
         self.expected -= 1
         self._complete()
 
@@ -86,7 +86,7 @@ class BatchPart(ChannelDefaults):
             self._replies.channel.send(message)
 
     def withdrawn(self) -> None:
-        """Learn that the request will not be answered."""
+        """Called when the request will not be answered."""
         self._replies.dropped()
 
     async def wait_writable(self) -> None:

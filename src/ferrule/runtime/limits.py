@@ -74,7 +74,7 @@ class Coalescer:
         return 0.0
 
     def fired(self, key: Hashable, now: float) -> None:
-        """Learn that the scheduled notice is being sent."""
+        """Called when the scheduled notice is being sent."""
         self._scheduled.discard(key)
         self._note_sent(key, now)
 

@@ -142,12 +142,12 @@ class Asking:
         return await self._result(self.start(method, params, channel))
 
     def peer_is_ready(self) -> None:
-        """Learn that the peer takes requests of ours from now on."""
+        """Called when the peer takes requests of ours from now on."""
         self.session.peer_ready = True
         self.wake_askers()
 
     def peer_ended(self) -> None:
-        """Learn that the peer sends nothing more: requests of ours, sent or waiting, get no answer."""
+        """Called when the peer sends nothing more: requests of ours, sent or waiting, get no answer."""
         self.ended = True
         for awaited in list(self.session.awaited.values()):
             if not isinstance(awaited.waiter, Pong):
@@ -410,15 +410,15 @@ class Pong:
         self._settled = False
 
     def done(self) -> bool:
-        """Tell whether the answer, or its absence, is known."""
+        """Return whether the answer, or its absence, is known."""
         return self._settled
 
     def set_result(self, result: Any) -> None:
-        """Learn that the peer answered."""
+        """Called when the peer answered."""
         self._settled = True
         self._link.ponged(alive=True)
 
     def set_exception(self, error: BaseException) -> None:
-        """Learn that there was an error, which is an answer too, or silence, which is not."""
+        """Called when there was an error, which is an answer too, or silence, which is not."""
         self._settled = True
         self._link.ponged(alive=isinstance(error, PeerError))

@@ -127,7 +127,7 @@ def tool_ui(given: ToolUi | Mapping[str, Any] | str) -> ToolUi:
 
 
 def ui_of(tool: Tool) -> ToolUi | None:
-    """Give what a listed tool says of its page; None when it says nothing a host could use."""
+    """Return what a listed tool says of its page; None when it says nothing a host could use."""
     meta = tool.meta or {}
     said = meta.get("ui")
     if not isinstance(said, dict):
@@ -152,7 +152,7 @@ def shows_pages(settings: Mapping[str, Any] | None) -> bool:
 
 
 def without_ui(tool: Tool) -> Tool:
-    """Give a tool as it is listed to who shows no pages."""
+    """Return a tool as it is listed to who shows no pages."""
     meta = {}
     for key, value in (tool.meta or {}).items():
         if key != "ui":

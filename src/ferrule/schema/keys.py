@@ -16,7 +16,7 @@ UNPREFIXED = frozenset({"progressToken", "traceparent", "tracestate", "baggage"}
 
 
 def is_key(text: str) -> bool:
-    """Tell whether a text has the form of a `_meta` key: an optional dotted prefix with a slash, then a name."""
+    """Return whether a text has the form of a `_meta` key: an optional dotted prefix with a slash, then a name."""
     return _KEY.fullmatch(text) is not None
 
 

@@ -48,7 +48,7 @@ def mirrored_arguments(input_schema: Mapping[str, Any]) -> Annotated:
 
 
 def _positions(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
-    """Give every place of a schema that is a schema, with the properties that lead there (None: something else)."""
+    """Yield every place of a schema that is a schema, with the properties that lead there (None: something else)."""
     stack: list[tuple[Path | None, Any]] = [((), root)]
     while stack:
         path, schema = stack.pop()
@@ -67,7 +67,7 @@ def _positions(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
 
 
 def _type(schema: Mapping[str, Any]) -> str | None:
-    """Give the one type a property has beside null."""
+    """Return the one type a property has beside null."""
     given = schema.get("type")
     if given is None and isinstance(schema.get("anyOf"), list):
         given = []

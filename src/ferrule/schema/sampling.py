@@ -27,7 +27,7 @@ class ModelPreferences(Model, kw_only=True):
     intelligence_priority: float | None = None
 
     def choose(self, models: Sequence[str]) -> str | None:
-        """Give the first of these models a hint names, hints in order, each as a part of a name."""
+        """Return the first of these models a hint names, hints in order, each as a part of a name."""
         for hint in self.hints or ():
             wanted = (hint.name or "").lower()
             found = next((model for model in models if wanted and wanted in model.lower()), None)

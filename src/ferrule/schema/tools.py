@@ -119,5 +119,5 @@ class PlainResult(Struct, gc=False):
     value: int | str
 
     def whole(self) -> CallToolResult:
-        """Give the result as everybody knows it."""
+        """Return the result as everybody knows it."""
         return CallToolResult(content=[TextContent(str(self.value))], structured_content={"result": self.value})

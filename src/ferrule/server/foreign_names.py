@@ -128,7 +128,7 @@ def _instead(name: str, known: Collection[str]) -> str:
 
 
 def alike(name: str, known: Iterable[str], closeness: float = 0.6) -> str:
-    """Give what is spelled most like a name, or nothing; a name may come from a peer, and be as long as a message."""
+    """Return what is spelled most like a name, or nothing; a name may come from a peer, and be as long as a message."""
     if len(name) > LONGEST_NAME:
         return ""
     import difflib

@@ -281,7 +281,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         )
 
     def _reads(self) -> bool:
-        """Tell whether there is anything to read: resources, or results that are answered with a link."""
+        """Return whether there is anything to read: resources, or results that are answered with a link."""
         if self.resources.offered or self._declared.resources:
             return True
         return any(entry.links for entry in self.tools.catalogue.registered.values())
@@ -303,22 +303,22 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         return self.settings.auth or ALLOW_ALL
 
     def link(self, origin: Origin, entrance: Entrance | None = None) -> Link:
-        """Give a receiver for one new peer."""
+        """Return a receiver for one new peer."""
         return self._linked(Link, origin, self._link_options, entrance)
 
     def crowd(self, origin: Origin, version: str = "", entrance: Entrance | None = None) -> Crowd:
-        """Give one receiver for everyone who asks without a session, of the stateless era or of one revision."""
+        """Return one receiver for everyone who asks without a session, of the stateless era or of one revision."""
         crowd = self._linked(Crowd, origin, self._crowd_options, entrance)
         if version:
             crowd.session.agree(self.handshake.stranger(version))
         return crowd
 
     def busy(self, link: Receiver) -> bool:
-        """Tell whether calls run on a link."""
+        """Return whether calls run on a link."""
         return isinstance(link, Link) and bool(link.session.running)
 
     def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
-        """Tell which arguments of a tool its HTTP headers mirror."""
+        """Return which arguments of a tool its HTTP headers mirror."""
         return self.tools.mirrored(tool)
 
     def _linked(self, kind: type[L], origin: Origin, options: LinkOptions, entrance: Entrance | None) -> L:
@@ -351,7 +351,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         return list(self.links)
 
     def roots_changed(self, note: Note) -> None:
-        """Learn that a client's roots changed."""
+        """Called when a client's roots changed."""
         link = self.links.behind(note)
         for handler in self._roots_handlers:
             try:
@@ -363,7 +363,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
                     link.scope.spawn(value)
 
     def wants_log(self, call: Call, rank: int) -> bool:
-        """Tell whether the caller wants a log message of this rank."""
+        """Return whether the caller wants a log message of this rank."""
         return self.capabilities.logging is not None and self.links.wants_log(call, rank)
 
 
@@ -380,7 +380,7 @@ def _implementation(name: str, version: str, settings: ServerSettings) -> Implem
 
 
 def _link_options(settings: ServerSettings) -> tuple[LinkOptions, LinkOptions]:
-    """Give the options of a session's link, and of the one link of those without a session."""
+    """Return the options of a session's link, and of the one link of those without a session."""
     one = LinkOptions(
         max_running=settings.max_concurrent_per_session,
         max_waiting=settings.max_waiting_per_session,

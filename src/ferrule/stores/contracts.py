@@ -58,13 +58,13 @@ class TaskStore(Protocol):
         """Keep a new task; raises Busy when there is no room for one more."""
 
     async def get(self, task_id: str, now: float) -> StoredTask | None:
-        """Give a task; None when there is none or it has expired."""
+        """Return a task; None when there is none or it has expired."""
 
     async def update(self, task: StoredTask, expected: Collection[str]) -> bool:
         """Put a task in the place of the one kept, if that is still in an expected status; tells whether it was."""
 
     async def page(self, owner: str, after: tuple[float, str] | None, limit: int, now: float) -> list[StoredTask]:
-        """Give tasks of one owner by time of creation and id, those after a given pair, at most so many."""
+        """Return tasks of one owner by time of creation and id, those after a given pair, at most so many."""
 
     async def delete(self, task_id: str) -> None:
         """Forget a task; harmless when there is none."""
@@ -77,7 +77,7 @@ class Store(Protocol):
     """Values by key, which may expire."""
 
     async def get(self, key: str) -> bytes | None:
-        """Give a value; None when there is none or it expired."""
+        """Return a value; None when there is none or it expired."""
 
     async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
         """Keep a value, for `ttl` seconds where it is given."""
@@ -100,7 +100,7 @@ class EventLog(Protocol):
         """Keep one event; what is over a bound is forgotten, the oldest first."""
 
     async def after(self, stream: str, number: int) -> list[bytes] | None:
-        """Give the events after a number, in order; None when some of them are forgotten."""
+        """Return the events after a number, in order; None when some of them are forgotten."""
 
     def shorten(self, stream: str, unheard: int, spare: int) -> None:
         """Keep what reaches into the last `unheard` bytes of a stream, and of what is older at most `spare` bytes."""

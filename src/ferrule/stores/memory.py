@@ -86,7 +86,7 @@ class MemoryTasks:
         self._forget(oldest)
 
     async def get(self, task_id: str, now: float) -> StoredTask | None:
-        """Give a task; None when there is none or it has expired."""
+        """Return a task; None when there is none or it has expired."""
         if self._expired(task_id):
             return None
         return self._tasks.get(task_id)
@@ -117,7 +117,7 @@ class MemoryTasks:
             self._forget(oldest)
 
     async def page(self, owner: str, after: tuple[float, str] | None, limit: int, now: float) -> list[StoredTask]:
-        """Give tasks of one owner by time of creation and id, those after a given pair, at most so many."""
+        """Return tasks of one owner by time of creation and id, those after a given pair, at most so many."""
         own = sorted((self._tasks[each] for each in self._of.get(owner, ())), key=lambda task: (task.created, task.id))
         later = (task for task in own if after is None or (task.created, task.id) > after)
         return [task for task in later if not self._expired(task.id)][:limit]
@@ -174,7 +174,7 @@ class MemoryStore:
         return len(self._values)
 
     async def get(self, key: str) -> bytes | None:
-        """Give a value; None when there is none or it expired."""
+        """Return a value; None when there is none or it expired."""
         value, expires = self._values.get(key, (None, None))
         if expires is not None and expires <= self._clock():
             del self._values[key]
@@ -288,7 +288,7 @@ class MemoryEventLog:
         self._shares.give(owner, size)
 
     async def after(self, stream: str, number: int) -> list[bytes] | None:
-        """Give the events after a number, in order; None when some of them are forgotten."""
+        """Return the events after a number, in order; None when some of them are forgotten."""
         kept = self._streams.get(stream)
         if kept is None or number + 1 < kept.first or number >= kept.first + len(kept.events):
             return None

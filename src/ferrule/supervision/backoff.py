@@ -17,6 +17,6 @@ class Backoff(Struct, frozen=True):
     """How much of the wait chance may take away: 0 none, 1 all."""
 
     def delay(self, attempt: int, chance: Callable[[], float]) -> float:
-        """Give the wait before attempt number `attempt` (the first repetition is 1)."""
+        """Return the wait before attempt number `attempt` (the first repetition is 1)."""
         wait = min(self.first * self.factor ** min(attempt - 1, 64), self.longest)
         return wait * (1.0 - self.jitter * chance())

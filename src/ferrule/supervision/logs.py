@@ -70,7 +70,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def cut(text: str, most: int = MAX_TEXT) -> str:
-    """Give the beginning of a text, and how much was left out."""
+    """Return the beginning of a text, and how much was left out."""
     if len(text) <= most:
         return text
     return f"{text[:most]}… ({len(text)} characters)"

@@ -168,7 +168,7 @@ _starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Start] = WeakKeyDictionary
 
 
 def starting(loop: asyncio.AbstractEventLoop) -> Start:
-    """Give what starts work on a loop; a loop with a task factory of its own is asked for its tasks."""
+    """Return what starts work on a loop; a loop with a task factory of its own is asked for its tasks."""
     if loop.get_task_factory() is not None:
         return lambda work, name, context: loop.create_task(work, name=name, context=_copied(context))
     start = _starts.get(loop)

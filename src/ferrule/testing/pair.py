@@ -11,5 +11,5 @@ ERAS: tuple[Literal["handshake"], Literal["stateless"]] = ("handshake", "statele
 
 
 def pair(server: Acceptor, era: Literal["handshake", "stateless"] = "handshake", **options: Any) -> Client:
-    """Give a client of this server, still through the codec: `async with pair(app, era) as client: …`."""
+    """Return a client of this server, still through the codec: `async with pair(app, era) as client: …`."""
     return Client(server, mode=era, **options)

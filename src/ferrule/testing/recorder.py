@@ -36,7 +36,7 @@ class Recorder:
         await self._transport.close(grace)
 
     def sent(self, sender: str, method: str | None = None) -> list[Any]:
-        """Give what one side sent, all of it or, also inside batches, what names a method."""
+        """Return what one side sent, all of it or, also inside batches, what names a method."""
         said = []
         for recorded in self.messages:
             if recorded.sender == sender:

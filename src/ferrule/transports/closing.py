@@ -47,5 +47,5 @@ def tell_lost(receiver: Receiver, channel: Channel, error: Exception | None) -> 
 
 
 def left_of_grace(until: float) -> float:
-    """Give the seconds until that time of the loop's clock, and never less than the last grace."""
+    """Return the seconds until that time of the loop's clock, and never less than the last grace."""
     return max(LAST_GRACE, until - asyncio.get_running_loop().time())

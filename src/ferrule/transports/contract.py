@@ -83,10 +83,10 @@ class Acceptor(Protocol):
         """Who decides who a caller is; a listener that others can reach asks it before it makes a link."""
 
     def link(self, origin: Origin) -> Receiver:
-        """Give a receiver for one new peer."""
+        """Return a receiver for one new peer."""
 
     def busy(self, link: Receiver) -> bool:
-        """Tell whether calls run on a link."""
+        """Return whether calls run on a link."""
 
     @property
     def observer(self) -> Observers | None:

@@ -56,7 +56,7 @@ def require_message_size(size: int, name: str = "max_message_size") -> None:
 
 @cache
 def _kinds_of(kind: type[Struct]) -> dict[str, tuple[Any, ...]]:
-    """Give the kinds each option may be of, where all of them are simple."""
+    """Return the kinds each option may be of, where all of them are simple."""
     found = {field.name: _kinds(field.type) for field in structs.fields(kind)}
     return {name: kinds for name, kinds in found.items() if all(each in WORDS or _is_struct(each) for each in kinds)}
 

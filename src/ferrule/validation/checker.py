@@ -345,7 +345,7 @@ def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:
 
 
 def _fits_the_kind(branch: list[jsonschema_rs.ValidationError], level: int) -> bool:
-    """Tell whether a value is of the type and tag an alternative asks for, so that this one was meant."""
+    """Return whether a value is of the type and tag an alternative asks for, so that this one was meant."""
     for error in branch:
         below = len(error.instance_path) - level
         options = getattr(error.kind, "options", ())

@@ -28,7 +28,7 @@ _BLOCK = re.compile(r"(?P<style>[|>])(?P<marks>[+-]?[1-9]?|[1-9][+-])(?:[ \t]+#.
 
 
 def front_matter(document: str) -> tuple[dict[str, Any], str]:
-    """Give the front matter of a document, and the text after it; raises Malformed when there is none to read."""
+    """Return the front matter of a document, and the text after it; raises Malformed when there is none to read."""
     found = _HEAD.match(document[: MAX_SIZE + 16])
     if found is None or len(found["yaml"]) > MAX_SIZE:
         raise Malformed(
@@ -63,7 +63,7 @@ class _Lines:
         return value
 
     def _here(self) -> tuple[int, str] | None:
-        """Give the indentation and the text of the next line that says something; None at the end."""
+        """Return the indentation and the text of the next line that says something; None at the end."""
         while self._at < len(self._lines):
             line = self._lines[self._at]
             text = line.lstrip(" ")
@@ -169,7 +169,7 @@ class _Lines:
         return False
 
     def _deeper(self, indent: int, *, raw: bool = False) -> str | None:
-        """Give the next line if it goes on with the value before it."""
+        """Return the next line if it goes on with the value before it."""
         if self._at >= len(self._lines):
             return None
         line = self._lines[self._at]

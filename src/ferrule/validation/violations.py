@@ -99,7 +99,7 @@ def pointer(steps: Iterable[str | int]) -> str:
 
 
 def excerpt(value: Any) -> Any:
-    """Give a JSON value as it is, or the beginning of its text when it is long."""
+    """Return a JSON value as it is, or the beginning of its text when it is long."""
     try:
         text = msgspec.json.encode(value)
     except RecursionError:
@@ -160,7 +160,7 @@ def refusals(error: msgspec.ValidationError, value: Any, start: Sequence[str | i
 
 
 def short(text: str) -> str:
-    """Give a text, or its beginning and its end when it is long."""
+    """Return a text, or its beginning and its end when it is long."""
     if len(text) <= 2 * SHOWN_LENGTH:
         return text
     return f"{text[:SHOWN_LENGTH]} … {text[-SHOWN_LENGTH // 2 :]}"

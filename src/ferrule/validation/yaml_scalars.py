@@ -26,7 +26,7 @@ class Malformed(ValueError):
 
 
 def plain(text: str) -> Any:
-    """Give the value of a plain word: null, a boolean, a number, or the word itself."""
+    """Return the value of a plain word: null, a boolean, a number, or the word itself."""
     if text in NULL:
         return None
     if text in BOOLEAN:

@@ -105,7 +105,7 @@ class Receiver(Protocol):
     """What a carrier drives."""
 
     def channel_opened(self, channel: Channel) -> None:
-        """Learn that the peer can be reached, before anything comes from it."""
+        """Called when the peer can be reached, before anything comes from it."""
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame: the bytes of exactly one JSON-RPC message; tells whether it will be answered.
@@ -117,13 +117,13 @@ class Receiver(Protocol):
         """Learn that a frame was longer than the limit and was thrown away unread; `head` is how it began, if known."""
 
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
-        """Learn that a request sent on the channel will get no answer, though the channel lives on."""
+        """Called when a request sent on the channel will get no answer, though the channel lives on."""
 
     def end_received(self, channel: Channel) -> None:
-        """Learn that the peer will send nothing more, while it may still read (half-close)."""
+        """Called when the peer will send nothing more, while it may still read (half-close)."""
 
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
-        """Learn that the channel is gone: nothing more comes in and nothing can go out."""
+        """Called when the channel is gone: nothing more comes in and nothing can go out."""
 
 
 @runtime_checkable

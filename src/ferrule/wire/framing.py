@@ -56,7 +56,7 @@ class Framer(Protocol):
         """Take what was read and give the frames it completes."""
 
     def eof(self) -> Frames:
-        """Learn that nothing more comes and give what is left."""
+        """Called when nothing more comes and give what is left."""
 
     def clear(self) -> None:
         """Drop what is held of a frame that is not complete: nothing more will be read."""
@@ -100,7 +100,7 @@ class LineFramer:
         return [*filter(bytes.strip, lines)]
 
     def eof(self) -> Frames:
-        """Give the last line, which need not have a line end."""
+        """Return the last line, which need not have a line end."""
         frames: Frames = []
         self._end_line(frames)
         return frames
@@ -174,7 +174,7 @@ class HeaderFramer:
         return frames
 
     def eof(self) -> Frames:
-        """Give nothing: a body that was cut off is no frame."""
+        """Return nothing: a body that was cut off is no frame."""
         self.clear()
         return []
 
@@ -307,7 +307,7 @@ class AutoFramer:
         return self._framer.feed(opening)
 
     def eof(self) -> Frames:
-        """Give what is left; an undecided rest is a line."""
+        """Return what is left; an undecided rest is a line."""
         if self._framer is None:
             self._framer = LineFramer(self.max_size)
             return self._framer.feed(self._opening) + self._framer.eof()

@@ -38,7 +38,7 @@ app.run()
 
 @pytest.fixture
 def mortal(tmp_path):
-    """Give the command of a server that can be made to die."""
+    """Return the command of a server that can be made to die."""
     program = tmp_path / "mortal.py"
     program.write_text(MORTAL, encoding="utf-8")
     return [sys.executable, str(program)]

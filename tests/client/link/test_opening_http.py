@@ -26,7 +26,7 @@ from scripted import Seen, Site
 
 
 def client(site: Site, **options: Any) -> Client:
-    """Give a client of the site that loses no time."""
+    """Return a client of the site that loses no time."""
     return Client(site.url, http={"retry_delay": 0.01, "jitter": 0.0}, **options)
 
 

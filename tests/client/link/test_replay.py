@@ -29,7 +29,7 @@ DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 
 
 def once_silent(then):
-    """Give an answer that stays away the first time."""
+    """Return an answer that stays away the first time."""
     asked = []
 
     def answer(request):

@@ -21,7 +21,7 @@ def client_of(server, era, plan=STEADY, **options):
 
 
 def wanted(server, era):
-    """Give what the server was last asked to tell of."""
+    """Return what the server was last asked to tell of."""
     if era == "handshake":
         return [request["params"]["uri"] for request in server.sent("resources/subscribe")]
     return server.sent(LISTEN)[-1]["params"]["notifications"].get("resourceSubscriptions", [])

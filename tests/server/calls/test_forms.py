@@ -692,7 +692,7 @@ class TestRequiringAUrl:
 
     @staticmethod
     def visitor(*actions):
-        """Give a user who does these things in turn, and what they were asked."""
+        """Return a user who does these things in turn, and what they were asked."""
         seen, left = [], list(actions)
 
         async def visit(params):

@@ -27,7 +27,7 @@ class Painting:
 
 
 async def given(era, value, **options):
-    """Give what a client gets of a tool that returns a value."""
+    """Return what a client gets of a tool that returns a value."""
     app = Server("media")
     app.add_tool("give", lambda: value, inline=True)
     async with pair(app, era) as client:

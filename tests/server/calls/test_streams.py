@@ -34,7 +34,7 @@ def offer(app, kind, items, **options):
 
 
 async def given(era, kind, items, **options):
-    """Give the result and the progress a client gets."""
+    """Return the result and the progress a client gets."""
     heard = []
     async with pair(offer(Server("generators"), kind, items, **options), era) as client:
         result = await client.call_tool("give", on_progress=lambda *told: heard.append(told))

@@ -16,7 +16,7 @@ class Point:
 
 
 async def given(era, value, returns=None, **options):
-    """Give the result of a tool that returns a value, with a return type of one's choice."""
+    """Return the result of a tool that returns a value, with a return type of one's choice."""
     app = Server("results")
 
     def give():

@@ -431,7 +431,7 @@ def test_a_result_that_json_cannot_say_is_an_invalid_output() -> None:
 
 
 def microseconds_of(call: Callable[[], Any], times: int = 5_000) -> float:
-    """Give the least processor time: short rounds, some of which nothing else disturbs."""
+    """Return the least processor time: short rounds, some of which nothing else disturbs."""
     best = math.inf
     for _ in range(70):
         started = time.process_time()

@@ -28,7 +28,7 @@ def offering(**options):
 
 
 def add_and_remove(app, kind):
-    """Give one way to add something and one to remove it."""
+    """Return one way to add something and one to remove it."""
     return {
         "tools": (lambda: app.add_tool("more", lambda: None), lambda: app.remove_tool("more")),
         "prompts": (lambda: app.add_prompt("more", lambda: ""), lambda: app.remove_prompt("more")),

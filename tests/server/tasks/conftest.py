@@ -47,14 +47,14 @@ class WithTasks:
         return await self.until(task, "completed", "failed", "cancelled")
 
     async def outcome(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Give the response a task came to: with a result, or with an error."""
+        """Return the response a task came to: with a result, or with an error."""
         if not self.stateless:
             return await self.request("tasks/result", {"taskId": task["taskId"]})
         state = await self.end(task)
         return {name: state[name] for name in ("result", "error") if name in state}
 
     async def text(self, task: dict[str, Any]) -> str:
-        """Give the text a task came to."""
+        """Return the text a task came to."""
         text: str = (await self.outcome(task))["result"]["content"][0]["text"]
         return text
 
@@ -81,7 +81,7 @@ class WithTasks:
 
 
 def accepted(**content: Any) -> dict[str, Any]:
-    """Give the answer of a user who filled in a form."""
+    """Return the answer of a user who filled in a form."""
     return {"action": "accept", "content": content}
 
 

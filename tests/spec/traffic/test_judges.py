@@ -28,7 +28,7 @@ by_revision = pytest.mark.parametrize("revision", REVISIONS)
 
 
 def judges(revision: str) -> list[Judge]:
-    """Give the judges that are here."""
+    """Return the judges that are here."""
     found: list[Judge] = [TypesJudge(revision)]
     if traffic_schemas.available(revision):
         found.append(SchemaJudge(revision))
@@ -36,7 +36,7 @@ def judges(revision: str) -> list[Judge]:
 
 
 def examples(revision: str) -> list[Said]:
-    """Give one good message of every kind, the one with the most in it."""
+    """Return one good message of every kind, the one with the most in it."""
     judge, best = TypesJudge(revision), {}
     for said in sorted(local_traffic(revision).said, key=lambda said: len(str(said.message)), reverse=True):
         ours = EXTENSION not in (said.answers, said.message.get("method"))
@@ -46,7 +46,7 @@ def examples(revision: str) -> list[Said]:
 
 
 def places(value: Any, path: Place = ()) -> Iterator[Place]:
-    """Give the place of every member that is ours to name."""
+    """Yield the place of every member that is ours to name."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield (*path, key)
@@ -58,7 +58,7 @@ def places(value: Any, path: Place = ()) -> Iterator[Place]:
 
 
 def changed(said: Said, place: Place, change: Callable[[dict[str, Any], str], None]) -> Said:
-    """Give the message with one member changed."""
+    """Return the message with one member changed."""
     message = copy.deepcopy(said.message)
     holder: Any = message
     for step in place[:-1]:
@@ -83,7 +83,7 @@ def add(holder: dict[str, Any], key: str) -> None:
 
 
 def mutations(said: Said, change: Callable[[dict[str, Any], str], None]) -> Iterator[tuple[Place, Said]]:
-    """Give the message with each of its members changed in turn."""
+    """Yield the message with each of its members changed in turn."""
     for place in places(said.message):
         if place[-1] != "error" or len(place) > 1:
             yield place, changed(said, place, change)
@@ -110,13 +110,13 @@ def test_a_spoilt_message_is_refused(revision: str, change: Callable[[dict[str, 
 
 
 def is_no_harm(said: Said, place: Place, change: Callable[[dict[str, Any], str], None]) -> bool:
-    """Tell whether a change is one that a judge may let pass: some values may be null, and so may an error's id."""
+    """Return whether a change is one that a judge may let pass: some values may be null, and so may an error's id."""
     nameless = said.kind == "error" and place == ("id",)
     return nameless or (change is nullify and place[-1] in MAY_BE_NULL)
 
 
 def refused(judge: Judge, said: Said) -> bool:
-    """Tell whether a judge complains, or cannot even read the message."""
+    """Return whether a judge complains, or cannot even read the message."""
     try:
         return bool(judge.complaints(said))
     except (KeyError, TypeError, AttributeError):
@@ -192,7 +192,7 @@ DEFINED_AS = {
 
 
 def members_in(revision: str, kind: str) -> set[str]:
-    """Give the members an object has in a revision, by its official schema."""
+    """Return the members an object has in a revision, by its official schema."""
     defined = definitions(revision)
     if kind in defined:
         return set(defined[kind].get("properties", {}))

@@ -47,7 +47,7 @@ def refuse_flaws(complaints: Callable[[Said], list[str]], traffic: Traffic) -> N
 
 
 def walk(value: Any) -> Iterator[dict[str, Any]]:
-    """Give every object within a value."""
+    """Yield every object within a value."""
     if isinstance(value, dict):
         yield value
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -55,7 +55,7 @@ def walk(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def results(traffic: Traffic, methods: Iterable[str] | None = None) -> list[Said]:
-    """Give the server's results, all of them or those of some methods."""
+    """Return the server's results, all of them or those of some methods."""
     return [said for said in traffic.of("server", "result") if methods is None or said.answers in methods]
 
 

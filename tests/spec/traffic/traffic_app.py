@@ -94,7 +94,7 @@ class Person:
 
 
 def refusals(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
-    """Give every kind of refusal the error tree has."""
+    """Yield every kind of refusal the error tree has."""
     for child in kind.__subclasses__():
         if child.__module__ == ferrule_errors.__name__:
             yield child
@@ -121,7 +121,7 @@ SPECIAL_REFUSALS: dict[str, Callable[[], Refusal]] = {
 
 
 def everything() -> list[Any]:
-    """Give one block of every kind, with all its members."""
+    """Return one block of every kind, with all its members."""
     said = {"annotations": HINTS, "meta": META}
     text = ResourceContents(uri="traffic://text", mime_type="text/plain", text="inside", meta=META)
     blob = ResourceContents(uri="traffic://blob", mime_type="application/octet-stream", blob=BASE64, meta=META)

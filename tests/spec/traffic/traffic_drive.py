@@ -228,7 +228,7 @@ async def cancelling(stage: Stage, cancel: Callable[[asyncio.Task[Any]], Awaitab
 
 
 def running(client: Client) -> list[Any]:
-    """Give the tool calls that are not answered yet."""
+    """Return the tool calls that are not answered yet."""
     return [awaited for awaited in client.pending if awaited.method == "tools/call"]
 
 

@@ -63,7 +63,7 @@ NEVER_SAID_IN = {
 
 
 def methods(revision: str) -> Iterator[tuple[str, str, str]]:
-    """Give who says what, as sender, kind and method."""
+    """Yield who says what, as sender, kind and method."""
     for (sender, kind), surface in SURFACES.items():
         for method, version in surface:
             what = (sender, kind, method)
@@ -72,7 +72,7 @@ def methods(revision: str) -> Iterator[tuple[str, str, str]]:
 
 
 def members(revision: str, said: set[tuple[str, str, str]]) -> set[tuple[str, str]]:
-    """Give every member of the messages that were said, as object and member, whether it was said or not."""
+    """Return every member of the messages that were said, as object and member, whether it was said or not."""
     found: dict[type[BaseModel], None] = {}
     for (sender, kind), surface in SURFACES.items():
         for (method, version), model in surface.items():
@@ -83,7 +83,7 @@ def members(revision: str, said: set[tuple[str, str, str]]) -> set[tuple[str, st
 
 
 def member_names(model: type[BaseModel]) -> Iterator[str]:
-    """Give the members of a model as the wire has them."""
+    """Return the members of a model as the wire has them."""
     return (field.alias or name for name, field in model.model_fields.items())
 
 
@@ -101,7 +101,7 @@ def collect(annotation: Any, found: dict[type[BaseModel], None]) -> None:
 
 
 def block_kinds(value: Any) -> Iterator[str]:
-    """Give the kinds of content found anywhere in a value."""
+    """Yield the kinds of content found anywhere in a value."""
     if isinstance(value, dict):
         if value.get("type") in {"text", "image", "audio", "resource", "resource_link", "tool_use", "tool_result"}:
             yield value["type"]

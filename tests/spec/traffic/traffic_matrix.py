@@ -74,11 +74,11 @@ RESERVED_META = "io.modelcontextprotocol/"
 
 
 def lacks(revision: str, kind: str, member: str) -> bool:
-    """Tell whether a revision has no such member yet."""
+    """Return whether a revision has no such member yet."""
     return revision < MEMBER_SINCE.get((kind, member), revision)
 
 
 def form_keywords(revision: str, kind: str) -> set[str]:
-    """Give the rules a field of a form may have."""
+    """Return the rules a field of a form may have."""
     newer = NEWER_FORM_KEYWORDS.get(kind, set()) if revision >= R4 else set()
     return FORM_KEYWORDS.get(kind, set()) | newer

@@ -272,7 +272,7 @@ def failing(_: Any) -> Any:
 
 
 async def unfit(_: Any) -> Any:
-    """Give an answer that does not fit its form."""
+    """Return an answer that does not fit its form."""
     return {"n": "no number"}
 
 

@@ -54,16 +54,16 @@ class Traffic:
         return f"{len(self.said)} messages of {self.revision}"
 
     def of(self, sender: str, kind: str) -> list[Said]:
-        """Give what one side said of one kind."""
+        """Return what one side said of one kind."""
         return [said for said in self.said if (said.sender, said.kind) == (sender, kind)]
 
     @property
     def sayings(self) -> set[tuple[str, str, str]]:
-        """Give who said what, as sender, kind and method or code."""
+        """Who said what, as sender, kind and method or code."""
         return {(said.sender, said.kind, said.name) for said in self.said}
 
     def names(self, sender: str, kind: str) -> set[str]:
-        """Give the methods or codes one side used in one kind of message."""
+        """Return the methods or codes one side used in one kind of message."""
         return {said.name for said in self.of(sender, kind)}
 
     def add(self, other: Traffic) -> None:
@@ -86,7 +86,7 @@ def traffic_of(revision: str, recorded: Iterable[Recorded]) -> Traffic:
 
 
 def flat(recorded: Iterable[Recorded], traffic: Traffic) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give the messages one by one, noting the arrays."""
+    """Yield the messages one by one, noting the arrays."""
     for entry in recorded:
         if isinstance(entry.message, list):
             traffic.arrays.append((entry.sender, entry.message))

@@ -52,7 +52,7 @@ def recorded(scene: Callable[[str], Awaitable[Traffic]], revision: str) -> Traff
 
 @cache
 def local_traffic(revision: str) -> Traffic:
-    """Give all that is said within this process, played once."""
+    """Return all that is said within this process, played once."""
     traffic = Traffic(revision, [], [])
     for scene in (*WITH_GOOD_PEERS, *WITH_BAD_PEERS):
         traffic.add(recorded(scene, revision))
@@ -61,5 +61,5 @@ def local_traffic(revision: str) -> Traffic:
 
 @cache
 def stdio_traffic(revision: str) -> Traffic:
-    """Give all that is said to and by a child process, played once."""
+    """Return all that is said to and by a child process, played once."""
     return recorded(over_stdio, revision)

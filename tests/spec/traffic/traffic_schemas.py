@@ -27,7 +27,7 @@ ENVELOPES = {"request": "JSONRPCRequest", "notification": "JSONRPCNotification"}
 
 
 def available(revision: str) -> bool:
-    """Tell whether the official schema of a revision is here."""
+    """Return whether the official schema of a revision is here."""
     return path(revision).is_file()
 
 
@@ -43,7 +43,7 @@ def document(revision: str) -> dict[str, Any]:
 
 
 def definitions(revision: str) -> dict[str, Any]:
-    """Give the definitions of a revision, under whichever name they stand."""
+    """Return the definitions of a revision, under whichever name they stand."""
     schema = document(revision)
     return schema.get("$defs") or schema["definitions"]
 
@@ -119,7 +119,7 @@ class SchemaJudge:
             yield f"$.error: unknown members {sorted(unknown)}"
 
     def _members_of(self, union: str) -> set[str]:
-        """Give the definitions a union such as ClientRequest names; a union of one is that one."""
+        """Return the definitions a union such as ClientRequest names; a union of one is that one."""
         definition = definitions(self.revision).get(union, {})
         parts = definition.get("anyOf", [definition])
         named = {part["$ref"].rpartition("/")[2] for part in parts if "$ref" in part}
@@ -140,7 +140,7 @@ class SchemaJudge:
 
 
 def method_names(defined: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give each method with the definition that has it; of two, the one that is no union of one."""
+    """Yield each method with the definition that has it; of two, the one that is no union of one."""
     for name, definition in defined.items():
         method = definition.get("properties", {}).get("method", {}).get("const")
         if method and name.endswith(("Request", "Notification")) and not name.startswith(("Client", "Server")):

@@ -165,7 +165,7 @@ class TypesJudge:
 
 @cache
 def adapter(model: Any) -> TypeAdapter[Any]:
-    """Give the validator of a model or a union of models."""
+    """Return the validator of a model or a union of models."""
     return TypeAdapter(model)
 
 

@@ -254,7 +254,7 @@ class Endpoint:
         return self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, **headers)
 
     def client(self, era: str = "handshake", **options: Any) -> Client:
-        """Give a client of either era, its handshake made."""
+        """Return a client of either era, its handshake made."""
         return Client(self, era, **options)
 
     async def settle(self, turns: int = 20) -> None:
@@ -367,7 +367,7 @@ class Workshop(Server):
         return self.gates.setdefault(name, asyncio.Event())
 
     async def echo(self, text: str) -> str:
-        """Give the text back."""
+        """Return the text back."""
         return text
 
     async def rest(self, seconds: float) -> str:
@@ -405,7 +405,7 @@ class Workshop(Server):
         raise LookupError("no such thing")
 
     async def headers(self, ctx: Context, name: str) -> str:
-        """Give a header of the request."""
+        """Return a header of the request."""
         return ctx.headers.get(name, "none")
 
     async def poll(self, ctx: Context, seconds: float) -> str:

@@ -38,18 +38,18 @@ ENCODED = [
 
 
 def sent(method: str, params: dict[str, Any], **annotated: tuple[str, ...]) -> dict[bytes, bytes]:
-    """Give the headers of a request as a server reads them."""
+    """Return the headers of a request as a server reads them."""
     headers = mirrored_headers(method, params, annotated)
     return {name.lower().encode(): value.encode() for name, value in headers.items()}
 
 
 def body(method: str, params: dict[str, Any]) -> Any:
-    """Give a request as a server peeks at it."""
+    """Return a request as a server peeks at it."""
     return peek(msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
 
 
 def tool(**properties: Any) -> dict[str, Any]:
-    """Give the schema of a tool with these arguments."""
+    """Return the schema of a tool with these arguments."""
     return {"type": "object", "properties": properties}
 
 
@@ -287,7 +287,7 @@ REGION = {"Region": ("region",), "Count": ("deep", "count"), "Flag": ("flag",)}
 
 
 def call(**arguments: Any) -> dict[str, Any]:
-    """Give the params of a tool call."""
+    """Return the params of a tool call."""
     return {"name": "t", "arguments": arguments, "_meta": META}
 
 

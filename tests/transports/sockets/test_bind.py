@@ -13,7 +13,7 @@ from ferrule.transports.sockets.bind import listen
 
 
 def failure(**options: object) -> str:
-    """Give what listening fails with."""
+    """Return what listening fails with."""
     with pytest.raises(CarrierError) as caught:
         asyncio.run(listen(EngineSettings(**options)))
     return str(caught.value)

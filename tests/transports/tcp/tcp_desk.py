@@ -42,7 +42,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 def at_work(app: Server) -> bool:
-    """Tell whether a call runs."""
+    """Return whether a call runs."""
     return any(app.busy(link) for link in app.links)
 
 

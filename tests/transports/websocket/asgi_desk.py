@@ -79,7 +79,7 @@ class Desk:
 
 @asynccontextmanager
 async def site(server: Server | None = None, **options: Any) -> AsyncIterator[Any]:
-    """Give the server as an ASGI app while the block runs; afterwards no link and no task is left."""
+    """Yield the server as an ASGI app while the block runs; afterwards no link and no task is left."""
     server = server or new_server()
     before = asyncio.all_tasks()
     app = server.asgi(websocket=options.pop("websocket", True), **options)

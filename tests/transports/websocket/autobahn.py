@@ -51,7 +51,7 @@ class Echo(WebSocketChannel):
 
 
 def judge(report: Path) -> dict[str, str]:
-    """Give every case's worse half: how it behaved, and how it closed."""
+    """Return every case's worse half: how it behaved, and how it closed."""
     cases = next(iter(json.loads((report / "index.json").read_text()).values()))
     order = [
         "FAILED",

@@ -90,5 +90,5 @@ def _remark(side: str, case: str, verdict: str) -> str:
 
 
 def failed(verdict: str) -> bool:
-    """Tell whether a verdict is a failure."""
+    """Return whether a verdict is a failure."""
     return verdict not in COLUMNS

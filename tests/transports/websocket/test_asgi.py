@@ -14,7 +14,7 @@ from ferrule import Server
 
 
 def websockets(server: Server) -> list[Any]:
-    """Give the links of WebSockets, without the one that all have who need none."""
+    """Return the links of WebSockets, without the one that all have who need none."""
     return [link for link in server.links if link.session.origin.carrier == "websocket"]
 
 

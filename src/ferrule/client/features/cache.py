@@ -47,7 +47,7 @@ _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def without_hints(raw: Raw) -> bytes:
-    """Give a result without what it says about keeping it."""
+    """Return a result without what it says about keeping it."""
     members = _read_members(raw)
     return msgspec.json.encode({name: value for name, value in members.items() if name not in ("ttlMs", "cacheScope")})
 
@@ -78,7 +78,7 @@ class Cache:
         return len(self._kept)
 
     def find(self, method: str, params: dict[str, Any], now: float) -> Raw | None:
-        """Give a result that is still fresh."""
+        """Return a result that is still fresh."""
         kept = self._kept.get((method, _canonical(params)))
         if kept is None or now >= kept.until:
             self.misses += 1

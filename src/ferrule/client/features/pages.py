@@ -145,7 +145,7 @@ def malformed(method: str, reason: Exception) -> InvalidAnswer:
 
 
 def given(value: float | None, otherwise: Any) -> Any:
-    """Give a value, or what stands for it when there is none; zero is a value."""
+    """Return a value, or what stands for it when there is none; zero is a value."""
     if value is None:
         return otherwise
     return value

@@ -17,7 +17,7 @@ ProgressHandler = Callable[[float, float | None, str | None], Any]
 
 
 def progress_told(progress: ProgressHandler, scope: Scope) -> ProgressHandler:
-    """Give a callback that does not wait for the caller's, which may."""
+    """Return a callback that does not wait for the caller's, which may."""
 
     running = 0
 

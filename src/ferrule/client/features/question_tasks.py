@@ -76,7 +76,7 @@ class QuestionTasks:
     # -- what its tasks must know
 
     def named(self, call: Call) -> str:
-        """Give the method a task answers."""
+        """Return the method a task answers."""
         return call.method
 
     def owner(self, call: Call, *, by_session: bool) -> str:

@@ -118,7 +118,7 @@ def check_bounds(skill: Skill, dynamic: bool) -> None:
 
 
 def _bytes_of(uri: str, result: ReadResourceResult) -> bytes:
-    """Give the bytes of the one resource that was read."""
+    """Return the bytes of the one resource that was read."""
     if len(result.contents) != 1:
         raise ContentMismatch(f"{uri} was answered with {len(result.contents)} contents in place of one")
     part = result.contents[0]
@@ -157,16 +157,16 @@ class Skilled(Fetching):
         return await self._fetch("resources/read", {"uri": str(uri)}, timeout)  # type: ignore[no-any-return]
 
     async def list_skills(self, *, timeout: float | None = None) -> list[Skill]:
-        """Give the skills the server lists, from all pages; it may serve others too."""
+        """Return the skills the server lists, from all pages; it may serve others too."""
         return await self._listed(lambda: self.iter_skills(timeout=timeout))
 
     def iter_skills(self, *, timeout: float | None = None) -> AsyncIterator[Skill]:
-        """Give the skills one after another, page by page."""
+        """Return the skills one after another, page by page."""
         self._require_skills()
         return self._pages(LIST, "skills", timeout)
 
     async def get_skill(self, uri: str, *, timeout: float | None = None) -> Skill:
-        """Give one skill as it is now, by the URI of its SKILL.md."""
+        """Return one skill as it is now, by the URI of its SKILL.md."""
         self._require_skills()
         found: GetSkillResult = await self._fetch(GET, {"uri": uri}, timeout)
         return found.skill
@@ -193,7 +193,7 @@ class Skilled(Fetching):
         return await skill.read(path, timeout=timeout)
 
     async def read_directory(self, uri: str, *, timeout: float | None = None) -> list[Resource]:
-        """Give what is directly in a directory of the server's."""
+        """Return what is directly in a directory of the server's."""
         settings = self._require_skills()
         if not settings.get("directoryRead") and self.settings.strict:
             raise CapabilityNotSupported(SKILLS, "the server does not declare that it lists directories")

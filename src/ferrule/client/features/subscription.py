@@ -44,7 +44,7 @@ PATIENCE = 5.0
 
 
 def list_kind(name: str) -> str:
-    """Give the notification that tells of changes of a list: `"tools"`, `"prompts"` or `"resources"`."""
+    """Return the notification that tells of changes of a list: `"tools"`, `"prompts"` or `"resources"`."""
     kind = f"notifications/{name}/list_changed"
     if kind not in FLAGS:
         raise SetupError(f"there is no list {name!r} to watch: the lists are tools, prompts and resources")
@@ -52,7 +52,7 @@ def list_kind(name: str) -> str:
 
 
 def covers(wanted: str, uri: str) -> bool:
-    """Tell whether a change of one resource is a change of the other: the same, or one that contains it."""
+    """Return whether a change of one resource is a change of the other: the same, or one that contains it."""
     return uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/")
 
 
@@ -313,7 +313,7 @@ class Listening:
             self._replace(link.session.awaited.get(identity))  # type: ignore[arg-type]
 
     def stale(self, note: Note) -> bool:
-        """Tell whether a notice belongs to a subscription that is over."""
+        """Return whether a notice belongs to a subscription that is over."""
         conversation = self._conversation()
         if not conversation.stateless or note.method == ACKNOWLEDGED or conversation.link is None:
             return False

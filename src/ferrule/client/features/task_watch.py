@@ -111,7 +111,7 @@ class Following:
                 self._client.spawn(self._client.unwatch_task(self._id))
 
     async def states(self) -> AsyncIterator[TaskState]:
-        """Give how the task stands, again and again, to its end."""
+        """Yield how the task stands, again and again, to its end."""
         looks = 0
         state = self._known
         while state is None or not state.ended:
@@ -255,7 +255,7 @@ class Following:
             self._news.set()
 
     async def outcome(self, state: TaskState) -> Raw:
-        """Give the result of a task that has ended, or raise the error it ended with."""
+        """Return the result of a task that has ended, or raise the error it ended with."""
         if self._client.stateless:
             if state.error is not None:
                 error = state.error

@@ -27,7 +27,7 @@ _read_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_res
 
 
 def created_task(raw: Raw, *, stateless: bool) -> TaskState | None:
-    """Give the task a call was answered with; None for any other answer."""
+    """Return the task a call was answered with; None for any other answer."""
     try:
         if not stateless:
             return _read_wrapped(raw).task
@@ -47,7 +47,7 @@ class ProgressRelay:
         self.heard = False
 
     def __call__(self, done: float, total: float | None, message: str | None) -> Any:
-        """Tell how far it is."""
+        """Return how far it is."""
         self.heard = True
         if self.target is None:
             return None
@@ -120,7 +120,7 @@ class Task:
         return Following(self._client, self.id, self.state, self._relay)
 
     async def __aiter__(self) -> AsyncIterator[TaskState]:
-        """Give how the task stands again and again, to its end; what it asks is answered meanwhile."""
+        """Yield how the task stands again and again, to its end; what it asks is answered meanwhile."""
         if self._done is not None:
             yield await self.status()
             return

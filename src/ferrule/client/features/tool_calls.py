@@ -60,11 +60,11 @@ class Calling(Fetching):
     # -- tools
 
     async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
-        """Give all tools, from all pages."""
+        """Return all tools, from all pages."""
         return await self._listed(lambda: self.iter_tools(timeout=timeout))
 
     async def iter_tools(self, *, timeout: float | None = None) -> AsyncIterator[Tool]:
-        """Give the tools one after another, page by page."""
+        """Yield the tools one after another, page by page."""
         async for tool in self._pages("tools/list", "tools", timeout):
             self._tools.note(tool, checks=self.settings.validate_results)
             yield tool
@@ -89,11 +89,11 @@ class Calling(Fetching):
         return Task(self, task_id)
 
     async def list_tasks(self, *, timeout: float | None = None) -> list[TaskState]:
-        """Give this session's or this principal's tasks, from all pages (handshake era)."""
+        """Return this session's or this principal's tasks, from all pages (handshake era)."""
         return [state async for state in self.iter_tasks(timeout=timeout)]
 
     def iter_tasks(self, *, timeout: float | None = None) -> AsyncIterator[TaskState]:
-        """Give the tasks one after another, page by page (handshake era)."""
+        """Return the tasks one after another, page by page (handshake era)."""
         return self._pages("tasks/list", "tasks", timeout)
 
     async def get_task(self, task_id: str) -> TaskState:
@@ -178,7 +178,7 @@ class Calling(Fetching):
         return task
 
     def _created(self, name: str, raw: Raw, relay: ProgressRelay) -> Task | None:
-        """Give the task a call was answered with; None where it was answered with its result."""
+        """Return the task a call was answered with; None where it was answered with its result."""
         state = created_task(raw, stateless=self._talk().stateless)
         if state is None:
             return None
@@ -202,7 +202,7 @@ class Calling(Fetching):
         return name in self._tools.only_as_task
 
     async def judged(self, name: str, result: CallToolResult, raise_on_error: bool) -> CallToolResult:
-        """Give the result of a tool if it fits what the tool promised; raises ToolError when the tool failed."""
+        """Return the result of a tool if it fits what the tool promised; raises ToolError when the tool failed."""
         if result.is_error:
             if raise_on_error:
                 raise ToolError(result.text or f"the tool {name} failed", result=result)
@@ -272,14 +272,14 @@ class Calling(Fetching):
 
 
 def _offers_tasks(peer: Peer | None) -> bool:
-    """Tell whether a server runs calls as tasks when it is asked to (handshake era)."""
+    """Return whether a server runs calls as tasks when it is asked to (handshake era)."""
     if peer is None or not peer.revision.tasks_by_request or not isinstance(peer.capabilities, ServerCapabilities):
         return False
     return server_offers(peer.capabilities, "tasks.requests.tools.call")
 
 
 def _names_tasks(data: Any) -> bool:
-    """Tell whether what a refusal says is missing is the extension of tasks."""
+    """Return whether what a refusal says is missing is the extension of tasks."""
     try:
         return TASKS_EXTENSION in data["requiredCapabilities"]["extensions"]
     except (KeyError, TypeError):

@@ -147,7 +147,7 @@ class Conversation(Lifecycle):
         self._introductions.clear()
 
     def _introduction(self, opened: Opened, tasks: bool | None) -> Introduction:
-        """Give how a request says who sends it; one may say for itself whether it can be answered with a task."""
+        """Return how a request says who sends it; one may say for itself whether it can be answered with a task."""
         extensions = self.opening.capabilities.extensions or {}
         if tasks is None or not opened.stateless or tasks is (TASKS_EXTENSION in extensions):
             return opened.introduction
@@ -178,7 +178,7 @@ class Conversation(Lifecycle):
         return final, final is raw
 
     async def completed(self, method: str, params: dict[str, Any], how: RequestOptions, raw: Raw) -> Raw:
-        """Give the complete result a first answer leads to: that answer itself, unless it asks for input."""
+        """Return the complete result a first answer leads to: that answer itself, unless it asks for input."""
         allowed = self._allowed.get(method)
         if allowed is not None and allowed.may_ask and b'"input_required"' in bytes(raw):
             return await self._rounds(method, params, how, raw)

@@ -121,7 +121,7 @@ def _named(place: str) -> Any:
 
 
 def _takes_method(handler: Callable[..., Any]) -> bool:
-    """Tell whether a function wants the method's name before the params: it cannot do with one argument alone."""
+    """Return whether a function wants the method's name before the params: it cannot do with one argument alone."""
     try:
         parameters = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError):

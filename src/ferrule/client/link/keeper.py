@@ -98,7 +98,7 @@ class Reconnecting:
     # -- losing and coming back
 
     def lost(self, reason: Exception) -> None:
-        """Learn that the conversation is lost."""
+        """Called when the conversation is lost."""
         if self.plan is None or self.scope is None or self.active:
             return
         self.active = True
@@ -190,7 +190,7 @@ class Reconnecting:
 
 
 def is_final(error: Exception) -> bool:
-    """Tell whether another attempt would fail as well: for want of a version, of permission, or of sense."""
+    """Return whether another attempt would fail as well: for want of a version, of permission, or of sense."""
     if isinstance(error, HttpFailed):
         return error.status in UNWELCOME
     return isinstance(error, VersionMismatch | SetupError) or not isinstance(error, FerruleError | OSError)

@@ -34,7 +34,7 @@ class Patience:
         self._questions = 0
 
     def around(self, handler: Handler) -> Handler:
-        """Give a handler that holds the deadlines while it runs."""
+        """Return a handler that holds the deadlines while it runs."""
 
         async def answer(call: Call) -> Any:
             self._questions += 1
@@ -296,7 +296,7 @@ class Lifecycle:
         return self.live().scope
 
     def live(self) -> Link:
-        """Give the link, if it is open."""
+        """Return the link, if it is open."""
         if self.link is None:
             raise NotConnected("the client is not connected: use `async with Client(...)` or `await client.connect()`")
         if self.closing:
@@ -313,7 +313,7 @@ class Lifecycle:
         return self.link.session.peer
 
     def trim(self, value: Any) -> Any:
-        """Give a value the form the agreed revision knows."""
+        """Return a value the form the agreed revision knows."""
         peer = self.peer
         if peer is None:
             return value

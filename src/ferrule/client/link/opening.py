@@ -177,7 +177,7 @@ class Opening(Struct, frozen=True):
         return AlwaysIntroduced(version, capabilities, implementation, log_level)
 
     def declared(self, revision: Revision) -> ClientCapabilities:
-        """Give what is declared under a revision; extensions are agreed on beside the revisions, not by them."""
+        """Return what is declared under a revision; extensions are agreed on beside the revisions, not by them."""
         trimmed = revision.trim(self.capabilities)
         extensions = self.capabilities.extensions
         if extensions and revision.two_way:
@@ -300,7 +300,7 @@ class Opening(Struct, frozen=True):
 
 
 def _supported(error: PeerError) -> list[str]:
-    """Give the versions a server named when it refused ours; empty when it named none."""
+    """Return the versions a server named when it refused ours; empty when it named none."""
     if isinstance(error.data, dict):
         supported = error.data.get("supported")
     else:

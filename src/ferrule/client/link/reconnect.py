@@ -52,7 +52,7 @@ class Reconnect(Struct, frozen=True, kw_only=True):
             raise SetupError(f"reconnect: max_attempts is at least 1, not {self.max_attempts}; use reconnect=False")
 
     def delay(self, number: int) -> float:
-        """Give the wait before the attempt of a number, counted from 1."""
+        """Return the wait before the attempt of a number, counted from 1."""
         return Backoff(self.first_delay, self.factor, self.longest_delay, self.jitter).delay(number, self.chance)
 
 
@@ -69,7 +69,7 @@ class ConnectionNotice(Struct, frozen=True):
 
 
 def plan_for(asked: Reconnect | bool | None, *, usual: bool) -> Reconnect | None:
-    """Give the plan an option asks for, None for none; what was not asked for is as usual."""
+    """Return the plan an option asks for, None for none; what was not asked for is as usual."""
     if isinstance(asked, Reconnect):
         return asked
     if usual if asked is None else asked:

@@ -32,7 +32,7 @@ class Replaying(Hearing):
     settings: ClientSettings
 
     async def _present(self, timeout: float | None) -> Conversation:
-        """Give the conversation, as soon as there is one again if it was lost."""
+        """Return the conversation, as soon as there is one again if it was lost."""
         keeper = self._reconnecting
         if keeper.active:
             keeper.require_repeatable(LinkLost(keeper.condition, sent=False), "nothing was sent", safe=True)
@@ -82,7 +82,7 @@ class Replaying(Hearing):
         return await self._ask_simply(method, params, how)
 
     async def _silence(self, error: TimedOut) -> TimedOut:
-        """Give up a server that answers neither a call nor a ping, unless each call has a way of its own to it."""
+        """Return up a server that answers neither a call nor a ping, unless each call has a way of its own to it."""
         conversation = self._conversation
         if conversation is None or conversation.separate:
             return error
@@ -108,7 +108,7 @@ class Replaying(Hearing):
         return False
 
     def _is_harmless(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Tell whether a request does the same when it is done twice; a tool is asked about when it is listed."""
+        """Return whether a request does the same when it is done twice; a tool is asked about when it is listed."""
         if method == "tools/call":
             return params["name"] in self._tools.harmless
         try:

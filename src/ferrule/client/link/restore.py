@@ -79,7 +79,7 @@ class Restoring(Fetching):
     # -- a subscription that ends while its link lives (HTTP)
 
     def _rescued(self) -> bool:
-        """Tell whether the subscriptions that just ended will be restored, and see to it."""
+        """Return whether the subscriptions that just ended will be restored, and see to it."""
         conversation = self._conversation
         if not self._resubscribes or conversation is None or conversation.closing:
             return False

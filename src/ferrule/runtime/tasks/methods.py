@@ -39,7 +39,7 @@ class TaskMethods:
         }
 
     async def get(self, call: Call) -> Task:
-        """Tell how a task stands."""
+        """Return how a task stands."""
         return told(await self._found(call, "tasks"), call.peer.revision, Task)
 
     async def result(self, call: Call) -> Any:
@@ -62,7 +62,7 @@ class TaskMethods:
         return structs.replace(result, result_type=None, meta=meta)
 
     async def listed(self, call: Call) -> ListTasksResult:
-        """Give the caller's tasks, page by page."""
+        """Return the caller's tasks, page by page."""
         self._admit(call, "tasks.list")
         tasks = self._tasks
         now = self._tasks.settings.clock()

@@ -114,7 +114,7 @@ class TaskRun:
         return told(self.kept, self.call.peer.revision, kind)
 
     def created(self) -> Task:
-        """Give the answer to the call that has become a task."""
+        """Return the answer to the call that has become a task."""
         task = self.as_told(CreateTaskResult)
         task.result_type = TASK
         return task
@@ -363,7 +363,7 @@ async def _outcome(call: Call, proceed: Handler, what: str) -> Any:
 
 
 def _of_a_task(outcome: Any) -> Any:
-    """Give the outcome of a task; a Need, which asks the client to call again, cannot be one."""
+    """Return the outcome of a task; a Need, which asks the client to call again, cannot be one."""
     if isinstance(outcome, Need):
         return InvalidRequest("A task asks with ctx.elicit, ctx.ask or ctx.sample, not by ending")
     return outcome

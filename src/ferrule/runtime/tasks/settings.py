@@ -48,12 +48,12 @@ class TaskSettings(Struct, frozen=True, kw_only=True):
             raise SetupError(f"TaskSettings: access is {' or '.join(ACCESS)}, not {self.access!r}")
 
     def declared(self, requests: dict[str, Any]) -> dict[str, Any]:
-        """Give the capability of whoever lets these requests become tasks."""
+        """Return the capability of whoever lets these requests become tasks."""
         listing: dict[str, Any] = {"list": {}} if self.access == "session" else {}
         return {**listing, "cancel": {}, "requests": requests}
 
     def lifetime(self, asked: float | None) -> float | None:
-        """Give the seconds a task is kept: what was asked for within bounds, else the usual."""
+        """Return the seconds a task is kept: what was asked for within bounds, else the usual."""
         if asked is None:
             wanted = self.ttl
         else:

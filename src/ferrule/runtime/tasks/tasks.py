@@ -27,7 +27,7 @@ class TaskHolder(Protocol):
         """Which requests may become tasks, as it is declared."""
 
     def named(self, call: Call) -> str:
-        """Give the name of what a call runs: of a tool, or of a method."""
+        """Return the name of what a call runs: of a tool, or of a method."""
 
     def owner(self, call: Call, *, by_session: bool) -> str:
         """Tell whose a task of this call is; empty for whoever knows its id."""
@@ -39,7 +39,7 @@ class TaskHolder(Protocol):
         """Tell those who subscribed to a task how it stands."""
 
     def may_tell_progress(self, call: Call) -> bool:
-        """Tell whether one more progress notice may go out now to the caller of a task."""
+        """Return whether one more progress notice may go out now to the caller of a task."""
 
     def written(self, result: Any) -> bytes:
         """Write the result of a task as it is kept."""
@@ -159,7 +159,7 @@ class Tasks:
         return self.holder.owner(call, by_session=self.settings.access == "session")
 
     async def find(self, call: Call, task_id: str) -> StoredTask | None:
-        """Give a task this caller may see, as it stands now."""
+        """Return a task this caller may see, as it stands now."""
         run = self.live.get(task_id)
         if run is None:
             task = await self.settings.store.get(task_id, self.settings.clock())
@@ -172,7 +172,7 @@ class Tasks:
     # -- the end
 
     def ended(self, run: TaskRun) -> None:
-        """Learn that a task has come to its end."""
+        """Called when a task has come to its end."""
         self.live.pop(run.id, None)
         if run.work is not None and run.work.done():  # it became a task only when its work was over
             self._working.pop(run, None)

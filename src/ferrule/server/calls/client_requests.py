@@ -142,14 +142,14 @@ class Consulting:
         return _read_any(written)
 
     def _answers(self) -> Answers:
-        """Give what this call has learned so far; a retry has recalled it before its handler ran."""
+        """Return what this call has learned so far; a retry has recalled it before its handler ran."""
         call = self._call
         if call.answers is None:
             call.answers = Answers()
         return call.answers
 
     async def _learn(self, questions: Sequence[Question]) -> list[Raw]:
-        """Give the answers: from earlier rounds where they are known, from the client where not."""
+        """Return the answers: from earlier rounds where they are known, from the client where not."""
         answers = self._answers()
         places = list(map(answers.place, questions))
         known = []

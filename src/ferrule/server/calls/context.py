@@ -58,7 +58,7 @@ def _run_in(loop: asyncio.AbstractEventLoop, call: Call, work: Coroutine[Any, An
     """Run a coroutine in the loop from a thread, no longer than the call itself runs."""
 
     async def contained() -> tuple[Any, BaseException | None]:
-        """Give what the work raises, for the thread to raise: also a BaseException such as Need."""
+        """Return what the work raises, for the thread to raise: also a BaseException such as Need."""
         waiting = asyncio.current_task()
         owner = call.task if call.as_task is None else call.as_task.work
 
@@ -87,7 +87,7 @@ MAX_TEXT = 10_000
 
 
 def amount(value: Any) -> int | float | None:
-    """Give an amount as a number JSON has; None for what is none, such as NaN."""
+    """Return an amount as a number JSON has; None for what is none, such as NaN."""
     if type(value) is not int and type(value) is not float:
         if value is None or isinstance(value, str | bool):
             return None
@@ -99,7 +99,7 @@ def amount(value: Any) -> int | float | None:
 
 
 def progress_amount(value: Any, method: str) -> int | float | None:
-    """Give how far the work is as a number; None, and a warning, for what is none."""
+    """Return how far the work is as a number; None, and a warning, for what is none."""
     number = amount(value)
     if number is None:
         logger.warning("progress of %s must be a finite number: %r was dropped", method, value)
@@ -115,7 +115,7 @@ def loggable(data: Any) -> Raw | str:
 
 
 def text_of(data: Any) -> str:
-    """Give the text of anything, with escapes for what no text can hold."""
+    """Return the text of anything, with escapes for what no text can hold."""
     if isinstance(data, BaseException):
         text = f"{type(data).__name__}: {data}"
     else:
@@ -166,7 +166,7 @@ class Context(Consulting, Generic[State]):
         return self._call.peer
 
     def extension(self, name: str) -> dict[str, Any] | None:
-        """Give the settings with which the client declares an extension, None when it does not."""
+        """Return the settings with which the client declares an extension, None when it does not."""
         return self._call.peer.extension(name)
 
     @property
@@ -257,7 +257,7 @@ class Context(Consulting, Generic[State]):
         await self._breathe()
 
     def _is_news(self, progress: float) -> bool:
-        """Tell whether the client asked to know, and may be told so much more."""
+        """Return whether the client asked to know, and may be told so much more."""
         call = self._call
         if call.meta is None or call.meta.progress_token is None or not self._host.links.running(call):
             return False

@@ -140,7 +140,7 @@ def _visits(data: Any) -> list[Visit]:
 
 
 def _meant(schema: Any) -> Any:
-    """Give the type that is asked for: a list of texts, as other libraries write choices, is a choice among them."""
+    """Return the type that is asked for: a list of texts, as other libraries write choices, is a choice among them."""
     is_choice = isinstance(schema, list) and schema and all(isinstance(choice, str) for choice in schema)
     if is_choice:
         return Literal[tuple(schema)]

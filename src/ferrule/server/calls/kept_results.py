@@ -85,7 +85,7 @@ class KeptResults:
             self._kept = {uri: kept for uri, kept in self._kept.items() if kept.owner != owner}
 
     def find(self, owner: Hashable, uri: str) -> KeptResult:
-        """Give what is kept for this owner; for anyone else it does not exist."""
+        """Return what is kept for this owner; for anyone else it does not exist."""
         with self._lock:
             kept = self._kept.get(uri)
         if kept is None or kept.owner != owner or kept.expires <= self._clock():

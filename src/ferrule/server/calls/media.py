@@ -42,7 +42,7 @@ class Linkable(Media):
 
 
 def contents_of_bytes(uri: str, mime_type: str, data: bytes) -> ResourceContents:
-    """Give text as text where it is, anything else as base64."""
+    """Return text as text where it is, anything else as base64."""
     unknown = mime_type == UNKNOWN
     if (mime_type.startswith(TEXT) or unknown) and not (unknown and b"\0" in data):
         with contextlib.suppress(UnicodeDecodeError):
@@ -56,7 +56,7 @@ def in_ascii(data: bytes) -> str:
 
 
 def holds_media(value: Any) -> bool:
-    """Tell whether anything in a value is still to be read."""
+    """Return whether anything in a value is still to be read."""
     if isinstance(value, Media):
         return True
     if isinstance(value, list | tuple):
@@ -65,7 +65,7 @@ def holds_media(value: Any) -> bool:
 
 
 def is_quick(value: Any) -> bool:
-    """Tell whether everything in a value can be written in place."""
+    """Return whether everything in a value can be written in place."""
     if isinstance(value, Media):
         return value.quick
     if isinstance(value, Mapping):

@@ -55,7 +55,7 @@ class SizePolicy(Struct, frozen=True):
         return self.kind == "refuse"
 
     def apply(self, result: CallToolResult, keep: Keep) -> CallToolResult:
-        """Give the result if it fits, else what stands for it."""
+        """Return the result if it fits, else what stands for it."""
         size = size_of(result)
         if size <= self.limit:
             return result

@@ -160,7 +160,7 @@ def blocks(value: Any) -> list[ContentBlock]:
 
 
 def _holds_blocks(value: Any) -> bool:
-    """Tell whether a value is a list of content, whatever its type promised."""
+    """Return whether a value is a list of content, whatever its type promised."""
     return isinstance(value, list | tuple) and any(isinstance(item, CONTENT_TYPES) for item in value)
 
 
@@ -198,7 +198,7 @@ def plain_number(value: int) -> CallToolResult | PlainResult:
 
 
 def whole(result: CallToolResult | PlainResult) -> CallToolResult:
-    """Give a result as everybody knows it."""
+    """Return a result as everybody knows it."""
     if isinstance(result, PlainResult):
         return result.whole()
     return result

@@ -23,12 +23,12 @@ from ferrule.server.calls.results import Oversized, ToolResult, UnwritableResult
 
 
 def size_of(result: CallToolResult) -> int:
-    """Tell how many bytes a result has: of its content or of its structured content, whichever is more."""
+    """Return how many bytes a result has: of its content or of its structured content, whichever is more."""
     return max(sum(map(block_size, result.content)), _data_size(result.structured_content))
 
 
 def _data_size(value: Any) -> int:
-    """Tell how long data is as JSON, without what only wraps it."""
+    """Return how long data is as JSON, without what only wraps it."""
     if isinstance(value, dict) and value.keys() == {"result"}:
         value = value["result"]
     if isinstance(value, str):
@@ -39,7 +39,7 @@ def _data_size(value: Any) -> int:
 
 
 def block_size(block: ContentBlock) -> int:
-    """Tell how many bytes a block adds to a result."""
+    """Return how many bytes a block adds to a result."""
     if isinstance(block, TextContent):
         return _bytes_in(block.text)
     if isinstance(block, ImageContent | AudioContent):
@@ -136,7 +136,7 @@ class Parts:
             self._texts.clear()
 
     def result(self, returned: Any = None) -> Any:
-        """Give the result: what was returned, else the parts; a single part is given as it is."""
+        """Return the result: what was returned, else the parts; a single part is given as it is."""
         if returned is not None or self._whole is not None:
             if returned is None:
                 return self._whole

@@ -40,7 +40,7 @@ class ToolTasks:
         self._server = server
 
     def named(self, call: Call) -> str:
-        """Give the name of the tool a call runs."""
+        """Return the name of the tool a call runs."""
         name: str = call.params.name
         return name
 
@@ -60,7 +60,7 @@ class ToolTasks:
         self._server.subscriptions.task_changed(task.id, lambda: told(task, STATELESS, Task))
 
     def may_tell_progress(self, call: Call) -> bool:
-        """Tell whether one more progress notice may go out now to the caller of a task."""
+        """Return whether one more progress notice may go out now to the caller of a task."""
         return self._server.links.may_tell_progress(call)
 
     def written(self, result: Any) -> bytes:

@@ -123,7 +123,7 @@ class Threads:
         return max(0, -self._spare)
 
     def figures(self) -> ThreadFigures:
-        """Tell how busy the threads are now, for a dashboard or a metric."""
+        """Return how busy the threads are now, for a dashboard or a metric."""
         with self._lock:
             running = list(self._running)
             count = self._count

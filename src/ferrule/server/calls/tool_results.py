@@ -42,7 +42,7 @@ class Finishing:
         self._policy = policy
 
     def of(self, server: Server) -> Finishing:
-        """Give the same for a server that mounts the tool's own."""
+        """Return the same for a server that mounts the tool's own."""
         return Finishing(server, self._binding, self._wrap, self._exact, self._policy)
 
     async def finish(self, call: Call, value: Any) -> CallToolResult:

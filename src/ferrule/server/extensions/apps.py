@@ -102,7 +102,7 @@ class Apps(Extension):
         yield
 
     def shown(self, context: Context) -> bool:
-        """Tell whether the caller shows pages."""
+        """Return whether the caller shows pages."""
         return shows_pages(context.extension(APPS))
 
 

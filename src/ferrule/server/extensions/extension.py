@@ -122,11 +122,11 @@ class Extension:
         """Do what is to be done when a server takes this extension in; a subclass may offer resources here."""
 
     def lifespan(self, server: Server) -> AbstractAsyncContextManager[Any] | None:
-        """Give what is to be entered while the server is in use, if there is anything."""
+        """Return what is to be entered while the server is in use, if there is anything."""
         return None
 
     def settings_of(self, context: Context) -> dict[str, Any] | None:
-        """Give the settings with which the caller declares this extension too, None when it does not."""
+        """Return the settings with which the caller declares this extension too, None when it does not."""
         return context.peer.extension(self.name)
 
 
@@ -190,7 +190,7 @@ class Extensions:
         self._server.recompose()
 
     def declared(self, *, handshake: bool) -> dict[str, Any] | None:
-        """Give what is declared in one of the eras: what `Server(extensions=…)` names is the stateless one's."""
+        """Return what is declared in one of the eras: what `Server(extensions=…)` names is the stateless one's."""
         joined = {}
         for name, each in self._joined.items():
             if each.handshake or not handshake:

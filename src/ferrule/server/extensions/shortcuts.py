@@ -41,7 +41,7 @@ class Extending:
         return self.apps().page(uri, html, **options)
 
     def apps(self) -> Apps:
-        """Give the MCP Apps extension of this server, which it speaks from now on."""
+        """Return the MCP Apps extension of this server, which it speaks from now on."""
         from ferrule.server.extensions.apps import Apps
 
         if APPS not in self.extensions:

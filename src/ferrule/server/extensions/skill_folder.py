@@ -158,7 +158,7 @@ def mime_type(name: str) -> str:
 
 
 def _target(path: Path) -> Path:
-    """Give what a link leads to, whether it is there or not."""
+    """Return what a link leads to, whether it is there or not."""
     try:
         return path.resolve()
     except RuntimeError:
@@ -202,7 +202,7 @@ def _skills(files: dict[str, SkillFile], folders: dict[str, list[Resource]], fau
 
 
 def _above(uri: str, roots: Container[str]) -> Iterator[str]:
-    """Give the roots a file lies under, from the inmost."""
+    """Yield the roots a file lies under, from the inmost."""
     while uri := uri.rpartition("/")[0]:
         if uri in roots:
             yield uri

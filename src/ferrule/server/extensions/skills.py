@@ -146,7 +146,7 @@ class Skills(Extension):
         return self._page(params.uri, context, children, lambda resources: ReadDirectoryResult(resources=resources))
 
     def _page(self, uri: str, context: Context, entries: Iterable[Any], result: Callable[..., PagedResult]) -> Raw:
-        """Give a page; the pages of a list are made once, and anew after a change."""
+        """Return a page; the pages of a list are made once, and anew after a change."""
         server = context.server
         catalogue = self._pages.get((server, uri))
         if catalogue is None:
@@ -217,7 +217,7 @@ class Skills(Extension):
 
 
 def _contents(uri: str, name: str, content: bytes) -> ReadResourceResult:
-    """Give text where the bytes are text, so that the same bytes come out at the other end."""
+    """Return text where the bytes are text, so that the same bytes come out at the other end."""
     try:
         part = ResourceContents(uri=uri, mime_type=mime_type(name), text=content.decode())
     except UnicodeDecodeError:

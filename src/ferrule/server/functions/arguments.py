@@ -61,7 +61,7 @@ class TypedReader:
         self._long: LongReader | None = None
 
     def reading(self) -> Read:
-        """Give the function that reads: at full speed, and once more with care where that fails."""
+        """Return the function that reads: at full speed, and once more with care where that fails."""
         decode = self._decode
         recover = self._recover
 
@@ -234,7 +234,7 @@ class SchemaReader:
         self._taken = {*keys, *signature.hidden, signature.context_parameter}
 
     def reading(self) -> Read:
-        """Give the function that reads; a handler with `**kwargs` gets their dict as the last value."""
+        """Return the function that reads; a handler with `**kwargs` gets their dict as the last value."""
         return self._read
 
     def _read(self, raw: RawJson) -> Values:
@@ -336,13 +336,13 @@ def _convert_each(
 
 
 def _says_all(reason: Exception) -> bool:
-    """Tell whether the type of the whole argument listed all; where a part did so, other parts were not read."""
+    """Return whether the type of the whole argument listed all; where a part did so, other parts were not read."""
     cause = reason.__cause__
     return isinstance(cause, Unfit) and cause.is_complete and " - at `" not in str(reason)
 
 
 def _is_about(path: str, other: str) -> bool:
-    """Tell whether one place is the other, or inside it."""
+    """Return whether one place is the other, or inside it."""
     return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
 
 
@@ -417,7 +417,7 @@ _decode_whole_numbers = msgspec.json.Decoder(float_hook=_whole).decode
 
 
 def _parsed(value: Any) -> list[Any]:
-    """Give the JSON value a text holds, unless that is again a text."""
+    """Return the JSON value a text holds, unless that is again a text."""
     if not isinstance(value, str):
         return []
     try:

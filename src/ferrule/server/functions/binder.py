@@ -290,7 +290,7 @@ def _is_described(signature: Signature, content_types: tuple[type, ...]) -> bool
 
 
 def names(annotation: Any, wanted: tuple[type, ...]) -> bool:
-    """Tell whether an annotation names one of some types, anywhere in it."""
+    """Return whether an annotation names one of some types, anywhere in it."""
     if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, wanted):
         return True
     return any(names(part, wanted) for part in get_args(annotation))

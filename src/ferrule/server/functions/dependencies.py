@@ -42,7 +42,7 @@ class Step(Struct, frozen=True):
     context_parameter: str | None
 
     def arguments(self, values: list[Any], context: Any) -> dict[str, Any]:
-        """Give what the provider is called with."""
+        """Return what the provider is called with."""
         given = {name: values[number] for name, number in self.sources.items()}
         if self.context_parameter is not None:
             given[self.context_parameter] = context
@@ -112,7 +112,7 @@ class Plan:
         self.wants_context = any(step.context_parameter is not None for step in self.steps)
 
     def _place(self, wish: Dependency, names: tuple[str, ...], chain: tuple[Any, ...]) -> int:
-        """Give the number of the step that makes what is wished for; a new one if there is none to share."""
+        """Return the number of the step that makes what is wished for; a new one if there is none to share."""
         provider = wish.provider
         key = _key(wish.provider)
         needs = read_provider(provider, self._context_type, " → ".join(names))
@@ -155,7 +155,7 @@ class Plan:
 
 
 def injected(signature: Signature, context_type: type | None, in_thread: InThread | None) -> Signature:
-    """Give a handler that finds its dependencies by itself: to a caller it looks as if it had none.
+    """Return a handler that finds its dependencies by itself: to a caller it looks as if it had none.
 
     `in_thread` makes what runs plain functions in threads; without it, everything runs in the event loop.
     """
@@ -187,7 +187,7 @@ def injected(signature: Signature, context_type: type | None, in_thread: InThrea
 
 
 def _placing(signature: Signature, dropped: str | None) -> Callable[[dict[str, Any], dict[str, Any]], Any]:
-    """Give what calls the handler itself with the caller's values and the providers'."""
+    """Return what calls the handler itself with the caller's values and the providers'."""
     fn = signature.fn
     positional = signature.positional
 
@@ -291,7 +291,7 @@ async def _whole(plain: Plain, work: Callable[[], Any]) -> Any:
 
 
 def _manner(provider: Any) -> tuple[Callable[..., Any], bool, bool, bool]:
-    """Tell how a provider gives its value: what to call, then what `Step` says of it."""
+    """Return how a provider gives its value: what to call, then what `Step` says of it."""
     kind = probe(provider)
     if inspect.isasyncgenfunction(kind):
         return contextlib.asynccontextmanager(provider), True, True, False

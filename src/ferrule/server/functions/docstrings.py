@@ -49,7 +49,7 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _section_at(lines: list[str], index: int) -> str:
-    """Tell what begins at a line: the parameters in one of the styles, another section of that style, or prose."""
+    """Return what begins at a line: the parameters in one of the styles, another section of that style, or prose."""
     line = lines[index]
     arguments = _ARGUMENT_SECTIONS
     others = _OTHER_SECTIONS

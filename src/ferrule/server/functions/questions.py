@@ -36,7 +36,7 @@ class AskedParameter(Struct, frozen=True):
     default: Any
 
     def value(self, answer: Elicitation) -> Any:
-        """Give what the user said, or the default when they would not say."""
+        """Return what the user said, or the default when they would not say."""
         if answer.accepted:
             return answer.data
         if self.default is NOTHING:
@@ -47,7 +47,7 @@ class AskedParameter(Struct, frozen=True):
 def with_questions(
     fn: Callable[..., Any], content_types: tuple[type, ...] = (), *, inline: bool = False
 ) -> Callable[..., Any]:
-    """Give a handler that asks for its `Ask` parameters, all in one round, and then runs; any other as it is.
+    """Return a handler that asks for its `Ask` parameters, all in one round, and then runs; any other as it is.
 
     A plain function that runs `inline`, in the event loop, becomes a coroutine: only that can wait there.
     """

@@ -83,7 +83,7 @@ def _referred(part: Schema) -> str | None:
 
 
 def _is_tag_map(key: str, item: Any) -> bool:
-    """Tell whether a member names definitions by tag, which says nothing once they are gone."""
+    """Return whether a member names definitions by tag, which says nothing once they are gone."""
     return key == "discriminator" and isinstance(item, dict) and "mapping" in item
 
 

@@ -46,7 +46,7 @@ class Parameter(msgspec.Struct, frozen=True):
         return self.default is NOTHING and self.factory is None
 
     def made_default(self) -> Any:
-        """Give the default, a container fresh each time so that no call sees what another one put into it."""
+        """Return the default, a container fresh each time so that no call sees what another one put into it."""
         if self.factory is not None:
             return self.factory()
         if isinstance(self.default, list | dict | set | bytearray):
@@ -338,7 +338,7 @@ def probe(fn: Any) -> Any:
 
 
 def takes(fn: Callable[..., Any], count: int) -> bool:
-    """Tell whether a function can be called with so many arguments by their places."""
+    """Return whether a function can be called with so many arguments by their places."""
     try:
         inspect.signature(fn).bind(*[None] * count)
     except TypeError:

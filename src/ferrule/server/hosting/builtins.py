@@ -75,7 +75,7 @@ class Guards:
         return {**instant, "resources/subscribe": partial(self._subscribe, instant["resources/subscribe"])}
 
     def tool(self, call: Call) -> RegisteredTool | None:
-        """Give the tool a call names, if there is one and its caller sees it."""
+        """Return the tool a call names, if there is one and its caller sees it."""
         found: RegisteredTool | None = self._find(self._tools.catalogue, call.params.name, call)
         return found
 
@@ -134,7 +134,7 @@ class Guards:
         return self._visibility.find_resource(call, uri)
 
     def _hides(self, uri: str, call: Call) -> bool:
-        """Tell whether there is something at a URI that the caller does not see."""
+        """Return whether there is something at a URI that the caller does not see."""
         try:
             self._resources.find(uri, lambda kind, entry: True)
         except Refusal:
@@ -258,7 +258,7 @@ class Builtins:
         )
 
     def _kept(self, lasting: bool) -> ServerCapabilities:
-        """Give what is declared to a client; without a session, there is nobody to tell of changes later."""
+        """Return what is declared to a client; without a session, there is nobody to tell of changes later."""
         offered = self._server.capabilities
         if lasting:
             return offered
@@ -277,7 +277,7 @@ class Builtins:
         return structs.replace(trimmed, extensions=declared)
 
     def _introduced(self, call: Call) -> tuple[InitializeParams, dict[str, Any]]:
-        """Give what a client said of itself; clients that say the same, as thousands do, share one copy of it."""
+        """Return what a client said of itself; clients that say the same, as thousands do, share one copy of it."""
         words = bytes(call.raw)
         met = self._met.get(words)
         if met is None:
@@ -297,7 +297,7 @@ class Builtins:
         return EmptyResult()
 
     def discover(self, call: Call) -> DiscoverResult:
-        """Tell what we are and can do."""
+        """Return what we are and can do."""
         server = self._server
         return DiscoverResult(
             supported_versions=server.stateless.supported,

@@ -170,7 +170,7 @@ class Composing:
     # -- tools made of others
 
     def get_tool(self, name: str) -> RegisteredTool:
-        """Give one of the tools, for `transformed`."""
+        """Return one of the tools, for `transformed`."""
         entry = self.tools.catalogue.registered.get(name)
         if entry is None:
             raise SetupError(f"there is no tool {name!r}{self.tools.catalogue.hint(name)}")

@@ -21,7 +21,7 @@ Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
 
 def listed(lifespan: Lifespan | Sequence[Lifespan] | None) -> tuple[Lifespan, ...]:
-    """Give the lifespans one by one, however they were given."""
+    """Return the lifespans one by one, however they were given."""
     if lifespan is None:
         return ()
     given = tuple(lifespan) if isinstance(lifespan, Sequence) else (lifespan,)

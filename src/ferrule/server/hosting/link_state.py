@@ -134,7 +134,7 @@ class Links:
         return len(self._states)
 
     def through(self, entrance: Entrance) -> list[Link]:
-        """Give the links that came in by one entrance."""
+        """Return the links that came in by one entrance."""
         found: list[Link] = []
         for link, state in self._states.items():
             if state.entrance is entrance:
@@ -164,7 +164,7 @@ class Links:
             _stop(state)
 
     def greet(self, link: Link, kinds: Iterable[str]) -> None:
-        """Learn that a client has made the handshake, and which lists it was told it will hear of."""
+        """Called when a client has made the handshake, and which lists it was told it will hear of."""
         state = self._states[link]
         _stop(state)
         if state.subscriber is not SILENT:
@@ -172,7 +172,7 @@ class Links:
         state.subscriber = Subscriber(link.channel, kinds, owner=link, holder=holder_of(link.session.origin))
 
     def ready(self, link: Link) -> None:
-        """Learn that a client is ready: from now on it hears of changed lists, and is pinged."""
+        """Called when a client is ready: from now on it hears of changed lists, and is pinged."""
         state = self._states.get(link)
         if state is not None:
             link.session.peer_ready = True
@@ -187,19 +187,19 @@ class Links:
             link.channel.close("initialize timed out")
 
     def of(self, call: Call) -> Link:
-        """Give the link a call came in on."""
+        """Return the link a call came in on."""
         return call.link  # type: ignore[return-value]  # every link of a server is a Link
 
     def knows(self, call: Call) -> bool:
-        """Tell whether a call came in on a link of this server, and that link is open."""
+        """Return whether a call came in on a link of this server, and that link is open."""
         return self.of(call) in self._states
 
     def behind(self, note: Note) -> Link:
-        """Give the link a notification came in on."""
+        """Return the link a notification came in on."""
         return note.link  # type: ignore[return-value]  # every link of a server is a Link
 
     def has_session(self, call: Call) -> bool:
-        """Tell whether anything of this caller is remembered for its next request."""
+        """Return whether anything of this caller is remembered for its next request."""
         return not isinstance(self.of(call), Crowd)
 
     def subscriber(self, call: Call) -> Subscriber | None:
@@ -210,11 +210,11 @@ class Links:
         return state.subscriber
 
     def state(self, call: Call) -> LinkState:
-        """Give what is remembered of the link a call came in on."""
+        """Return what is remembered of the link a call came in on."""
         return self._states[self.of(call)]
 
     def values(self, call: Call) -> dict[str, Any]:
-        """Give the values kept between requests of one session, or of one principal where there are no sessions."""
+        """Return the values kept between requests of one session, or of one principal where there are no sessions."""
         state = self._session(call)
         if state is not None:
             if state.values is None:
@@ -238,7 +238,7 @@ class Links:
         return call.origin.principal
 
     def own_switches(self, call: Call) -> Switches | None:
-        """Give what the caller's session, or without one its principal, sees otherwise than others."""
+        """Return what the caller's session, or without one its principal, sees otherwise than others."""
         state = self._session(call)
         if state is not None:
             return state.switches
@@ -278,7 +278,7 @@ class Links:
         return state.owner
 
     def wants_log(self, call: Call, rank: int) -> bool:
-        """Tell whether the caller wants a log message of this rank."""
+        """Return whether the caller wants a log message of this rank."""
         if call.era is self._handshake:
             state = self._states.get(self.of(call))
             return state is not None and rank >= state.log_level
@@ -286,23 +286,23 @@ class Links:
         return level is not None and rank >= LEVELS[level] and self.running(call)
 
     def running(self, call: Call) -> bool:
-        """Tell whether a call is neither answered nor cancelled yet."""
+        """Return whether a call is neither answered nor cancelled yet."""
         return self.of(call).session.runs(call)
 
     def may_tell_progress(self, call: Call) -> bool:
-        """Tell whether one more progress notice may go out now on this call's link."""
+        """Return whether one more progress notice may go out now on this call's link."""
         pace = self._pace(call)
         return pace is not None and pace.progress.take(self.of(call).loop.time())
 
     def may_log(self, call: Call) -> bool:
-        """Tell whether one more log message may go out now on this call's link."""
+        """Return whether one more log message may go out now on this call's link."""
         if self._settings.log_rate is None:
             return True
         pace = self._pace(call)
         return pace is not None and pace.logs is not None and pace.logs.take(self.of(call).loop.time())
 
     def _pace(self, call: Call) -> Pace | None:
-        """Give how fast a link may be told; a crowd's calls share none, and one that is gone has none."""
+        """Return how fast a link may be told; a crowd's calls share none, and one that is gone has none."""
         link = self.of(call)
         state = self._states.get(link)
         if state is None:
@@ -314,7 +314,7 @@ class Links:
         return pace
 
     def owes_a_turn(self, call: Call) -> bool:
-        """Tell whether the handlers of a link have told in vain for so long that the loop should turn."""
+        """Return whether the handlers of a link have told in vain for so long that the loop should turn."""
         state = self._states.get(self.of(call))
         now = self.of(call).loop.time()
         if state is None or now - state.last_turn < TURN_EVERY:

@@ -69,11 +69,11 @@ class Entrance:
         return self._server.observer
 
     def link(self, origin: Origin) -> Link:
-        """Give a receiver for one new peer."""
+        """Return a receiver for one new peer."""
         return self._server.link(origin, self)
 
     def crowd(self, origin: Origin, version: str = "") -> Crowd:
-        """Give one receiver for everyone who asks without a session."""
+        """Return one receiver for everyone who asks without a session."""
         return self._server.crowd(origin, version, self)
 
     async def drain(self, grace: float) -> None:

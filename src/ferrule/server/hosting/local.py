@@ -36,19 +36,19 @@ class LocalCalls:
     prompts: Prompts
 
     def list_tools(self) -> list[Tool]:
-        """Give the tools as they are listed."""
+        """Return the tools as they are listed."""
         return [entry.tool for entry in self.tools.catalogue]
 
     def list_resources(self) -> list[Any]:
-        """Give the resources as they are listed."""
+        """Return the resources as they are listed."""
         return [entry.listed for entry in self.resources.catalogue]
 
     def list_resource_templates(self) -> list[Any]:
-        """Give the templates as they are listed."""
+        """Return the templates as they are listed."""
         return [entry.listed for entry in self.resources.templates]
 
     def list_prompts(self) -> list[Prompt]:
-        """Give the prompts as they are listed."""
+        """Return the prompts as they are listed."""
         return [entry.prompt for entry in self.prompts.catalogue]
 
     async def call_tool(

@@ -100,7 +100,7 @@ class Serving:
             self._begun = True
 
     def yielded(self) -> Any:
-        """Give what the lifespan yielded; SetupError while nobody has begun it, as in a call without a client."""
+        """Return what the lifespan yielded; SetupError while nobody has begun it, as in a call without a client."""
         if self._lifespans and not self._begun:
             raise SetupError(
                 f"the lifespan of the server {self.name!r} has not begun: call it through a Client,"
@@ -270,7 +270,7 @@ class Serving:
                 logger.warning("the server has ended, but Python waits for what still runs: %s", left)
 
     def asgi(self, path: str = "/mcp", **options: Any) -> AsgiApp:
-        """Give this server as an ASGI app, to serve or to mount; the options are those of `DoorSettings`."""
+        """Return this server as an ASGI app, to serve or to mount; the options are those of `DoorSettings`."""
         refuse_foreign("asgi", options)
         module = importlib.import_module("ferrule.transports.http.asgi.app")
         entrance = Entrance(self._whole(), hosted=True)

@@ -88,7 +88,7 @@ class Caching(Middleware):
         self.size = 0
 
     async def on_call_tool(self, call: Call, proceed: Handler) -> Any:
-        """Give what was said before, or keep what is said now."""
+        """Return what was said before, or keep what is said now."""
         if not self._keeps(call):
             return await proceed(call)
         return await self._through(call, proceed, ("tool", call.params.name, _arguments(call)))
@@ -100,7 +100,7 @@ class Caching(Middleware):
         return await self._through(call, proceed, ("resource", call.params.uri, b""))
 
     def _keeps(self, call: Call) -> bool:
-        """Tell whether what a tool gives is kept; of one that the caller does not see, nothing is told."""
+        """Return whether what a tool gives is kept; of one that the caller does not see, nothing is told."""
         name = call.params.name
         server = self._server
         if server is None:
@@ -111,7 +111,7 @@ class Caching(Middleware):
         return bool(entry.tool.hints.read_only if self._tools is None else name in self._tools)
 
     def _is_readable(self, call: Call) -> bool:
-        """Tell whether the caller sees a resource that others may see too."""
+        """Return whether the caller sees a resource that others may see too."""
         uri = call.params.uri
         server = self._server
         if server is None or uri.startswith(PREFIX):
@@ -163,7 +163,7 @@ class Caching(Middleware):
             self.size -= len(kept[1]) + len(key[0][1])
 
     def _whose(self, call: Call) -> tuple[str, Any] | None:
-        """Give for whom a result may be kept; None if we cannot tell callers apart."""
+        """Return for whom a result may be kept; None if we cannot tell callers apart."""
         if self._shared:
             return "everybody", None
         if call.origin.principal is None and isinstance(call.link, Crowd):
@@ -172,7 +172,7 @@ class Caching(Middleware):
 
 
 def _may_be_kept(result: CallToolResult | ReadResourceResult) -> bool:
-    """Tell whether a result may be kept: an error may not, nor a link that only this caller can read, for a while."""
+    """Return whether a result may be kept: an error may not, nor a link that only this caller can read, for a while."""
     if isinstance(result, ReadResourceResult):
         return True
     links = (block.uri for block in result.content if isinstance(block, ResourceLink))
@@ -180,7 +180,7 @@ def _may_be_kept(result: CallToolResult | ReadResourceResult) -> bool:
 
 
 def _arguments(call: Call) -> bytes | None:
-    """Give what stands for arguments, in whatever order they came and however long; None for what is no JSON."""
+    """Return what stands for arguments, in whatever order they came and however long; None for what is no JSON."""
     try:
         return hashlib.sha256(_canonical(_read(call.params.arguments))).digest()
     except (ValueError, RecursionError):

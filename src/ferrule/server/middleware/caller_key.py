@@ -21,13 +21,13 @@ _sessions: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 def target(call: Call) -> str:
-    """Give the name of the tool or prompt, the URI of the resource, or nothing."""
+    """Return the name of the tool or prompt, the URI of the resource, or nothing."""
     params: Any = call.params
     return str(getattr(params, "name", None) or getattr(params, "uri", None) or "")[:LONGEST_TARGET]
 
 
 def caller(call: Call) -> tuple[str, Hashable]:
-    """Give who asks, as well as it is known: the principal, else the session, else the address."""
+    """Return who asks, as well as it is known: the principal, else the session, else the address."""
     if call.origin.principal is not None:
         return "principal", call.origin.principal
     if isinstance(call.link, Crowd):
@@ -36,7 +36,7 @@ def caller(call: Call) -> tuple[str, Hashable]:
 
 
 def _number(call: Call) -> int:
-    """Give the number of a session; unlike its address in memory, no later session ever gets it."""
+    """Return the number of a session; unlike its address in memory, no later session ever gets it."""
     number = _sessions.get(call.link)
     if number is None:
         number = _sessions[call.link] = next(_numbers)
@@ -59,14 +59,14 @@ KEYS: dict[str, Key] = {
 
 
 def methods_of(methods: Collection[str], who: str) -> frozenset[str]:
-    """Give the methods a layer looks at; a text alone would be taken for a set of letters."""
+    """Return the methods a layer looks at; a text alone would be taken for a set of letters."""
     if isinstance(methods, str):
         raise SetupError(f"{who}: methods must be a set of names, not the text {methods!r}: write [{methods!r}]")
     return frozenset(methods)
 
 
 def key_of(by: str | Key, who: str) -> Key:
-    """Give the function that says to which count a call belongs."""
+    """Return the function that says to which count a call belongs."""
     if callable(by):
         return by
     if by not in KEYS:

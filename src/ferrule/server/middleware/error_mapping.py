@@ -27,7 +27,7 @@ class ErrorMapping(Middleware):
         self._meanings = dict(meanings)
 
     def on_error(self, call: Call, error: Exception) -> Exception | None:
-        """Give the error that says what an exception means."""
+        """Return the error that says what an exception means."""
         meaning = next((self._meanings[kind] for kind in type(error).__mro__ if kind in self._meanings), None)
         if meaning is None:
             return None

@@ -67,7 +67,7 @@ class Middleware:
         proceed(note)
 
     def on_error(self, call: Call, error: Exception) -> Exception | None:
-        """Give what to raise instead of what a handler raised, before it is masked; None leaves it as it is."""
+        """Return what to raise instead of what a handler raised, before it is masked; None leaves it as it is."""
         return None
 
 

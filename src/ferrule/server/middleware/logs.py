@@ -124,7 +124,7 @@ class Shown:
         """How many values are still copied: each takes a character at least."""
 
     def of(self, value: Any, depth: int = 0) -> Any:
-        """Give the copy of one value."""
+        """Return the copy of one value."""
         self._left -= 1
         if depth > MAX_DEPTH:
             return HIDDEN

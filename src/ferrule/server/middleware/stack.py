@@ -17,7 +17,7 @@ AnyLayer = Layer | Middleware
 
 
 def checked(layer: Any, where: str) -> AnyLayer:
-    """Give a layer that can surround calls; SetupError says what is wrong with another."""
+    """Return a layer that can surround calls; SetupError says what is wrong with another."""
     if isinstance(layer, Middleware):
         for hook in HOOKS.values():
             if not inspect.iscoroutinefunction(getattr(layer, hook)):
@@ -52,7 +52,7 @@ def _refuse_misspelled(kind: type[Middleware], where: str) -> None:
 
 
 def surrounding(layer: AnyLayer, method: str) -> list[Layer]:
-    """Give what of a layer surrounds a method: a function always, of a Middleware the hooks it overrides."""
+    """Return what of a layer surrounds a method: a function always, of a Middleware the hooks it overrides."""
     if not isinstance(layer, Middleware):
         return [layer]
     hooks = ["on_request", HOOKS.get(method, "")]
@@ -81,11 +81,11 @@ class Layers:
             self._menders.append(layer.on_error)
 
     def around(self, method: str) -> list[Layer]:
-        """Give what surrounds a method, outermost first."""
+        """Return what surrounds a method, outermost first."""
         return [part for layer in self._layers for part in surrounding(layer, method)]
 
     def mended(self, call: Call, error: BaseException) -> BaseException:
-        """Give what to raise instead of what a handler raised; the layer nearest to the handler is asked first."""
+        """Return what to raise instead of what a handler raised; the layer nearest to the handler is asked first."""
         for mend in reversed(self._menders):
             if isinstance(error, Exception):
                 error = mend(call, error) or error

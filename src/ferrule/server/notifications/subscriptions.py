@@ -58,7 +58,7 @@ class ChangeNotice:
         self._stem = _write(tagged).removesuffix(b"0}}")
 
     def under(self, tag: bytes) -> Notification:
-        """Give the message for one subscription, whose encoded id is named at the end of it."""
+        """Return the message for one subscription, whose encoded id is named at the end of it."""
         return Notification(self.method, Raw(b"%b%b}}" % (self._stem, tag)))
 
 
@@ -253,7 +253,7 @@ class Subscriptions:
         subscriber.cost -= cost
 
     def subscribers(self, uri: str) -> list[Subscriber]:
-        """Give the subscribers of a resource."""
+        """Return the subscribers of a resource."""
         return list(self._by_uri.get(uri, ()))
 
     def updated(self, uri: str, extra: dict[str, Any]) -> int:

@@ -47,16 +47,16 @@ class Follower(Protocol):
         """Raise SetupError if one of this key could not be followed."""
 
     def added(self, key: str, entry: Any) -> None:
-        """Learn that one was added."""
+        """Called when one was added."""
 
     def removed(self, key: str) -> None:
-        """Learn that one was removed."""
+        """Called when one was removed."""
 
     def exchanged(self, key: str, entry: Any) -> None:
-        """Learn that one runs in another way than before."""
+        """Called when one runs in another way than before."""
 
     def switched(self) -> None:
-        """Learn that some were switched on or off."""
+        """Called when some were switched on or off."""
 
 
 class View(Struct, frozen=True):
@@ -188,7 +188,7 @@ class Catalogue(Generic[Entry]):
         return f"; did you mean {meant!r}?" if meant else ""
 
     def page(self, call: Call) -> Raw:
-        """Give one page in the form the caller's revision has."""
+        """Return one page in the form the caller's revision has."""
         if self.view is None:
             view = None
         else:

@@ -156,7 +156,7 @@ def _offered(catalogue: Catalogue[Any], key: str) -> Any:
 
 
 def _choices(binding: Binding) -> dict[str, list[str]]:
-    """Give the values each parameter may have, where its type lists them; an optional one counts as well."""
+    """Return the values each parameter may have, where its type lists them; an optional one counts as well."""
     choices = {}
     for name, rules in binding.input_schema.get("properties", {}).items():
         kinds = rules.get("anyOf", [rules]) if isinstance(rules, dict) else []

@@ -81,7 +81,7 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
 
 
 def mirrored_of(tool: Tool) -> Annotated:
-    """Tell which arguments of a tool its HTTP headers mirror; SetupError if it says that wrongly."""
+    """Return which arguments of a tool its HTTP headers mirror; SetupError if it says that wrongly."""
     try:
         mirrored = mirrored_arguments(tool.input_schema)
     except ValueError as reason:

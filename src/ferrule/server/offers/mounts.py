@@ -69,25 +69,25 @@ class Mount:
     # -- names
 
     def named(self, name: str) -> str:
-        """Give the name a tool or prompt of the child has in the host."""
+        """Return the name a tool or prompt of the child has in the host."""
         return f"{self.prefix}_{name}" if self.prefix else name
 
     def placed(self, uri: str) -> str:
-        """Give the URI a resource of the child has in the host."""
+        """Return the URI a resource of the child has in the host."""
         found = URI.match(uri)
         if found and self.prefix:
             return f"{found[1]}{self.prefix}/{found[2]}"
         return uri
 
     def own_uri(self, uri: str) -> str:
-        """Give the URI a resource of the host has in the child."""
+        """Return the URI a resource of the host has in the child."""
         found = URI.match(uri)
         if not found or not self.prefix:
             return uri
         return found[1] + found[2].removeprefix(f"{self.prefix}/")
 
     def shown(self, tool: Tool, name: str) -> Tool:
-        """Give a tool of the child as the host lists it; a page it names is where the host has it."""
+        """Return a tool of the child as the host lists it; a page it names is where the host has it."""
         ui = (tool.meta or {}).get("ui")
         if not isinstance(ui, dict) or "resourceUri" not in ui:
             return structs.replace(tool, name=name)

@@ -213,7 +213,7 @@ def _arguments(binding: Binding) -> list[PromptArgument]:
 
 
 def _free_form(arguments: Sequence[PromptArgument] | None) -> Mapping[str, Any] | None:
-    """Give the schema of declared arguments: exactly those, as text."""
+    """Return the schema of declared arguments: exactly those, as text."""
     if arguments is None:
         return None
     return {

@@ -116,7 +116,7 @@ REFUSALS: dict[int, str] = {code: reason.text for code, reason in REASONS.items(
 
 
 def family_of(code: int) -> str:
-    """Tell what a refusal's number is about."""
+    """Return what a refusal's number is about."""
     return next((name for name, codes in FAMILIES.items() if code in codes), "unknown")
 
 

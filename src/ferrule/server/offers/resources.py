@@ -69,7 +69,7 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
 
 
 def _is_text(annotation: Any) -> bool:
-    """Tell whether a type is a text, whatever is said of it, or else nothing."""
+    """Return whether a type is a text, whatever is said of it, or else nothing."""
     if get_origin(annotation) is Annotated:
         return _is_text(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -88,7 +88,7 @@ class FixedUri:
         self.pattern = uri
 
     def match(self, uri: str) -> dict[str, Any] | None:
-        """Give the values of its variables, of which there are none, or None when the URI is another."""
+        """Return the values of its variables, of which there are none, or None when the URI is another."""
         if uri == self.pattern:
             return {}
         return None
@@ -170,7 +170,7 @@ class RegisteredResource(Offered):
         return result
 
     def own_uri(self, uri: str) -> str:
-        """Give a URI as the server that this resource comes from knows it."""
+        """Return a URI as the server that this resource comes from knows it."""
         for mount, _ in self.way:
             uri = mount.own_uri(uri)
         return uri
@@ -331,7 +331,7 @@ class Resources:
     async def _kept(
         self, uri: str, ttl: float, fresh: Callable[[], Awaitable[ReadResourceResult]]
     ) -> ReadResourceResult:
-        """Give what was read a moment ago, as long as the resource says it may be kept."""
+        """Return what was read a moment ago, as long as the resource says it may be kept."""
         now = asyncio.get_running_loop().time()
         kept = self._reads.get(uri)
         if kept is None or now >= kept[1]:

@@ -126,7 +126,7 @@ class RegisteredTool(Offered):
         self.name, self.tool, self.mirrored = tool.name, tool, mirrored_of(tool)
 
     def made_of(self) -> list[RegisteredTool]:
-        """Give the tool this one was made of, the one that one was made of, and so on."""
+        """Return the tool this one was made of, the one that one was made of, and so on."""
         if self.source is None:
             return []
         return [self.source, *self.source.made_of()]
@@ -212,7 +212,7 @@ class Tools:
             self._server.recompose()
 
     def mirrored(self, name: str) -> Annotated:
-        """Tell which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
+        """Return which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
         entry = self._get(name)
         if entry is None:
             return NOT_ANNOTATED
@@ -290,7 +290,7 @@ class Tools:
         return self._server.settings.error_profile == "erlmcp" and call.era is self._server.handshake
 
     def _tells_in_result(self, call: Call, error: InvalidArguments) -> bool:
-        """Tell whether a model is to read what is wrong with its arguments, or the client that sent them."""
+        """Return whether a model is to read what is wrong with its arguments, or the client that sent them."""
         wanted = self._server.settings.bad_arguments
         if wanted != "auto":
             return wanted == "result"

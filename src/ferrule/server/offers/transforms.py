@@ -101,7 +101,7 @@ class Transformed(Recipe):
         return entry
 
     def _made(self, server: Server, given: Mapping[str, Any]) -> RegisteredTool:
-        """Give the tool to be transformed, ready to be called; one that is made here is made with these options."""
+        """Return the tool to be transformed, ready to be called; one that is made here is made with these options."""
         if isinstance(self._source, Tool) and self._call is not None:
             fn, options = _foreign(self._source, self._call)
             return server.tools.make(fn, structs.replace(options, **given))

@@ -116,7 +116,7 @@ class UriTemplate:
         return {each.name: how.separator for each, how in found if each.explode and not how.named}
 
     def match(self, uri: str) -> Values | None:
-        """Give the decoded value of each variable the URI has, or None when it is not one of this template's."""
+        """Return the decoded value of each variable the URI has, or None when it is not one of this template's."""
         if not self.pattern.isascii():
             uri = _to_ascii(uri)
         if BROKEN_TRIPLET.search(uri):
@@ -265,7 +265,7 @@ def _split_off_query(parts: Sequence[str | Expression], pattern: str) -> tuple[S
 
 
 def _lay_out(parts: Sequence[str | Expression], pattern: str) -> tuple[list[str], list[Slot]]:
-    """Give the template as literal, slot, literal, …, literal."""
+    """Return the template as literal, slot, literal, …, literal."""
     literals = [""]
     slots = list[Slot]()
     for part in parts:
@@ -408,7 +408,7 @@ def _fill(expression: Expression, values: Mapping[str, Any], keeps_slashes: Sequ
 
 
 def _fill_variable(operator: Operator, variable: Variable, value: Any, safe: str) -> list[str]:
-    """Give the pieces of one variable, none when it has no value."""
+    """Return the pieces of one variable, none when it has no value."""
     if value is None or (isinstance(value, (Mapping, list, tuple)) and not value):
         return []
     if isinstance(value, Mapping):

@@ -67,7 +67,7 @@ class Switches:
             self._words[word] = on
 
     def verdict(self, kind: str, places: Places, tags: frozenset[str]) -> bool | None:
-        """Tell what was last said about something that has these names in these servers; None for nothing."""
+        """Return what was last said about something that has these names in these servers; None for nothing."""
         for (server, meant, text, is_tag), on in reversed(self._words.items()):
             if meant in (None, kind) and any(
                 server is place and (text in tags if is_tag else text == key) for place, key in places
@@ -102,20 +102,20 @@ class Visibility:
             catalogue.switch()
 
     def is_on(self, kind: str, key: str, entry: Offered) -> bool:
-        """Tell whether something is offered to everybody, here and in each server it was mounted from."""
+        """Return whether something is offered to everybody, here and in each server it was mounted from."""
         return self.admits(kind, key, entry.tags) and all(
             mount.child.visibility.admits(kind, name, entry.tags) for mount, name in entry.way
         )
 
     def admits(self, kind: str, key: str, tags: frozenset[str]) -> bool:
-        """Tell whether the tags and switches of this server alone let something be offered."""
+        """Return whether the tags and switches of this server alone let something be offered."""
         said = self._switches.verdict(kind, [(self._server, key)], tags)
         if said is not None:
             return said
         return not tags & self._exclude and (self._include is None or bool(tags & self._include))
 
     def catalogues(self) -> Iterator[Catalogue[Any]]:
-        """Give all that can be switched."""
+        """Yield all that can be switched."""
         server = self._server
         yield from (server.tools.catalogue, server.prompts.catalogue)
         yield from (server.resources.catalogue, server.resources.templates)
@@ -190,7 +190,7 @@ class Visibility:
         return found
 
     def sees(self, call: Call, catalogue: Catalogue[Any], key: str, entry: Offered) -> bool:
-        """Tell whether a caller sees something."""
+        """Return whether a caller sees something."""
         own = self._server.links.own_switches(call)
         said = None
         if own is not None:
@@ -210,7 +210,7 @@ class Visibility:
         )
 
     def find(self, call: Call, catalogue: Catalogue[Any], key: str) -> Any:
-        """Give what has a key, if the caller sees it; who came through a server that mounts this one was judged."""
+        """Return what has a key, if the caller sees it; who came through a server that mounts this one was judged."""
         if not self.in_use or not self._server.links.knows(call):
             return catalogue.get(key)
         entry = catalogue.registered.get(key)
@@ -219,7 +219,7 @@ class Visibility:
         return None
 
     def find_resource(self, call: Call, uri: str) -> FoundResource:
-        """Give what answers to a URI among what the caller sees."""
+        """Return what answers to a URI among what the caller sees."""
         kinds = {catalogue.kind: catalogue for catalogue in self._server.resources.catalogues}
         return self._server.resources.find(uri, lambda kind, entry: self.find(call, kinds[kind], entry.uri) is not None)
 
@@ -229,7 +229,7 @@ class Visibility:
         return MountedContext(self._server, call, server)
 
     def page(self, catalogue: Catalogue[Any], call: Call) -> Raw:
-        """Give a page of what a caller sees; the common one where it sees what everybody sees."""
+        """Return a page of what a caller sees; the common one where it sees what everybody sees."""
         if not self.judges and self._server.links.own_switches(call) is None:
             return catalogue.page(call)
         seen = []

@@ -116,12 +116,12 @@ def refuse_failure(operation: Operation, response: Response) -> None:
 
 
 def media_type(response: Response) -> str:
-    """Give the media type of an answer, without its parameters."""
+    """Return the media type of an answer, without its parameters."""
     return str(response.headers.get("content-type") or "").partition(";")[0].strip().lower()
 
 
 def as_text(content: bytes, kind: str) -> str | None:
-    """Give a body as text, None when it is not text."""
+    """Return a body as text, None when it is not text."""
     readable = not kind or kind.startswith("text/") or kind in ("application/xml", "application/yaml")
     if not readable and not _is_json(kind) and not kind.endswith("+xml"):
         return None

@@ -60,7 +60,7 @@ class Document:
         return cls(found)
 
     def follow(self, part: Any, place: str) -> dict[str, Any]:
-        """Give a part of the document, or what it refers to."""
+        """Return a part of the document, or what it refers to."""
         for _ in range(MAX_HOPS):
             if not isinstance(part, Mapping):
                 raise SetupError(f"{place} is not an object in the OpenAPI document")
@@ -70,7 +70,7 @@ class Document:
         raise SetupError(f"{place}: the references in the OpenAPI document go round in a circle")
 
     def at(self, reference: Any) -> Any:
-        """Give what stands at a reference such as `#/components/schemas/Pet`."""
+        """Return what stands at a reference such as `#/components/schemas/Pet`."""
         if not isinstance(reference, str) or not reference.startswith("#/"):
             raise SetupError(f"the reference {reference!r} leaves the OpenAPI document: bundle it into one file first")
         found: Any = self.root
@@ -85,7 +85,7 @@ class Document:
         return found
 
     def operations(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Give each operation: its method, its path, and what is said about it with what its path says for all."""
+        """Yield each operation: its method, its path, and what is said about it with what its path says for all."""
         for path, item in (self.root.get("paths") or {}).items():
             if not isinstance(path, str) or not PATH.fullmatch(path):
                 # Anything else could be an address of its own, where the client's credentials would go.

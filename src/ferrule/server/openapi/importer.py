@@ -50,7 +50,7 @@ class Names:
         self._taken: set[str] = set()
 
     def name(self, operation: Operation) -> str:
-        """Give the name that was chosen for an operation, else its id, else one made of its method and path."""
+        """Return the name that was chosen for an operation, else its id, else one made of its method and path."""
         name = self._chosen.get(operation.identity) or self._chosen.get(operation.place) or _made(operation)
         unique = name
         number = 2

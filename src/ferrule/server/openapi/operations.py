@@ -106,7 +106,7 @@ class _Arguments:
         self.parameters: list[Parameter] = []
 
     def schema(self) -> dict[str, Any]:
-        """Give the schema of all arguments."""
+        """Return the schema of all arguments."""
         schema: dict[str, Any] = {"type": "object", "properties": self._properties, "additionalProperties": False}
         if self._required:
             schema["required"] = self._required
@@ -197,7 +197,7 @@ class _Arguments:
         return Body(media_type, None, frozenset({argument} if binary else ()))
 
     def _members(self, schema: Any) -> tuple[dict[str, Any], set[str]] | None:
-        """Give the properties of an object and which are required; None for anything that is not plainly one."""
+        """Return the properties of an object and which are required; None for anything that is not plainly one."""
         said = self._schemas.resolved(schema)
         if said.get("anyOf") or said.get("oneOf") or said.get("nullable") or said.get("additionalProperties"):
             return None
@@ -232,7 +232,7 @@ def _is_json(media_type: str) -> bool:
 
 
 def _output(document: Document, schemas: Schemas, responses: Mapping[str, Any]) -> tuple[dict[str, Any] | None, bool]:
-    """Give the schema every good answer keeps, if there is one, and whether it had to be wrapped to be an object."""
+    """Return the schema every good answer keeps, if there is one, and whether it had to be wrapped to be an object."""
     # A document written in YAML may have its statuses as numbers.
     answers = {str(status): said for status, said in responses.items()}
     good = sorted(status for status in answers if status.startswith("2")) or ["default"] * ("default" in answers)
@@ -253,7 +253,7 @@ def _output(document: Document, schemas: Schemas, responses: Mapping[str, Any]) 
 
 
 def _promised(answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give what an answer promises of its JSON; None where it has none, or anything may come, as also a page."""
+    """Return what an answer promises of its JSON; None where it has none, or anything may come, as also a page."""
     contents = answer.get("content") or {}
     kind = next((kind for kind in contents if _is_json(kind)), None)
     if kind is not None:

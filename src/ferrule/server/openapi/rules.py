@@ -35,7 +35,7 @@ class OpenApiRule(Struct, frozen=True):
             ) from None
 
     def fits(self, operation: Operation) -> bool:
-        """Tell whether an operation is meant."""
+        """Return whether an operation is meant."""
         methods = {method.upper() for method in self.methods}
         return (
             (not methods or operation.method in methods)
@@ -45,7 +45,7 @@ class OpenApiRule(Struct, frozen=True):
 
 
 def kind_of(operation: Operation, rules: Sequence[OpenApiRule]) -> Kind:
-    """Tell what becomes of an operation."""
+    """Return what becomes of an operation."""
     rule = next((rule for rule in rules if rule.fits(operation)), None)
     if rule is None:
         return "tool"

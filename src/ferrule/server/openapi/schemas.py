@@ -35,18 +35,18 @@ class Schemas:
         self._count = 0
 
     def whole(self, schema: Any, side: Side) -> dict[str, Any]:
-        """Give a schema that stands alone."""
+        """Return a schema that stands alone."""
         needed: set[str] = set()
         written = self._written(schema, side, needed)
         definitions = self.definitions(needed, side)
         return {**written, "$defs": definitions} if definitions else written
 
     def part(self, schema: Any, side: Side, needed: set[str]) -> dict[str, Any]:
-        """Give a schema that will stand inside another, and add what it refers to."""
+        """Return a schema that will stand inside another, and add what it refers to."""
         return self._written(schema, side, needed)
 
     def definitions(self, needed: set[str], side: Side) -> dict[str, Any]:
-        """Give the definitions some references need, with those that these need in turn."""
+        """Return the definitions some references need, with those that these need in turn."""
         found: dict[str, Any] = {}
         waiting = sorted(needed)
         while waiting:
@@ -59,7 +59,7 @@ class Schemas:
         return dict(sorted(found.items()))
 
     def resolved(self, schema: Any) -> dict[str, Any]:
-        """Give what a schema says, behind any references."""
+        """Return what a schema says, behind any references."""
         return self._document.follow(schema, "a schema")
 
     def _definition(self, reference: str, side: Side) -> tuple[dict[str, Any], frozenset[str]]:

@@ -44,11 +44,11 @@ class Tools:
         self.began.set()
 
     async def echo(self, value: Any) -> dict[str, Any]:
-        """Give back what was given."""
+        """Return back what was given."""
         return {"value": value}
 
     async def size(self, text: str) -> dict[str, int]:
-        """Tell how long a text is."""
+        """Return how long a text is."""
         return {"size": len(text)}
 
     async def large(self, size: int, ctx: Context) -> dict[str, bool]:
@@ -60,16 +60,16 @@ class Tools:
         return {"refused": False}
 
     async def origin(self, ctx: Context) -> dict[str, str]:
-        """Tell what is known about who asks."""
+        """Return what is known about who asks."""
         origin = ctx.call.origin
         return {"carrier": origin.carrier, "address": origin.address}
 
     async def noted(self) -> dict[str, list[int]]:
-        """Tell which numbered notifications came from the peer that came last, in order."""
+        """Return which numbered notifications came from the peer that came last, in order."""
         return {"numbers": [params["number"] for params in self.links[-1].told(NOTED)]}
 
     async def heard(self) -> dict[str, int]:
-        """Tell how many calls of `echo` were heard, whoever asked."""
+        """Return how many calls of `echo` were heard, whoever asked."""
         called = [params["name"] for link in self.links for params in link.told("tools/call")]
         return {"calls": called.count("echo")}
 
@@ -165,11 +165,11 @@ class FarSide:
         await self.server.leave()
 
     def link(self, origin: Origin) -> Watched:
-        """Give a watched link to one peer."""
+        """Return a watched link to one peer."""
         return self._watch(self.server.link(origin), origin)
 
     def crowd(self, origin: Origin, version: str = "") -> Watched:
-        """Give the watched link of everyone who asks without a session."""
+        """Return the watched link of everyone who asks without a session."""
         return self._watch(self.server.crowd(origin, version), origin)
 
     def _watch(self, receiver: Receiver, origin: Origin) -> Watched:
@@ -178,11 +178,11 @@ class FarSide:
         return watched
 
     def busy(self, link: Receiver) -> bool:
-        """Tell whether calls run on a link."""
+        """Return whether calls run on a link."""
         return self.server.busy(link.receiver if isinstance(link, Watched) else link)
 
     def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
-        """Tell which arguments of a tool its HTTP headers mirror."""
+        """Return which arguments of a tool its HTTP headers mirror."""
         return self.server.mirrored(tool)
 
     @property

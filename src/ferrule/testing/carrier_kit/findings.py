@@ -24,7 +24,7 @@ def demand(holds: object, why: str) -> None:
 
 
 def given(what: T | None, why: str) -> T:
-    """Give what a stand has, or find the rule not applicable."""
+    """Return what a stand has, or find the rule not applicable."""
     if what is None:
         raise NotApplicable(why)
     return what

@@ -58,7 +58,7 @@ def _open_descriptors() -> list[str]:
 
 
 async def left_over(before: Counter[str], within: float) -> Counter[str]:
-    """Give what is held more than before, once it had a while to be let go of."""
+    """Return what is held more than before, once it had a while to be let go of."""
     loop = asyncio.get_running_loop()
     until = loop.time() + within
     # Nothing tells when something is let go of.
@@ -197,7 +197,7 @@ async def release(carrier: Carrier) -> None:
 
 
 async def _left_behind(carrier: Carrier) -> Counter[str]:
-    """Give what is held after both ends were closed and was not held before."""
+    """Return what is held after both ends were closed and was not held before."""
     before = holdings()
     async with scene(carrier) as met:
         if "peers" not in carrier.lacks:

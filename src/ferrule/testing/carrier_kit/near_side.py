@@ -124,13 +124,13 @@ class NearSide(Witness):
 
 
 def opening() -> dict[str, Any]:
-    """Give the params of a handshake."""
+    """Return the params of a handshake."""
     info = {"name": WHO.name, "version": WHO.version}
     return {"protocolVersion": HANDSHAKE.version, "capabilities": {}, "clientInfo": info}
 
 
 def returned(response: Any) -> Any:
-    """Give what a tool returned, of the whole response; an error is given as the response it was."""
+    """Return what a tool returned, of the whole response; an error is given as the response it was."""
     result = response.get("result")
     if isinstance(result, dict) and "structuredContent" in result:
         return result["structuredContent"]

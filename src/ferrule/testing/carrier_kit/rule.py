@@ -25,7 +25,7 @@ class Rule:
     work: Callable[[Carrier], Awaitable[None]]
 
     def lacking(self, carrier: Carrier) -> str:
-        """Give the reason why the rule says nothing about a carrier, if there is one."""
+        """Return the reason why the rule says nothing about a carrier, if there is one."""
         return next((carrier.lacks[feature] for feature in self.needs if feature in carrier.lacks), "")
 
     def __str__(self) -> str:

@@ -93,7 +93,7 @@ async def prove(rule: Rule, carrier: Carrier) -> None:
 
 
 def carrier_tests(*carriers: Carrier, rules: Iterable[Rule] = RULES) -> Callable[..., Any]:
-    """Give a pytest test of each rule for each carrier: `test_my_carrier = carrier_tests(MyCarrier())`."""
+    """Return a pytest test of each rule for each carrier: `test_my_carrier = carrier_tests(MyCarrier())`."""
     import pytest
 
     cases = [pytest.param(carrier, rule, id=f"{carrier.name}-{rule.name}") for carrier in carriers for rule in rules]

@@ -43,7 +43,7 @@ class Witness:
         return list(map(plain, self.frames))
 
     def told(self, method: str) -> list[Any]:
-        """Give the params of what names a method, in the order it came in."""
+        """Return the params of what names a method, in the order it came in."""
         return [found["params"] for found in self.messages if isinstance(found, dict) and found.get("method") == method]
 
     def ends_of(self, channel: Channel) -> int:

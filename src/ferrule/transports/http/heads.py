@@ -65,7 +65,7 @@ def own_head(status: int, headers: Mapping[str, str]) -> tuple[int, bytes]:
 
 
 def stateless_status(failure: Failure) -> int:
-    """Give the status that goes with an error of the stateless era; whoever shall come again later is told by 503."""
+    """Return the status that goes with an error of the stateless era; whoever shall come again later is told by 503."""
     error = failure.error
     if isinstance(error.data, dict) and "retryAfter" in error.data:
         return 503
@@ -73,7 +73,7 @@ def stateless_status(failure: Failure) -> int:
 
 
 def handshake_status(failure: Failure) -> int:
-    """Give the status that goes with an error of the handshake era: it has to tell only where no id does."""
+    """Return the status that goes with an error of the handshake era: it has to tell only where no id does."""
     if isinstance(failure.id, int | str):
         return 200
     return 400

@@ -33,7 +33,7 @@ class Http:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Give the host and the port we listen on; raises SetupError before we do."""
+        """The host and the port we listen on; raises SetupError before we do."""
         if self._engine is None or not self._engine.address[1]:
             raise SetupError("this Http does not listen yet: its address is known when it is ready")
         return self._engine.address

@@ -42,7 +42,7 @@ class HttpRequest(Struct, eq=False):
     """The ASGI scope it was made of."""
 
     def header(self, name: bytes) -> str:
-        """Give a header's value, empty when it is absent."""
+        """Return a header's value, empty when it is absent."""
         return self.headers.get(name, b"").decode("latin-1")
 
 

@@ -73,7 +73,7 @@ def decode_value(text: str) -> str:
 
 
 def _rendered(value: Any) -> str | None:
-    """Give an argument the form it has in a header; None where it has none."""
+    """Return an argument the form it has in a header; None where it has none."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -99,7 +99,7 @@ def _argument(arguments: Any, path: Path) -> Any:
 def mirrored_headers(
     method: str, params: Mapping[str, Any], annotated: Annotated = NOT_ANNOTATED, version: str | None = None
 ) -> dict[str, str]:
-    """Give the headers a request of the stateless era goes with; the version is the body's, unless it is given."""
+    """Return the headers a request of the stateless era goes with; the version is the body's, unless it is given."""
     if version is None:
         version = version_of(params.get("_meta"))
     headers = {VERSION_HEADER: version or "", METHOD_HEADER: encode_value(method)}
@@ -111,7 +111,7 @@ def mirrored_headers(
 
 
 def param_headers(arguments: Any, annotated: Annotated) -> dict[str, str]:
-    """Give the headers that mirror a tool's arguments; what is null or absent has none."""
+    """Return the headers that mirror a tool's arguments; what is null or absent has none."""
     headers = {}
     for name, path in annotated.items():
         text = _rendered(_argument(arguments, path))

@@ -69,7 +69,7 @@ class StderrLines:
 
 
 def stderr_writer(sink: StderrSink) -> Callable[[bytes], object]:
-    """Give the function that takes the child's stderr, piece by piece."""
+    """Return the function that takes the child's stderr, piece by piece."""
     if sink == "pass":
         return QuietStderr().write
     if sink == "capture":

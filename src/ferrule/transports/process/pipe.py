@@ -45,7 +45,7 @@ class PipeTransport(asyncio.Transport):
         self._low = self._high // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Tell how many bytes wait to be written."""
+        """Return how many bytes wait to be written."""
         return self._held_size
 
     def pause_reading(self) -> None:
@@ -191,6 +191,6 @@ class PipeTransport(asyncio.Transport):
 
 
 def loop_can_watch(fd: int) -> bool:
-    """Tell whether the loop can wait for the descriptor: it refuses files, and a terminal must keep blocking."""
+    """Return whether the loop can wait for the descriptor: it refuses files, and a terminal must keep blocking."""
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

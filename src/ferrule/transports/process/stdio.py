@@ -57,11 +57,11 @@ class QuietStderr(io.RawIOBase):
         return True
 
     def fileno(self) -> int:
-        """Give the real descriptor, for children and faulthandler."""
+        """Return the real descriptor, for children and faulthandler."""
         return self._fd
 
     def isatty(self) -> bool:
-        """Tell whether this is a terminal."""
+        """Return whether this is a terminal."""
         return os.isatty(self._fd)
 
     def write(self, data: ReadableBuffer) -> int:
@@ -135,7 +135,7 @@ class Claim:
 
 
 def is_open(fd: int) -> bool:
-    """Tell whether the descriptor is in use."""
+    """Return whether the descriptor is in use."""
     try:
         os.fstat(fd)
     except OSError:
@@ -154,7 +154,7 @@ def redirect_to_null(fd: int) -> None:
 
 
 def keep(fd: int, name: str, at_start: object) -> int:
-    """Give a private copy of a standard descriptor, never one of the three standard numbers."""
+    """Return a private copy of a standard descriptor, never one of the three standard numbers."""
     # A stream that was closed when Python started is None; its number may be the event loop's own by now.
     with suppress(OSError):
         if at_start is not None:
@@ -163,7 +163,7 @@ def keep(fd: int, name: str, at_start: object) -> int:
 
 
 def place_for_strays() -> int:
-    """Give the descriptor for what is not for the peer: stderr, or nowhere if we were started without one."""
+    """Return the descriptor for what is not for the peer: stderr, or nowhere if we were started without one."""
     if not is_open(STDERR):
         redirect_to_null(STDERR)
     elif sys.__stderr__ is None:

@@ -32,7 +32,7 @@ def prepare(sock: socket.socket, settings: SocketSettings) -> None:
 
 
 def hung_up(sock: socket.socket) -> bool:
-    """Tell whether a peer that says nothing more hears nothing either, where the system can tell the two apart."""
+    """Return whether a peer that says nothing more hears nothing either, where the system can tell the two apart."""
     if sys.platform != "linux" or sock.fileno() < 0:
         return False
     looking = select.poll()

@@ -38,7 +38,7 @@ async def reaching(
 
 
 def is_shortage(failure: ConnectFailed) -> bool:
-    """Tell whether a peer was not reached because our own system has no port, descriptor or memory left for it."""
+    """Return whether a peer was not reached because our own system has no port, descriptor or memory left for it."""
     error = failure.__cause__
     if not isinstance(error, OSError):
         return False

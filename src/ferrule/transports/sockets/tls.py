@@ -107,7 +107,7 @@ def explain(error: OSError) -> str:
 
 
 def _is_everywhere(number: int, error: OSError) -> bool:
-    """Tell whether a host was tried at several addresses, which fail as one error without a number, and all so."""
+    """Return whether a host was tried at several addresses, which fail as one error without a number, and all so."""
     if error.errno is None:
         numbers = re.findall(r"\[Errno (\d+)\]", str(error))
     else:

@@ -286,7 +286,7 @@ class Reception:
             self._empty.set()
 
     def busy(self, served: Served) -> bool:
-        """Tell whether anything a peer asked still runs."""
+        """Return whether anything a peer asked still runs."""
         return self._acceptor.busy(served.link)
 
     def finish(self, served: Served) -> None:
@@ -334,7 +334,7 @@ class Reception:
 
 
 def look_period(idle_timeout: float | None) -> float:
-    """Give how often to look after connections: often enough that the limit is kept to about a tenth."""
+    """Return how often to look after connections: often enough that the limit is kept to about a tenth."""
     if idle_timeout is None:
         wanted = LONGEST_PERIOD
     else:

@@ -52,7 +52,7 @@ def remove_unix(path: str, identity: tuple[int, int]) -> None:
 
 
 def identity_of(path: str) -> tuple[int, int]:
-    """Tell which file a path names now."""
+    """Return which file a path names now."""
     found = Path(path).stat()
     return found.st_dev, found.st_ino
 
@@ -178,7 +178,7 @@ class SocketListener(ABC):
 
     @abstractmethod
     def _named(self, listening: socket.socket) -> Address:
-        """Give the address peers use."""
+        """Return the address peers use."""
 
     @abstractmethod
     def _receive(self, acceptor: Acceptor) -> Reception:
@@ -198,7 +198,7 @@ class Tcp(SocketListener):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Give the host and the port we listen on; raises SetupError before we do."""
+        """The host and the port we listen on; raises SetupError before we do."""
         if self._address is None:
             raise SetupError("this Tcp does not listen yet: its address is known when it is ready")
         return self._address

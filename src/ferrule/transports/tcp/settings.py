@@ -143,7 +143,7 @@ def settings_from(kind: type[S], options: dict[str, Any], name: str) -> S:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach a host."""
+    """Return whether only this machine can reach a host."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -80,7 +80,7 @@ def accept_answer(answer: str) -> Deflate | None:
 
 
 def _server_window(parameters: dict[str, str]) -> int | None:
-    """Give the window the parameters let a server use; None where they are malformed or cannot be met."""
+    """Return the window the parameters let a server use; None where they are malformed or cannot be met."""
     for name, value in parameters.items():
         allowed = _VALUES.get(name)
         if allowed is None or value not in allowed:
@@ -102,7 +102,7 @@ _VALUES = {
 
 
 def _extensions(header: str) -> Iterator[tuple[str, dict[str, str] | None]]:
-    """Give every extension and its parameters, None for parameters that repeat a name."""
+    """Yield every extension and its parameters, None for parameters that repeat a name."""
     for extension in header.split(","):
         name, *rest = (part.strip() for part in extension.split(";"))
         pairs = []

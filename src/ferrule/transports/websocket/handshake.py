@@ -55,7 +55,7 @@ class Agreed(Struct, frozen=True):
 
 
 def accept_value(key: bytes) -> bytes:
-    """Give what a server answers to a key, to show that it speaks this protocol."""
+    """Return what a server answers to a key, to show that it speaks this protocol."""
     return b64encode(sha1(key + _GUID).digest())  # noqa: S324 - RFC 6455 wants this one
 
 

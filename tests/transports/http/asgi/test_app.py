@@ -33,7 +33,7 @@ def rpc(method: str, params: Any) -> bytes:
 
 
 def stateless(tool: str, **arguments: Any) -> tuple[bytes, dict[str, str]]:
-    """Give body and headers of a call in the stateless era."""
+    """Return body and headers of a call in the stateless era."""
     named = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": tool}
     return rpc("tools/call", {"name": tool, "arguments": arguments, "_meta": META}), {**HEADERS, **named}
 
@@ -495,7 +495,7 @@ async def test_head_and_options_are_answered_by_the_doors(workshop: Workshop) ->
 
 @contextmanager
 def asked_by(api: Any, *, lifespan: bool) -> Iterator[Any]:
-    """Give Starlette's own client; without a lifespan each of its requests has an event loop of its own."""
+    """Yield Starlette's own client; without a lifespan each of its requests has an event loop of its own."""
     client = pytest.importorskip("starlette.testclient", reason="starlette is not installed").TestClient(api)
     if lifespan:
         with client:

@@ -108,7 +108,7 @@ class Site:
 
     @contextmanager
     def client(self, version: str = "HTTP/1.1") -> Iterator[Any]:
-        """Give an HTTP client that speaks one version only."""
+        """Yield an HTTP client that speaks one version only."""
         two = version == "HTTP/2"
         url = f"http://127.0.0.1:{self.port}"
         with httpx.Client(base_url=url, http1=not two, http2=two, timeout=PATIENCE) as client:
@@ -153,7 +153,7 @@ def way(request: pytest.FixtureRequest, sites: dict[str, Site]) -> tuple[Site, s
 
 
 def called(tool: str, **arguments: Any) -> dict[str, Any]:
-    """Give what a client of the stateless era posts for a call."""
+    """Return what a client of the stateless era posts for a call."""
     params = {"name": tool, "arguments": arguments, "_meta": META}
     return {
         "url": "/mcp",
@@ -173,7 +173,7 @@ class Session:
         assert client.post("/mcp", json=note, headers=self.headers).status_code == 202
 
     def called(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """Give what is posted for a call."""
+        """Return what is posted for a call."""
         params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": "p"}}
         return {"url": "/mcp", "json": rpc("tools/call", params), "headers": self.headers}
 

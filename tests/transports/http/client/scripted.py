@@ -159,7 +159,7 @@ class Site(Hosted):
         self._scripts[method] = list(scripts)
 
     def got(self, method: str) -> list[Seen]:
-        """Give the requests of a method."""
+        """Return the requests of a method."""
         return [seen for seen in self.seen if seen.method == method]
 
     async def until(self, true: Callable[[], Any]) -> Any:
@@ -227,11 +227,11 @@ class Site(Hosted):
 
 
 def text_result(text: str) -> dict[str, Any]:
-    """Give the result of a tool that says something."""
+    """Return the result of a tool that says something."""
     return {"content": [{"type": "text", "text": text}], "resultType": "complete"}
 
 
 def tool(name: str, *, properties: Any = None, **hints: bool) -> dict[str, Any]:
-    """Give a tool as it is listed."""
+    """Return a tool as it is listed."""
     schema = {"type": "object", "properties": properties or {}}
     return {"name": name, "inputSchema": schema, **({"annotations": hints} if hints else {})}

@@ -26,13 +26,13 @@ from scripted import Seen, Site
 
 
 def client(site: Site, **options: Any) -> Client:
-    """Give a client of the site that loses no time."""
+    """Return a client of the site that loses no time."""
     http = {"retry_delay": 0.01, "jitter": 0.0, **options.pop("http", {})}
     return Client(site.url, http=http, **options)
 
 
 async def failure(site: Site, script: Any, **options: Any) -> Exception:
-    """Give what a tool call fails with."""
+    """Return what a tool call fails with."""
     site.on("tools/call", script)
     async with client(site, **options) as one:
         with pytest.raises(CallFailed) as raised:

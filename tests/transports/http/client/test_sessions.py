@@ -22,7 +22,7 @@ FAST = {"retry_delay": 0.01, "jitter": 0.0}
 
 
 def client(site: Site, **options: Any) -> Client:
-    """Give a client of the site that loses no time."""
+    """Return a client of the site that loses no time."""
     http = {**FAST, **options.pop("http", {})}
     return Client(site.url, http=http, mode="handshake", **options)
 

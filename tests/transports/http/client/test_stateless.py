@@ -24,7 +24,7 @@ COUNT = {"type": "integer", "x-mcp-header": "Count"}
 
 
 def client(site: Site, **options: Any) -> Client:
-    """Give a client of the site that loses no time."""
+    """Return a client of the site that loses no time."""
     return Client(site.url, http={"retry_delay": 0.01, "jitter": 0.0}, **options)
 
 

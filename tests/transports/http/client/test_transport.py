@@ -32,7 +32,7 @@ async def settled(site: Site) -> None:
 
 
 def client(site: Site, **options: Any) -> Client:
-    """Give a client of the site that loses no time."""
+    """Return a client of the site that loses no time."""
     http = {**FAST, **options.pop("http", {})}
     return Client(site.url, http=http, **options)
 

@@ -44,7 +44,7 @@ def serve(handle: Handle, use: Callable[[Engine], Awaitable[object]], **options:
 
 
 def exchange(handle: Handle, data: bytes, **options: object) -> bytes:
-    """Give what one connection answers, without the dates."""
+    """Return what one connection answers, without the dates."""
     seen = b""
 
     async def use(engine: Engine) -> None:

@@ -161,7 +161,7 @@ def seen(bench: Bench) -> list[tuple[str, str, str, bytes, dict[bytes, bytes]]]:
 
 
 def undated(sent: bytes) -> bytes:
-    """Give what was sent without the time of it: a second may pass between two answers."""
+    """Return what was sent without the time of it: a second may pass between two answers."""
     return re.sub(rb"(?i)\r\ndate: [^\r]*", b"", sent)
 
 
@@ -692,7 +692,7 @@ BODY = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n"
 
 
 def beside(bench: Bench) -> tuple[Connection, Wire]:
-    """Give another connection of the same engine."""
+    """Return another connection of the same engine."""
     connection, wire = Connection(bench.ledger, bench.turns), Wire()  # type: ignore[arg-type]
     connection.connection_made(wire)
     return connection, wire

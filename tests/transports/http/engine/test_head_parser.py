@@ -167,7 +167,7 @@ def test_every_beginning_of_a_good_head_is_waited_for() -> None:
 
 
 def refusal(raw: bytes, max_headers: int = 100) -> Unacceptable:
-    """Give what a head is refused with."""
+    """Return what a head is refused with."""
     with pytest.raises(Unacceptable) as caught:
         parse_head(raw, max_headers)
     return caught.value

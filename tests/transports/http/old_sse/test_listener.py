@@ -61,7 +61,7 @@ class Reader:
         return events
 
     async def event(self) -> Event:
-        """Give the next event; raises StreamEnded at the end of the stream."""
+        """Return the next event; raises StreamEnded at the end of the stream."""
         while not self._waiting:
             size = int(await self._reader.readline(), 16)
             piece = (await self._reader.readexactly(size + 2))[:-2]

@@ -44,13 +44,13 @@ async def abandon(port: int, *sizes: int) -> str:
 
 
 def kept(listener: Http) -> int:
-    """Give how many bytes of events are kept."""
+    """Return how many bytes of events are kept."""
     assert listener._doors is not None
     return listener._doors._log.size  # type: ignore[attr-defined]
 
 
 async def settled(listener: Http, most: int) -> bool:
-    """Tell whether little is kept, once the server has learned who is gone."""
+    """Return whether little is kept, once the server has learned who is gone."""
     for _ in range(1000):
         if kept(listener) <= most:
             return True

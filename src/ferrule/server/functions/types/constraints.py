@@ -108,7 +108,7 @@ def read_metadata(metadata: Iterable[Any]) -> Constraints:
 
 
 def description_of(metadata: Iterable[Any]) -> str | None:
-    """Give the text among the metadata of an `Annotated`."""
+    """Return the text among the metadata of an `Annotated`."""
     text = read_metadata(metadata).texts.get("description")
     if isinstance(text, str):
         return text
@@ -121,7 +121,7 @@ def _given(item: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def constrained(type_: Any, said: Constraints) -> Any:
-    """Give a type that keeps to its constraints: by msgspec where it can, else by a check of our own."""
+    """Return a type that keeps to its constraints: by msgspec where it can, else by a check of our own."""
     texts = [msgspec.Meta(**said.texts)] if said.texts else []
     if "pattern" in said.rules:
         said.rules["pattern"] = _pattern(said.rules["pattern"])

@@ -58,7 +58,7 @@ def choices(values: Iterable[Any]) -> Schema:
 
 
 def either(members: Iterable[Any]) -> Any:
-    """Give the union of types that are known at run time only."""
+    """Return the union of types that are known at run time only."""
     return Union[tuple(members)]  # noqa: UP007  `|` refuses some typing objects
 
 

@@ -61,7 +61,7 @@ def encode_hook(value: Any) -> Any:
 
 
 def is_path(class_: type) -> bool:
-    """Tell whether a class is one of paths; only a program that has imported them can have one."""
+    """Return whether a class is one of paths; only a program that has imported them can have one."""
     pathlib = sys.modules.get("pathlib")
     return pathlib is not None and issubclass(class_, pathlib.PurePath)
 
@@ -83,7 +83,7 @@ def plain(value: Any) -> Any:
 
 
 def written_otherwise(class_: Any) -> bool:
-    """Tell whether msgspec would write a class by other names: aliases, and attributes that begin with `_`."""
+    """Return whether msgspec would write a class by other names: aliases, and attributes that begin with `_`."""
     attributes = getattr(class_, "__attrs_attrs__", ())
     return pydantic_types.is_pydantic_dataclass(class_) or any(field.alias != field.name for field in attributes)
 

@@ -40,37 +40,37 @@ _ABOUT_TYPES = ("Unable to serialize", "Circular reference")
 
 
 def is_pydantic(type_: Any) -> bool:
-    """Tell whether pydantic reads a class: a model, a dataclass of its own, or a class that says how."""
+    """Return whether pydantic reads a class: a model, a dataclass of its own, or a class that says how."""
     if "pydantic" not in sys.modules or not isinstance(type_, type):
         return False
     return hasattr(type_, "__pydantic_validator__") or hasattr(type_, "__get_pydantic_core_schema__")
 
 
 def is_model(type_: Any) -> bool:
-    """Tell whether a class is a model of pydantic."""
+    """Return whether a class is a model of pydantic."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(type_, type) and issubclass(type_, pydantic.BaseModel)
 
 
 def is_pydantic_dataclass(type_: Any) -> bool:
-    """Tell whether a class is a dataclass that pydantic reads."""
+    """Return whether a class is a dataclass that pydantic reads."""
     return is_pydantic(type_) and hasattr(type_, "__dataclass_fields__")
 
 
 def is_field(value: Any) -> bool:
-    """Tell whether a value is what `pydantic.Field` gives."""
+    """Return whether a value is what `pydantic.Field` gives."""
     return type(value).__name__ == "FieldInfo" and type(value).__module__ == "pydantic.fields"
 
 
 def speaks_pydantic(metadata: Any) -> bool:
-    """Tell whether pydantic has to read a part of `Annotated`."""
+    """Return whether pydantic has to read a part of `Annotated`."""
     return type(metadata).__module__.partition(".")[0] == "pydantic" or hasattr(
         type(metadata), "__get_pydantic_core_schema__"
     )
 
 
 def pydantic_form(type_: Any) -> Form:
-    """Give a stand-in for any type that pydantic reads."""
+    """Return a stand-in for any type that pydantic reads."""
     return form(shown(type_), model_reader(type_), lambda writer: describe_model(type_, writer), keys=_keys(type_))
 
 
@@ -86,7 +86,7 @@ def _adapter(type_: Any) -> Any:
 
 
 def model_reader(type_: Any) -> Callable[[Any], Any]:
-    """Give the function that makes a value of the type."""
+    """Return the function that makes a value of the type."""
     # The JSON reading, because strict models take dates and the like as text only there.
     validate = _adapter(type_).validate_json
 

@@ -28,12 +28,12 @@ _PLAIN_CHOICES = (str, int, bool, types.NoneType)
 
 
 def readable(type_: Any) -> Any:
-    """Give a type that reads the same values; `TypeError` with the reason for one that no JSON can be read into."""
+    """Return a type that reads the same values; `TypeError` with the reason for one that no JSON can be read into."""
     return _Rewriting().whole(type_)
 
 
 def mentions(type_: Any, wanted: Any) -> bool:
-    """Tell whether a type has anywhere inside it a class that `wanted` says yes to."""
+    """Return whether a type has anywhere inside it a class that `wanted` says yes to."""
     return _mentions(type_, wanted, set())
 
 

@@ -34,7 +34,7 @@ class RecordField:
 
 
 def record_fields(type_: Any) -> list[RecordField] | None:
-    """Give the fields of a class that has some; None for any other type."""
+    """Return the fields of a class that has some; None for any other type."""
     class_ = get_origin(type_) or type_
     if not isinstance(class_, type):
         return None

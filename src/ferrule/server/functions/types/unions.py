@@ -20,7 +20,7 @@ _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
 
 
 def union_of(members: Sequence[Any]) -> Any:
-    """Give one type for several: msgspec's own union where it has one, else a stand-in that tries each."""
+    """Return one type for several: msgspec's own union where it has one, else a stand-in that tries each."""
     if Any in members:
         return Any
     whole = either(members)
@@ -88,7 +88,7 @@ def _grouped(members: Iterable[Any]) -> list[Any]:
 
 
 def known_keys(type_: Any) -> frozenset[str]:
-    """Give the members an object of a type may have, as far as they have names."""
+    """Return the members an object of a type may have, as far as they have names."""
     if isinstance(type_, Form):
         return type_.keys
     if is_model(type_):
@@ -99,7 +99,7 @@ def known_keys(type_: Any) -> frozenset[str]:
 
 
 def choice_of(name: str, members: Iterable[Any], text: Schema) -> Form:
-    """Give a stand-in for a choice between values, each read from what it is written as."""
+    """Return a stand-in for a choice between values, each read from what it is written as."""
     written = [(_written(member), member) for member in members]
 
     def read(value: Any) -> Any:

@@ -241,7 +241,7 @@ class AsgiAnswer(Struct, eq=False):
             self.wake.set_result(None)
 
     def runs_long(self) -> None:
-        """Learn that the call has run for a while: from now on it pays to know whether its client is still there."""
+        """Called when the call has run for a while: from now on it pays to know whether its client is still there."""
         self.long = True
         if self.lost is not None:
             self._listen()

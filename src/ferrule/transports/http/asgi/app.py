@@ -277,7 +277,7 @@ def _request(scope: Event, doors: Doors) -> HttpRequest:
 
 
 def _path(scope: Event, doors: Doors) -> str:
-    """Give the path below the place we are mounted at."""
+    """Return the path below the place we are mounted at."""
     path: str = scope["path"]
     root = scope.get("root_path", "").rstrip("/")
     own = doors.settings.path
@@ -298,7 +298,7 @@ def _path(scope: Event, doors: Doors) -> str:
 
 
 def _socket_path(scope: Event, doors: Doors, wanted: str) -> str:
-    """Give the path of a WebSocket below our mount; mounted at our own path, that path still counts as given."""
+    """Return the path of a WebSocket below our mount; mounted at our own path, that path still counts as given."""
     path = _path(scope, doors)
     root = scope.get("root_path", "").rstrip("/")
     own = doors.settings.path

@@ -46,10 +46,10 @@ class Reader(Protocol):
         """Take a part of the answer."""
 
     def ended(self) -> None:
-        """Learn that the answer is complete."""
+        """Called when the answer is complete."""
 
     def lost(self, error: Exception) -> None:
-        """Learn that no more of the answer will come."""
+        """Called when no more of the answer will come."""
 
     def let_go(self) -> None:
         """Called instead of `ended` or `lost` when nobody wants the answer any more."""
@@ -59,10 +59,10 @@ class Owner(Protocol):
     """Whoever a connection belongs to."""
 
     def freed(self, connection: Outbound) -> None:
-        """Learn that the connection can take the next request."""
+        """Called when the connection can take the next request."""
 
     def gone(self, connection: Outbound) -> None:
-        """Learn that the connection is of no use any more."""
+        """Called when the connection is of no use any more."""
 
 
 class Outbound(asyncio.Protocol):

@@ -52,7 +52,7 @@ def _variable(environment: Mapping[str, str], name: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine by its name."""
+    """Return whether a host is this machine by its name."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

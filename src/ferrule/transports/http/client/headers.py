@@ -110,7 +110,7 @@ class Heading:
     # -- what depends on the message
 
     def told(self, method: str) -> bytes:
-        """Give the lines of a notification in a conversation without a session (stateless era)."""
+        """Return the lines of a notification in a conversation without a session (stateless era)."""
         if not self._meta_version:
             return b""
         return header_lines({VERSION_HEADER: self._meta_version, METHOD_HEADER: encode_value(method)} if method else {})

@@ -48,7 +48,7 @@ class SseStream(Asked):
             self._channel.deliver(event.data)
 
     def answered(self) -> None:
-        """Learn that the stream ended, or that there was none."""
+        """Called when the stream ended, or that there was none."""
         if not self.streams:
             kind = self.kind.decode("latin-1") or "no content type"
             words = f"it answered with HTTP {self.status} and {kind}, not an event stream"
@@ -172,7 +172,7 @@ class SseChannel(ChannelDefaults):
             self._receiver.request_failed(identity, error, self._face)
 
     def stream_lost(self, error: Exception) -> None:
-        """Learn that nothing more can come."""
+        """Called when nothing more can come."""
         self.lose(LinkLost(f"the stream of {self._address} ended: {error}"))
 
     def close(self, reason: str = "") -> None:

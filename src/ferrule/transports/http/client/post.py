@@ -193,7 +193,7 @@ class Post(Resumable):
         self.channel.deliver(self.channel.learned(self, frame))
 
     def _restored(self, frame: bytes) -> bytes:
-        """Give a response the id its request had before it was sent again."""
+        """Return a response the id its request had before it was sent again."""
         assert isinstance(self.message, Request)
         try:
             answer = decode(frame)

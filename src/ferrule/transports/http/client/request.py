@@ -49,7 +49,7 @@ _read_kind = msgspec.json.Decoder(Kind).decode
 
 
 def answers(frame: bytes, identity: Id) -> bool:
-    """Tell whether a frame is the response to a request of ours."""
+    """Return whether a frame is the response to a request of ours."""
     try:
         kind = _read_kind(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

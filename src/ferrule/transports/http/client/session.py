@@ -72,7 +72,7 @@ class Renewing:
         """The handshake as it was made: its id and its message."""
 
     def session_over(self, post: Post) -> None:
-        """Learn that the server did not know the session a message went with."""
+        """Called when the server did not know the session a message went with."""
         place = self._channel.heading.place
         if not post.unanswered:
             # What was told or answered in a session that is over concerns nobody any more.

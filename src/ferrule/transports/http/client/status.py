@@ -111,7 +111,7 @@ def _refused(post: Post) -> None:
 
 
 def _answers_it(said: Failure | None) -> bool:
-    """Tell whether an error is about what was asked; one that names no request says no more than its status."""
+    """Return whether an error is about what was asked; one that names no request says no more than its status."""
     return said is not None and (isinstance(said.id, int | str) or said.error.code in NEWEST_ONLY)
 
 
@@ -173,7 +173,7 @@ def _failed(post: Post, error: ErrorObject | None) -> HttpFailed:
 
 
 def _plain_words(post: Post) -> str:
-    """Give what a server said for people to read; a page for browsers is nothing for a sentence of ours."""
+    """Return what a server said for people to read; a page for browsers is nothing for a sentence of ours."""
     if post.kind != b"text/plain":
         return ""
     text = " ".join(post.body[: 4 * MAX_QUOTE].decode("utf-8", "replace").split())

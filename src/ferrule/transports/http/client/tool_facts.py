@@ -112,11 +112,11 @@ class KnownTools:
         """Why the last tool that cannot be called cannot be."""
 
     def annotated(self, name: str) -> Annotated:
-        """Tell what to mirror of a tool's arguments; nothing when the tool is unknown."""
+        """Return what to mirror of a tool's arguments; nothing when the tool is unknown."""
         return self._annotated.get(name, NOT_ANNOTATED)
 
     def repeatable(self, name: str) -> bool:
-        """Tell whether the server says that calling a tool twice does no more than calling it once."""
+        """Return whether the server says that calling a tool twice does no more than calling it once."""
         return name in self._repeatable
 
     def learn(self, frame: bytes) -> tuple[bytes, str | None]:

@@ -174,7 +174,7 @@ class HttpChannel(ChannelDefaults):
             self.receiver.request_failed(identity, error, self)
 
     def over(self, post: Post) -> None:
-        """Learn that nothing is waited for any more."""
+        """Called when nothing is waited for any more."""
         message = post.message
         if type(message) is Request:
             self._posts.pop(message.id, None)
@@ -207,7 +207,7 @@ class HttpChannel(ChannelDefaults):
     # -- the session (handshake era)
 
     def unmirrored_lines(self, method: str) -> bytes:
-        """Give the lines of a message that does not bring its own version."""
+        """Return the lines of a message that does not bring its own version."""
         if method == "initialize":
             return b""
         return self.heading.session_lines or self.heading.told(method)
@@ -235,14 +235,14 @@ class HttpChannel(ChannelDefaults):
             self.submit(self._standing)
 
     def stood(self) -> None:
-        """Learn that the server answered when it was asked for that stream, or takes too long for it."""
+        """Called when the server answered when it was asked for that stream, or takes too long for it."""
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
             self.send_held()
 
     def session_over(self, post: Post) -> None:
-        """Learn that the server has forgotten the session."""
+        """Called when the server has forgotten the session."""
         self._renewing.session_over(post)
 
     def fall_back(self, post: Post, failure: Exception) -> None:
@@ -264,7 +264,7 @@ class HttpChannel(ChannelDefaults):
     # -- the newest tools (stateless era)
 
     def may_refresh(self, post: Post) -> bool:
-        """Tell whether a newer list of tools may help a call whose headers the server did not like."""
+        """Return whether a newer list of tools may help a call whose headers the server did not like."""
         return post.stateless and post.method == "tools/call" and not post.refreshed
 
     def refresh(self, post: Post, error: ErrorObject) -> None:

@@ -49,7 +49,7 @@ class Place(Struct, frozen=True):
         return self.origin + self.target.partition("?")[0]
 
     def elsewhere(self, reference: str) -> Place:
-        """Give the place a reference of this server means; raises SetupError when it is no HTTP URL."""
+        """Return the place a reference of this server means; raises SetupError when it is no HTTP URL."""
         try:
             found = place(urljoin(self.origin + self.target, reference))
         except ValueError as reason:
@@ -77,7 +77,7 @@ def place(url: str) -> Place:
 
 
 def _shown(url: str) -> str:
-    """Give a URL that cannot be read as far as it may be told: users, passwords and keys stay out."""
+    """Return a URL that cannot be read as far as it may be told: users, passwords and keys stay out."""
     before_query = re.split("[?#]", url, maxsplit=1)[0]
     scheme, slashes, rest = before_query.partition("//")
     return repr((scheme + slashes + rest.rpartition("@")[2])[:LONGEST_SHOWN])

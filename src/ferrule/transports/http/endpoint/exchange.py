@@ -146,7 +146,7 @@ class Exchange(ChannelDefaults):
             self._responder.write(COMMENT)
 
     def lost(self) -> None:
-        """Learn that nobody reads the answer any more: the request is cancelled."""
+        """Called when nobody reads the answer any more: the request is cancelled."""
         if self.open:
             self.open = False
             self._pulse.answered(self)

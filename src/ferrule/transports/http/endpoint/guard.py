@@ -117,7 +117,7 @@ class Guard:
         return host in self._hosts or name in self._hosts or ANYONE in self._hosts
 
     def preflight(self, request: HttpRequest, methods: str) -> bytes:
-        """Give what a browser wants to know before it sends the request proper."""
+        """Return what a browser wants to know before it sends the request proper."""
         wanted = request.headers.get(b"access-control-request-headers", b"").decode("latin-1")
         names = [name.strip() for name in wanted.split(",", MOST_PREFLIGHT)[:MOST_PREFLIGHT]]
         mirrored = []

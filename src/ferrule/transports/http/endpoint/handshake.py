@@ -46,7 +46,7 @@ class HandshakeDoor:
         await self._scope.close()
 
     def speaks(self, request: HttpRequest) -> bool:
-        """Tell whether the version a request names is one of this era; naming none is fine where there are any."""
+        """Return whether the version a request names is one of this era; naming none is fine where there are any."""
         version = request.headers.get(mirror.VERSION_FIELD)
         return version in self._versions or (version is None and bool(self._versions))
 

@@ -32,7 +32,7 @@ NOTHING_READ = mirror.Peek()
 
 
 def unmistakable(body: bytes) -> bool:
-    """Tell whether a body can only be an ordinary message of the handshake era."""
+    """Return whether a body can only be an ordinary message of the handshake era."""
     return not (MARK in body or INITIALIZE in body or ESCAPE in body)
 
 

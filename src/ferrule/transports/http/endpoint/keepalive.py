@@ -64,7 +64,7 @@ class Pulse:
             self._timer = None
 
     def answered(self, exchange: Waiting) -> None:
-        """Learn that an exchange waits no longer."""
+        """Called when an exchange waits no longer."""
         self.young.discard(exchange)
         if self._old:
             self._old.discard(exchange)

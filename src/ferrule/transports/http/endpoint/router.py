@@ -210,7 +210,7 @@ class Doors:
             remember(self, request, ToolCalls(self, body, head, request.identity))
 
     def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
-        """Tell which arguments of a tool its headers mirror."""
+        """Return which arguments of a tool its headers mirror."""
         return self._acceptor.mirrored(tool)
 
     def _closer_look(self, request: HttpRequest, responder: Responder, head: bytes) -> None:

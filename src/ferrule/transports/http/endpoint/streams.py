@@ -78,7 +78,7 @@ class Stream:
         return event
 
     def _priming(self) -> bytes:
-        """Give the reader an id to come back with before there is anything to say."""
+        """Return the reader an id to come back with before there is anything to say."""
         return b"id: %b-%d\n%bdata:\n\n" % (self.name.encode(), self._number, self._shared.retry)
 
     def attach(self, responder: Responder, head: bytes, missed: bytes = b"", *, expires: float = math.inf) -> None:
@@ -96,7 +96,7 @@ class Stream:
         self._shared.pulse.streams(self)
 
     async def missed(self, number: int) -> bytes | None:
-        """Give what was said after an event; None when that is not known any more."""
+        """Return what was said after an event; None when that is not known any more."""
         if number == self._number:
             return b""
         events = await self._shared.log.after(self._key, number)
@@ -142,7 +142,7 @@ class Stream:
             responder.finish()
 
     def _lost(self, responder: Responder) -> None:
-        """Learn that a reader is gone; another may have taken its place."""
+        """Called when a reader is gone; another may have taken its place."""
         if responder is self._responder:
             self.detach()
 

@@ -143,7 +143,7 @@ class Ledger:
 
 
 def phrase(status: int) -> bytes:
-    """Give the words of a status, empty for an unknown one."""
+    """Return the words of a status, empty for an unknown one."""
     try:
         return HTTPStatus(status).phrase.encode("ascii")
     except ValueError:

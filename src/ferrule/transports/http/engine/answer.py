@@ -29,7 +29,7 @@ _read = struct.Struct("=Q").unpack_from
 
 
 def unacknowledged(connected: Any, written: int) -> int | None:
-    """Tell how many of the bytes written last the peer's system has not acknowledged; None where nobody can tell."""
+    """Return how many of the bytes written last the peer's system has not acknowledged; None where nobody can tell."""
     if sys.platform != "linux" or connected is None or connected.fileno() < 0:
         return None
     try:

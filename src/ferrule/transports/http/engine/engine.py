@@ -159,6 +159,6 @@ class Engine:
 
 
 def _sweep_period(settings: EngineSettings) -> float:
-    """Give how often to look at deadlines: often enough that the shortest one is kept to about a quarter."""
+    """Return how often to look at deadlines: often enough that the shortest one is kept to about a quarter."""
     times = (settings.head_timeout, settings.body_timeout, settings.idle_timeout, settings.write_timeout)
     return max(SHORTEST_PERIOD, min(LONGEST_PERIOD, min(times) / 4))

@@ -145,7 +145,7 @@ def parse_again(known: Head, data: bytes, at: int) -> Head | None:
 
 
 def _cut_at_length(raw: bytes, digits: bytes) -> tuple[bytes, bytes]:
-    """Give what stands before and after the content-length, in its two usual spellings."""
+    """Return what stands before and after the content-length, in its two usual spellings."""
     for name in (b"\r\nContent-Length: ", b"\r\ncontent-length: "):
         stem, found, rest = raw.partition(name + digits)
         if found and rest.startswith(b"\r\n"):
@@ -155,7 +155,7 @@ def _cut_at_length(raw: bytes, digits: bytes) -> tuple[bytes, bytes]:
 
 @lru_cache(256)
 def parse_request_line(line: bytes) -> tuple[str, bytes, bool]:
-    """Give the method, the target, and whether this is HTTP/1.0; raises Unacceptable."""
+    """Return the method, the target, and whether this is HTTP/1.0; raises Unacceptable."""
     if len(line) > LONGEST_REQUEST_LINE:
         raise Unacceptable(414, "the request line is too long")
     parts = line.split(b" ")

@@ -90,7 +90,7 @@ class Incoming:
             check_beginning(self._buffer[self._at : self._at + max_head_size + 1], max_head_size)
 
     def _whole_body(self, head: Head) -> bytes | None:
-        """Give the body if it has come whole and in one piece."""
+        """Return the body if it has come whole and in one piece."""
         length = head.length
         at = self._at
         if length > self.ledger.max_body_size:
@@ -117,7 +117,7 @@ class Incoming:
         return None
 
     def _parse_again(self, data: bytes) -> Head:
-        """Give the head of exactly one whole request that differs from the last in its length only, or NO_HEAD."""
+        """Return the head of exactly one whole request that differs from the last in its length only, or NO_HEAD."""
         head = parse_again(self._kept, data, 0)
         if head is None or len(data) != len(head.raw) + head.length or head.length > self.ledger.max_body_size:
             return NO_HEAD

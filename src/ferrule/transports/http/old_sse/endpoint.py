@@ -52,7 +52,7 @@ class PairDoor:
         self.draining = False
 
     def routes(self, sse_path: str, messages_path: str) -> dict[str, Route]:
-        """Give the two routes of a pair."""
+        """Return the two routes of a pair."""
         return {sse_path: partial(self._read, messages_path), messages_path: self._post}
 
     # -- life

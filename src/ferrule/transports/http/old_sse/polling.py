@@ -25,7 +25,7 @@ class Polling:
         self._pair = pair
 
     def routes(self) -> dict[str, Route]:
-        """Give the routes."""
+        """Return the routes."""
         own = {CREATE_PATH: self._create, EVENTS_PATH: self._poll}
         return {**self._pair.routes(SSE_PATH, MESSAGES_PATH), **own}
 

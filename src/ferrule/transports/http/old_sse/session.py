@@ -28,7 +28,7 @@ LONGEST_NUMBER = 12
 
 
 def key(identity: str) -> str:
-    """Give what a session of the pair is found by; with its line end no `Mcp-Session-Id` can name it."""
+    """Return what a session of the pair is found by; with its line end no `Mcp-Session-Id` can name it."""
     return f"pair\n{identity}"
 
 
@@ -101,7 +101,7 @@ class PairStream(Stream):
         self.wake()
 
     def detach(self) -> None:
-        """Learn that nobody reads the stream any more; what is said is kept."""
+        """Called when nobody reads the stream any more; what is said is kept."""
         responder = self._responder
         if responder is not None:
             self._heard = self._number
@@ -114,7 +114,7 @@ class PairStream(Stream):
     # -- to whoever asks
 
     def position(self, event_id: str) -> int | None:
-        """Give the number of an event of this stream; naming none, what was handed out last counts."""
+        """Return the number of an event of this stream; naming none, what was handed out last counts."""
         if not event_id:
             return self._number if self.attached else self._heard
         name, _, number = event_id.rpartition("-")

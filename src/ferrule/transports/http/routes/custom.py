@@ -45,7 +45,7 @@ class CustomRoute:
         self._pattern = PathPattern(path)
 
     def match(self, path: str) -> dict[str, str] | None:
-        """Give the values of the path's variables, or None when this is another path."""
+        """Return the values of the path's variables, or None when this is another path."""
         found = self._pattern.match(path)
         if found is None:
             return None
@@ -56,7 +56,7 @@ class CustomRoute:
 
 
 def _strays(given: str, value: str) -> bool:
-    """Tell whether a value is more than the segments it seemed to be, or a path that leads elsewhere in a folder."""
+    """Return whether a value is more than the segments it seemed to be, or a path that leads elsewhere in a folder."""
     hides = value.count("/") != given.count("/")
     return hides or value.startswith("/") or not {".", ".."}.isdisjoint(value.split("/"))
 

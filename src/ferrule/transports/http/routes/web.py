@@ -65,15 +65,15 @@ class WebRequest:
         return self._request.identity.key
 
     async def body(self) -> bytes:
-        """Give the body."""
+        """Return the body."""
         return self._request.body
 
     async def json(self) -> Any:
-        """Give the body, read as JSON; raises ValueError when it is none."""
+        """Return the body, read as JSON; raises ValueError when it is none."""
         return msgspec.json.decode(self._request.body)
 
     async def form(self) -> dict[str, str]:
-        """Give the body, read as an HTML form (`application/x-www-form-urlencoded`).
+        """Return the body, read as an HTML form (`application/x-www-form-urlencoded`).
 
         Raises ValueError for too many names.
         """
