@@ -16,7 +16,7 @@ from ferrule.client.features.progress import progress_told
 from ferrule.client.features.subscription import Changes
 from ferrule.client.features.tool_facts import ToolFacts
 from ferrule.client.link.conversation import input_required
-from ferrule.client.link.inbox import Notices
+from ferrule.client.link.inbox import Inbox
 from ferrule.client.link.opening import EraMemory
 from ferrule.errors import InvalidAnswer
 from ferrule.protocol.call import Note
@@ -98,7 +98,7 @@ async def _changes(limit: int, size: int) -> bool:
 
 @probe("ferrule.budgets.bounds.MAX_NOTICES_SIZE", lowered=10_000, clamps=True)
 async def _notices(limit: int, size: int) -> bool:
-    notices = Notices(max_bytes=limit)
+    notices = Inbox(max_bytes=limit)
     notices.on("n", lambda params: None)
     scope = Scope(asyncio.get_running_loop())
     empty = Raw(b"{}")

@@ -9,18 +9,18 @@ from table import probe
 from ferrule.stores.memory import LogBounds, MemoryEventLog
 from ferrule.transports.http.endpoint import session as http_session
 from ferrule.transports.http.endpoint.guard import Guard
-from ferrule.transports.http.endpoint.keepalive import Pulse
-from ferrule.transports.http.endpoint.session import HttpSession, Standing
+from ferrule.transports.http.endpoint.keepalive import Keepalive
+from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel
 from ferrule.transports.http.endpoint.sessions import Sessions
 from ferrule.transports.http.endpoint.streams import Streaming
-from ferrule.transports.http.engine.accounting import Ledger
+from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.body import ChunkedBody
 from ferrule.transports.http.engine.connection import Connection
 from ferrule.transports.http.engine.head_parser import Unacceptable
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.old_sse.endpoint import query_of
 from ferrule.transports.http.routes.web import WebRequest
-from ferrule.transports.http.settings import DoorSettings, EngineSettings
+from ferrule.transports.http.settings import EndpointSettings, EngineSettings
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Notification
 
@@ -47,7 +47,7 @@ async def framing(limit: int, size: int) -> bool:
 
 @probe("EngineSettings(max_buffered=…)", lowered=100_000)
 async def unfinished_bodies(limit: int, size: int) -> bool:
-    ledger = Ledger(_ignore, EngineSettings(max_buffered=limit), 2**30)
+    ledger = Accounting(_ignore, EngineSettings(max_buffered=limit), 2**30)
     connection = mock.Mock(spec=Connection)
     taken = ledger.debit(connection, 10_000) and ledger.debit(connection, size - 10_000)
     ledger.credit(connection, ledger.requests.held)
@@ -59,7 +59,7 @@ def _ignore(request: HttpRequest, responder: Responder) -> None: ...
 
 @probe("ferrule.transports.http.endpoint.guard.LONGEST_REMEMBERED", clamps=True)
 async def remembered_header(limit: int, size: int) -> bool:
-    guard = Guard(DoorSettings(), "127.0.0.1")
+    guard = Guard(EndpointSettings(), "127.0.0.1")
     value = b"application/json;" + b" " * (size - 17)
     return guard.is_json[value] and value in guard.is_json
 
@@ -89,10 +89,10 @@ class Link:
 
 def shared(**settings: int) -> Streaming:
     """Return what the streams of one endpoint share."""
-    return Streaming(MemoryEventLog(), Pulse(2.0, 15.0, lambda now: None), DoorSettings(**settings))
+    return Streaming(MemoryEventLog(), Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
 
 
-def told(standing: Standing, size: int) -> None:
+def told(standing: SessionChannel, size: int) -> None:
     """Tell a client without a stream something that takes so many bytes."""
     empty = len(b'{"jsonrpc":"2.0","method":"x","params":{"t":""}}')
     standing.send(Notification("x", {"t": "x" * (size - empty)}))
@@ -102,7 +102,7 @@ def told(standing: Standing, size: int) -> None:
 async def unheard(limit: int, size: int) -> bool:
     with mock.patch.object(http_session, "MAX_UNHEARD_BYTES", limit):
         session = HttpSession("id", Link(), None, shared(max_body_size=100 * 2**20))
-        told(Standing(session), size)
+        told(SessionChannel(session), size)
         return session.shared.unheard.total == size
 
 
@@ -112,7 +112,7 @@ async def unheard_of_all(limit: int, size: int) -> bool:
         all_of_them = shared(max_body_size=100 * 2**20)
         for number in range(10):
             rest = size - 1000 * 9 if number == 9 else 1000
-            told(Standing(HttpSession(f"{number}", Link(), None, all_of_them)), rest)
+            told(SessionChannel(HttpSession(f"{number}", Link(), None, all_of_them)), rest)
         return all_of_them.unheard.total == size
 
 
@@ -128,7 +128,7 @@ async def ended_streams(limit: int, size: int) -> bool:
 
 @probe("ferrule.transports.http.endpoint.session.MOST_UNHEARD", clamps=True)
 async def unheard_events(limit: int, size: int) -> bool:
-    standing = Standing(HttpSession("id", Link(), None, shared()))
+    standing = SessionChannel(HttpSession("id", Link(), None, shared()))
     for _ in range(size):
         told(standing, 60)
     return len(standing._unheard or ()) == size

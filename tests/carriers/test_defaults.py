@@ -9,7 +9,7 @@ import pytest
 
 from ferrule import Http, Server, Tcp, WebSocket
 from ferrule.transports.http.old_sse.listener import Sse
-from ferrule.transports.http.settings import DoorSettings, EngineSettings
+from ferrule.transports.http.settings import EndpointSettings, EngineSettings
 from ferrule.transports.tcp.settings import TcpSettings, UnixSettings
 from ferrule.transports.websocket.settings import WebSocketSettings
 
@@ -23,7 +23,7 @@ BOUNDED = [
     (TcpSettings(), ("max_message_size", "max_connections", "idle_timeout", "handshake_timeout")),
     (UnixSettings(path="/nowhere"), ("max_message_size", "max_connections", "idle_timeout")),
     (EngineSettings(), ("max_connections", "max_head_size", "max_buffered", "head_timeout", "idle_timeout")),
-    (DoorSettings(), ("max_body_size", "max_sessions", "session_idle_timeout", "max_event_bytes")),
+    (EndpointSettings(), ("max_body_size", "max_sessions", "session_idle_timeout", "max_event_bytes")),
     (WebSocketSettings(), ("max_message_size", "max_connections", "fragment_timeout", "backpressure_timeout")),
 ]
 

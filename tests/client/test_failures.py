@@ -164,13 +164,13 @@ async def test_a_failure_is_an_exception_of_its_own_class(fail: Any, kind: type[
     assert str(failed.value)
 
 
-class Served:
-    """A server on a socket: `async with Served(app, listener)`."""
+class ServedChannel:
+    """A server on a socket: `async with ServedChannel(app, listener)`."""
 
     def __init__(self, app: Server, listener: Any) -> None:
         self.app, self.listener = app, listener
 
-    async def __aenter__(self) -> Served:
+    async def __aenter__(self) -> ServedChannel:
         ready = asyncio.Event()
         self.serving = asyncio.ensure_future(self.app.serve(self.listener, ready=ready.set))
         await ready.wait()
@@ -184,7 +184,7 @@ class Served:
 async def test_nobody_at_the_other_end_is_a_failure_to_connect(app: Server):
     """ERRC-24: connect_failed."""
     listener = Tcp(host="127.0.0.1", port=0)
-    async with Served(app, listener):
+    async with ServedChannel(app, listener):
         host, port = listener.address[:2]
     with pytest.raises(ConnectFailed):
         await Client(f"tcp://{host}:{port}", reconnect=False).connect()
@@ -193,7 +193,7 @@ async def test_nobody_at_the_other_end_is_a_failure_to_connect(app: Server):
 async def test_one_connection_too_many_is_refused_in_words(app: Server):
     """ERRC-24: too_many_connections."""
     listener = Tcp(host="127.0.0.1", port=0, max_connections=1)
-    async with Served(app, listener):
+    async with ServedChannel(app, listener):
         where = f"tcp://127.0.0.1:{listener.address[1]}"
         async with Client(where):
             with pytest.raises(InitializeFailed, match="connections"):
@@ -210,7 +210,7 @@ async def test_a_status_instead_of_an_answer_is_told_after_the_last_attempt(app:
         return WebResponse(b"out of order", status_code=503)
 
     listener = Http(host="127.0.0.1", port=0)
-    async with Served(app, listener):
+    async with ServedChannel(app, listener):
         options = {"retry": "all", "max_retries": 1, "retry_delay": 0.01}
         client = Client(f"http://127.0.0.1:{listener.address[1]}/broken", http=options, **PROMPT)
         with pytest.raises(HttpFailed) as failed:

@@ -24,7 +24,7 @@ from tcp_workshop import Process
 from ferrule import CallFailed, Client, Http, OutcomeUnknown, PeerError, Reconnect, Server, Tcp, TimedOut, WebSocket
 from ferrule.client.features.subscription import Changes
 from ferrule.protocol.session import Phase
-from ferrule.runtime.sessionless import Crowd
+from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.transports.http.old_sse.listener import Sse
 
 PATIENCE = 120.0
@@ -439,7 +439,7 @@ def test_a_session_of_the_pair_whose_stream_was_cut_is_let_go_by_the_server() ->
         async with scene("sse", "handshake") as on:
             on.proxy.reset()
             await works(on)
-            await until(lambda: sum(not isinstance(link, Crowd) for link in on.app.links) == 1)
+            await until(lambda: sum(not isinstance(link, SessionlessLink) for link in on.app.links) == 1)
 
     run(test())
 

@@ -21,7 +21,7 @@ from pace import LONG, prompt
 from tcp_workshop import INITIALIZE, INITIALIZED, PROGRAM, Process, line, serving
 
 from ferrule import Client, Server
-from ferrule.transports.tcp.connections import Served
+from ferrule.transports.tcp.connections import ServedChannel
 from ferrule.transports.tcp.listener import Tcp, Unix
 from many_files import many_files
 
@@ -90,7 +90,7 @@ def test_a_thousand_connects_and_disconnects_leave_no_task_socket_or_place(
             while True:
                 await asyncio.sleep(0.05)
                 gc.collect()
-                alive = sum(isinstance(each, Served) for each in gc.get_objects())
+                alive = sum(isinstance(each, ServedChannel) for each in gc.get_objects())
                 found = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), alive
                 gone = not listener.occupancy.current and all(map(operator.le, found, most))
                 if gone or time.monotonic() > deadline:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fuzz_wires import Asked, Wire, WireLoop, ws_accept, ws_frame
+from fuzz_wires import HttpExchange, Wire, WireLoop, ws_accept, ws_frame
 from grammar import NEWEST, Message, sample, success
 from mutate import Case
 from resource_oracle import Cost
@@ -141,7 +141,7 @@ class ClientTarget:
         self.idle_at = self.end = 0.0
         self._hostile: tuple[str, bytes] | None = None
         self._beside: bytes = b""
-        self._wires: dict[Wire, Asked] = {}
+        self._wires: dict[Wire, HttpExchange] = {}
         self.fed = self.written = 0
         self.answers = 0
 
@@ -230,14 +230,14 @@ class ClientTarget:
     def _answer_each(self) -> None:
         while self.loop.dialed:
             wire = self.loop.dialed.popleft()
-            self._wires[wire] = Asked("http" if self.kind in ("http", "sse") else self.kind)
+            self._wires[wire] = HttpExchange("http" if self.kind in ("http", "sse") else self.kind)
         for wire, asked in list(self._wires.items()):
             if wire.closed:
                 del self._wires[wire]
             elif wire.written:
                 self._answer(wire, asked)
 
-    def _answer(self, wire: Wire, asked: Asked) -> None:
+    def _answer(self, wire: Wire, asked: HttpExchange) -> None:
         if self.kind == "websocket" and wire.written[0].startswith(b"GET "):
             wire.feed(ws_accept(wire.take()))
             return

@@ -1053,7 +1053,7 @@ class AsgiSocketTarget(Target):
 # -- what a hostile server needs: the requests a client wrote
 
 
-class Asked:
+class HttpExchange:
     """Reads what a client writes, and returns the JSON of its requests."""
 
     def __init__(self, kind: str) -> None:

@@ -12,7 +12,7 @@ from ferrule.protocol.call import Call, Ignored
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import REVISIONS, Handshake
 from ferrule.protocol.seal import Keyring, Seal
-from ferrule.protocol.session import CrowdSession
+from ferrule.protocol.session import SessionlessSession
 from ferrule.protocol.stateless import Sealing, Stateless
 from ferrule.schema.methods import METHODS
 from ferrule.wire.channel import ChannelDefaults, Origin
@@ -29,10 +29,10 @@ class Exchange(ChannelDefaults):
         raise AssertionError("the rules send nothing themselves")
 
 
-def crowd(version: str = "") -> CrowdSession:
+def crowd(version: str = "") -> SessionlessSession:
     handshake = Handshake()
     eras = Eras(handshake, Stateless(SEALING, beside=handshake.versions))
-    session = CrowdSession(eras, METHODS, Origin("test"), None)  # type: ignore[arg-type]
+    session = SessionlessSession(eras, METHODS, Origin("test"), None)  # type: ignore[arg-type]
     if version:
         session.agree(handshake.stranger(version))
     return session

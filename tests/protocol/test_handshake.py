@@ -20,7 +20,7 @@ from ferrule.protocol.needs import Need, Question
 from ferrule.protocol.seal import Keyring, Seal
 from ferrule.protocol.session import Phase, Session
 from ferrule.protocol.stateless import Sealing, Stateless
-from ferrule.protocol.tasks import Wish
+from ferrule.protocol.tasks import TaskWish
 from ferrule.schema.lifecycle import InitializeParams, InitializeResult, ListCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import ClientCapabilities, Implementation
@@ -33,7 +33,7 @@ STATELESS = Stateless(Sealing(Seal(Keyring(["k" * 32])), lambda: 0.0, lambda: by
 EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 
 
-class Asked:
+class HttpExchange:
     """A link that writes down what it was told to ask."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Asked:
 
 
 def new_session(era: Handshake) -> Session:
-    return Session(Eras(era, STATELESS), METHODS, Origin("test"), Asked())
+    return Session(Eras(era, STATELESS), METHODS, Origin("test"), HttpExchange())
 
 
 def offer(version: str, declared: Any = None) -> InitializeParams:
@@ -63,7 +63,7 @@ def call_from(version: str, declared: Any, era: Handshake | None = None) -> Call
     """A tools/call from a client of this revision with these capabilities."""
     peer = Peer(REVISIONS[version], msgspec.convert(declared, ClientCapabilities))
     row = METHODS["tools/call"]
-    return Call(1, row, None, Raw(b"{}"), None, era or Handshake(), peer, "the channel", Origin("test"), Asked())
+    return Call(1, row, None, Raw(b"{}"), None, era or Handshake(), peer, "the channel", Origin("test"), HttpExchange())
 
 
 def asked(call: Call, *questions: Question) -> list[tuple[str, Any, Any]]:
@@ -343,7 +343,7 @@ PROFILES: list[tuple[Refusal, int, int, int]] = [
 
 
 class TestTasks:
-    def wish(self, version: str, params: Any) -> Wish:
+    def wish(self, version: str, params: Any) -> TaskWish:
         era = Handshake()
         session = new_session(era)
         era.open(session, offer(version), {})
@@ -353,10 +353,10 @@ class TestTasks:
 
     def test_a_call_becomes_a_task_when_it_asks_to(self) -> None:
         """A revision without tasks does not know the member."""
-        assert self.wish(R4, {"name": "t"}) is Wish.NO
-        assert self.wish(R4, {"name": "t", "task": {}}) is Wish.ASKED
+        assert self.wish(R4, {"name": "t"}) is TaskWish.NO
+        assert self.wish(R4, {"name": "t", "task": {}}) is TaskWish.ASKED
         for version in (R1, R2, R3):
-            assert self.wish(version, {"name": "t", "task": {}}) is Wish.UNKNOWN
+            assert self.wish(version, {"name": "t", "task": {}}) is TaskWish.UNKNOWN
 
 
 RESERVED = {-32000, -32002, -32012, -32020, -32021, -32022, -32042}

@@ -49,14 +49,14 @@ SERVED = {name: row for name, row in METHODS.items() if not row.by_client}
 ASKED_BACK = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
 
 
-class Nowhere(ChannelDefaults):
+class LocalChannel(ChannelDefaults):
     """A channel and a link to nobody: the rules only hand them on."""
 
     def send(self, message: Any) -> None:
         raise AssertionError("the rules send nothing themselves")
 
 
-HERE = Nowhere()
+HERE = LocalChannel()
 
 
 def new_session(methods: Any = SERVED, *, header: str = "", erlmcp: bool = False) -> Session:

@@ -26,7 +26,7 @@ from ferrule.protocol.needs import Need, Question
 from ferrule.protocol.seal import Expired, Keyring, Seal, Tampered
 from ferrule.protocol.session import Session
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
-from ferrule.protocol.tasks import Wish
+from ferrule.protocol.tasks import TaskWish
 from ferrule.schema.completion import CompleteResult, Completion
 from ferrule.schema.content import TextContent
 from ferrule.schema.lifecycle import DiscoverResult, ServerCapabilities
@@ -527,10 +527,10 @@ class TestTasks:
 
     def test_a_call_may_become_a_task_where_the_client_declares_the_extension(self) -> None:
         era = new_era()
-        for declared, wish in (({}, Wish.NO), ({"extensions": {self.EXTENSION: {}}}, Wish.ALLOWED)):
+        for declared, wish in (({}, TaskWish.NO), ({"extensions": {self.EXTENSION: {}}}, TaskWish.ALLOWED)):
             call = received(era, stamped(None, declared))
             assert era.task_wish(call) is wish
-            if wish is Wish.ALLOWED:
+            if wish is TaskWish.ALLOWED:
                 era.admit_to_tasks(call)
             else:
                 with pytest.raises(MissingCapability):

@@ -222,7 +222,7 @@ class TestMiddleware:
     async def test_layers_are_composed_once_not_for_every_call(self, linked: Any, settle: Any) -> None:
         composed = []
 
-        class Layers(list[Any]):
+        class MiddlewareStack(list[Any]):
             def __reversed__(self) -> Any:
                 composed.append(True)
                 return super().__reversed__()
@@ -230,7 +230,7 @@ class TestMiddleware:
         async def handler(_: Any) -> Any:
             return CallToolResult(content=[])
 
-        far = linked({"tools/call": handler}, middleware=Layers([self.layer("a", [])])).greet()
+        far = linked({"tools/call": handler}, middleware=MiddlewareStack([self.layer("a", [])])).greet()
         at_start = len(composed)
         assert at_start > 0
         for n in range(20):

@@ -89,7 +89,7 @@ class TestTokenBucket:
             assert bucket.take(now)
 
 
-class Notices:
+class Inbox:
     """A driver that obeys a Coalescer and runs its timers on time."""
 
     def __init__(self, interval: float = 0.1) -> None:
@@ -136,7 +136,7 @@ class TestCoalescer:
 
     def test_a_thousand_changes_in_50_ms_are_two_notices(self) -> None:
         """NOTI-06: the count is bounded, the last change is followed by a notice."""
-        notices = Notices()
+        notices = Inbox()
         for number in range(1000):
             notices.poke("tools", number * 0.05 / 1000)
         notices.run_timers(math.inf)
@@ -176,7 +176,7 @@ class TestCoalescer:
     @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 0.25)), min_size=1, max_size=120))
     def test_no_poke_is_lost_or_late_and_no_two_notices_are_close(self, pokes: list[tuple[str, float]]) -> None:
         """NOTI-06, PERF-17: each poke is followed by a notice within the interval, notices keep their distance."""
-        notices, now = Notices(), 0.0
+        notices, now = Inbox(), 0.0
         poked: dict[str, list[float]] = {}
         for key, gap in pokes:
             now += gap
@@ -191,7 +191,7 @@ class TestCoalescer:
     @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 0.25)), max_size=60))
     def test_one_key_never_changes_what_another_gets(self, pokes: list[tuple[str, float]]) -> None:
         """NOTI-07: leaving the other key's pokes out changes nothing."""
-        both, alone, now = Notices(), Notices(), 0.0
+        both, alone, now = Inbox(), Inbox(), 0.0
         for key, gap in pokes:
             now += gap
             both.poke(key, now)

@@ -20,7 +20,7 @@ from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.transport import HttpTransport
 from ferrule.transports.http.listener import Http
 from ferrule.transports.http.old_sse.listener import Sse
-from ferrule.transports.http.settings import DoorSettings, EngineSettings
+from ferrule.transports.http.settings import EndpointSettings, EngineSettings
 from ferrule.transports.memory import Memory
 from ferrule.transports.process.child import ChildProcess
 from ferrule.transports.process.stdio import Stdio
@@ -39,7 +39,7 @@ REQUIRED: dict[str, dict[str, Any]] = {"unix": {"path": "/tmp/nowhere.sock"}}
 DOCUMENTED = {
     Stdio: "stdio.md",
     ChildProcess: "stdio.md",
-    DoorSettings: "http.md",
+    EndpointSettings: "http.md",
     EngineSettings: "http.md",
     HttpOptions: "http.md",
     TcpSettings: "tcp.md",

@@ -17,15 +17,15 @@ from ferrule.client.features.batch import Batch
 from ferrule.client.features.cache import Cache
 from ferrule.client.features.pages import given
 from ferrule.client.features.progress import ProgressHandler
-from ferrule.client.features.skills import Skilled
+from ferrule.client.features.skills import SkillRequests
 from ferrule.client.features.subscription import Changes, Listening, covers
 from ferrule.client.features.tasks import ProgressRelay
-from ferrule.client.features.tool_calls import Calling, TaskChoice
+from ferrule.client.features.tool_calls import TaskChoice, ToolRequests
 from ferrule.client.features.tool_facts import ToolFacts
-from ferrule.client.link.connection import Connecting
+from ferrule.client.link.connection import ClientConnection
 from ferrule.client.link.conversation import Conversation, RequestOptions
-from ferrule.client.link.inbox import Deliver, Notices
-from ferrule.client.link.keeper import Reconnecting
+from ferrule.client.link.inbox import Deliver, Inbox
+from ferrule.client.link.keeper import Keeper
 from ferrule.client.link.replay import LOST
 from ferrule.client.notifications import Phases
 from ferrule.client.settings import ClientOptions, read_settings, require_level
@@ -76,7 +76,7 @@ FINAL = (None, COMPLETE)
 _read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
 
 
-class Client(Calling, Connecting, Skilled):
+class Client(ToolRequests, ClientConnection, SkillRequests):
     """Reaches one server and uses what it offers."""
 
     def __init__(
@@ -104,9 +104,9 @@ class Client(Calling, Connecting, Skilled):
         )
         self._observers = settings.observers
         self.cache = Cache()
-        self.notices = Notices()
+        self.notices = Inbox()
         self._conversation: Conversation | None = None
-        self._reconnecting = Reconnecting(self._reopen, self._give_up)
+        self._reconnecting = Keeper(self._reopen, self._give_up)
         self._listening = Listening(self._talk, self._ready, self._rescued)
         self._phases = Phases()
         self._debounce = Debounce()

@@ -10,8 +10,8 @@ from ferrule.client.features.cache import Cache
 from ferrule.client.features.subscription import FLAGS, list_kind
 from ferrule.client.features.tool_facts import ToolFacts
 from ferrule.client.link.conversation import Conversation
-from ferrule.client.link.keeper import ConnectionHandler, Reconnecting
-from ferrule.client.state import Facts
+from ferrule.client.link.keeper import ConnectionHandler, Keeper
+from ferrule.client.state import ClientState
 from ferrule.errors import CallFailed, PeerError
 from ferrule.protocol.call import Note
 from ferrule.protocol.session import Phase
@@ -48,13 +48,13 @@ class Phases:
 logger = logging.getLogger("ferrule.client")
 
 
-class Hearing(Facts):
+class Notifications(ClientState):
     """The listening half of a client."""
 
     cache: Cache
     _phases: Phases
     _tools: ToolFacts
-    _reconnecting: Reconnecting
+    _reconnecting: Keeper
 
     def _talk(self) -> Conversation:
         raise NotImplementedError

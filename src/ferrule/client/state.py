@@ -10,7 +10,7 @@ import msgspec
 from ferrule.client.features.answers import Answering
 from ferrule.client.features.subscription import Listening
 from ferrule.client.link.conversation import Conversation
-from ferrule.client.link.inbox import Notices
+from ferrule.client.link.inbox import Inbox
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.session import CONNECTION_STATES, Phase
 from ferrule.schema.lifecycle import ServerCapabilities
@@ -18,11 +18,11 @@ from ferrule.schema.model import ClientCapabilities, Implementation
 from ferrule.schema.roots import Root
 
 
-class Facts:
+class ClientState:
     """The knowing half of a client."""
 
     answering: Answering
-    notices: Notices
+    notices: Inbox
     _conversation: Conversation | None
     _listening: Listening
 

@@ -18,7 +18,7 @@ from ferrule.wire.channel import Origin
 if TYPE_CHECKING:
     from ferrule.protocol.needs import Answers, Need, Question
     from ferrule.protocol.session import Session
-    from ferrule.protocol.tasks import Wish
+    from ferrule.protocol.tasks import TaskWish
 
 
 logger = logging.getLogger("ferrule.protocol")
@@ -58,7 +58,7 @@ class Era(Protocol):
     def data(self, refusal: Refusal) -> Any:
         """Return what a refusal tells besides its number and its message."""
 
-    def task_wish(self, call: Call) -> Wish:
+    def task_wish(self, call: Call) -> TaskWish:
         """Return what a call says about becoming a task."""
 
     def task_demanded(self, tool: str) -> Refusal:

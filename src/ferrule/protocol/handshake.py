@@ -28,7 +28,7 @@ from ferrule.protocol.capabilities import require_client
 from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.needs import Answers, Need, Question
 from ferrule.protocol.session import Phase, Session
-from ferrule.protocol.tasks import Wish, first_form, wrapped
+from ferrule.protocol.tasks import TaskWish, first_form, wrapped
 from ferrule.protocol.trims import (
     as_invalid_request,
     each,
@@ -333,13 +333,13 @@ class Handshake:
             return refusal.data
         return {**(refusal.data or {}), "refusal": known.refusal}
 
-    def task_wish(self, call: Call) -> Wish:
+    def task_wish(self, call: Call) -> TaskWish:
         """A request says by a member of its params that it wants to become a task."""
         if not call.peer.revision.tasks_by_request:
-            return Wish.UNKNOWN
+            return TaskWish.UNKNOWN
         if call.params.task is UNSET:
-            return Wish.NO
-        return Wish.ASKED
+            return TaskWish.NO
+        return TaskWish.ASKED
 
     def task_demanded(self, tool: str) -> Refusal:
         """For a call that is no task there is no such method."""

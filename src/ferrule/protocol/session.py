@@ -428,7 +428,7 @@ def refused(identity: Id | UnsetType | None, refusal: Refusal, era: Era) -> Fail
 # one is not heard.
 
 
-class CrowdSession(Session):
+class SessionlessSession(Session):
     """Many conversations of one request each; a call is known by its way back, which no other call has."""
 
     __slots__ = ()

@@ -30,7 +30,7 @@ from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.needs import Answers, Journal, Need, Question
 from ferrule.protocol.seal import Seal, SealTooLarge, request_binding
 from ferrule.protocol.session import Session
-from ferrule.protocol.tasks import Wish, acknowledged, input_request
+from ferrule.protocol.tasks import TaskWish, acknowledged, input_request
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import Method
 from ferrule.schema.model import (
@@ -260,11 +260,11 @@ class Stateless:
         """What a refusal tells besides."""
         return refusal.data
 
-    def task_wish(self, call: Call) -> Wish:
+    def task_wish(self, call: Call) -> TaskWish:
         """A client says with each request whether it can be answered with a task; whether it is, the server decides."""
         if call.peer.extension(TASKS_EXTENSION) is None:
-            return Wish.NO
-        return Wish.ALLOWED
+            return TaskWish.NO
+        return TaskWish.ALLOWED
 
     def task_demanded(self, tool: str) -> Refusal:
         """Name the extension the client would have to declare."""

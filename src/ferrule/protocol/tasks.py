@@ -20,7 +20,7 @@ LONGEST_TTL = 10**15
 """Milliseconds, some thirty thousand years: nobody can reckon with more, and a number may have any length."""
 
 
-class Wish(Enum):
+class TaskWish(Enum):
     """What a call says about becoming a task."""
 
     UNKNOWN = auto()

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ferrule.protocol.era import Eras
-from ferrule.protocol.session import CrowdSession
+from ferrule.protocol.session import SessionlessSession
 from ferrule.runtime.holdings import Holdings
 from ferrule.runtime.link import Link
 from ferrule.schema.methods import Method
 from ferrule.wire.channel import Channel, Origin
 
 
-class Crowd(Link):
+class SessionlessLink(Link):
     """One link for everyone, since nothing is kept between their requests; making one for each would cost more."""
 
     __slots__ = ()
 
-    def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> CrowdSession:
+    def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> SessionlessSession:
         """Make the book-keeping of this link."""
-        return CrowdSession(eras, methods, origin, self)
+        return SessionlessSession(eras, methods, origin, self)
 
     def new_holdings(self) -> Holdings:
         """Make the account of what calls hold: all who ask without a session share what the process has."""

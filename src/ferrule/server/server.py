@@ -23,7 +23,7 @@ from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
 from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.link import Link
 from ferrule.runtime.requests import LinkOptions
-from ferrule.runtime.sessionless import Crowd
+from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.schema.keys import check_extensions, check_keys
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
@@ -35,9 +35,9 @@ from ferrule.schema.tools import Tool
 from ferrule.server.calls.kept_results import KeptResults
 from ferrule.server.calls.threads import Threads
 from ferrule.server.extensions.extension import Extensions
-from ferrule.server.extensions.shortcuts import Extending
+from ferrule.server.extensions.shortcuts import ExtensionShortcuts
 from ferrule.server.foreign_names import SERVER, answering, instead_of
-from ferrule.server.hosting.composition import Composing
+from ferrule.server.hosting.composition import Composition
 from ferrule.server.hosting.lifespans import Lifespan
 from ferrule.server.hosting.link_state import Links
 from ferrule.server.hosting.listeners import Entrance
@@ -45,7 +45,7 @@ from ferrule.server.hosting.local import LocalCalls
 from ferrule.server.hosting.routes import CustomRoutes
 from ferrule.server.hosting.serving import Serving
 from ferrule.server.middleware.stack import AnyLayer
-from ferrule.server.notifications.announcements import Telling
+from ferrule.server.notifications.announcements import Announcements
 from ferrule.server.notifications.changes import ChangeNotices
 from ferrule.server.notifications.subscriptions import Subscriptions
 from ferrule.server.offers.completions import Completions
@@ -66,7 +66,7 @@ L = TypeVar("L", bound=Link)
 
 
 @answering(SERVER)
-class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
+class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShortcuts, Serving):
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         self.kept_results = KeptResults(settings.result_ttl, settings.max_kept_bytes)
         self._capabilities: ServerCapabilities | None = None
         self._declared = ServerCapabilities()
-        Composing.__init__(self)
+        Composition.__init__(self)
         self.visibility = Visibility(self, settings.include_tags, settings.exclude_tags)
         self.tools = Tools(self, page_size=settings.page_size, on_change=self.notify_tools_changed)
         self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
@@ -306,9 +306,9 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         """Return a receiver for one new peer."""
         return self._linked(Link, origin, self._link_options, entrance)
 
-    def crowd(self, origin: Origin, version: str = "", entrance: Entrance | None = None) -> Crowd:
+    def crowd(self, origin: Origin, version: str = "", entrance: Entrance | None = None) -> SessionlessLink:
         """Return one receiver for everyone who asks without a session, of the stateless era or of one revision."""
-        crowd = self._linked(Crowd, origin, self._crowd_options, entrance)
+        crowd = self._linked(SessionlessLink, origin, self._crowd_options, entrance)
         if version:
             crowd.session.agree(self.handshake.stranger(version))
         return crowd
@@ -335,7 +335,7 @@ class Server(LocalCalls, Telling, Composing, CustomRoutes, Extending, Serving):
         if self.observer is not None:
             from ferrule.runtime.watch import watch_on
 
-            shared = issubclass(kind, Crowd)
+            shared = issubclass(kind, SessionlessLink)
             link.watch = watch_on(
                 link.session, self.observer, origin.carrier, "server", address=origin.address, shared=shared
             )

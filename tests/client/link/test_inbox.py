@@ -12,7 +12,7 @@ import pytest
 
 from ferrule import Client
 from ferrule.client.features import progress
-from ferrule.client.link.inbox import Notices
+from ferrule.client.link.inbox import Inbox
 from ferrule.errors import SetupError
 from ferrule.schema.notices import OLD_NAMES
 
@@ -110,13 +110,13 @@ async def test_a_handler_may_be_named_by_module_and_function(era, talkative, mon
 @pytest.mark.parametrize("bad", ["no_such_module:f", "asyncio:no_such_function", "", ":", 7, [print]])
 def test_what_cannot_handle_anything_is_refused_in_one_sentence(bad):
     with pytest.raises(SetupError) as refusal:
-        Notices().on(VENDOR, bad)
+        Inbox().on(VENDOR, bad)
     assert "\n" not in str(refusal.value)
 
 
 def test_a_builtin_without_a_signature_gets_the_params():
     heard = {}
-    deliver = Notices().on(VENDOR, heard.update)
+    deliver = Inbox().on(VENDOR, heard.update)
     deliver(VENDOR, {"n": 1})
     assert heard == {"n": 1}
 
@@ -198,7 +198,7 @@ async def test_slo_07_a_slow_handler_delays_no_answer_and_what_waits_for_it_is_b
         heard.append(params["n"])
 
     async with Client(server, mode=era) as client:
-        client.notices = Notices(limit=100)
+        client.notices = Inbox(limit=100)
         client.on_notification(VENDOR, slow)
         for number in range(300):
             server.tell(VENDOR, {"n": number})
@@ -220,7 +220,7 @@ async def test_what_waits_for_a_slow_handler_is_bounded_in_bytes(era, raw, caplo
         heard.append(params["n"])
 
     async with Client(server, mode=era) as client:
-        client.notices = Notices(max_bytes=50_000)
+        client.notices = Inbox(max_bytes=50_000)
         client.on_notification(VENDOR, slow)
         for number in range(30):
             server.tell(VENDOR, {"n": number, "text": "x" * 10_000})

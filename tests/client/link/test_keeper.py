@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ferrule import Client, HttpFailed, Reconnect
-from ferrule.client.link.keeper import Reconnecting, is_final
+from ferrule.client.link.keeper import Keeper, is_final
 from ferrule.errors import (
     ChildFailed,
     ConnectFailed,
@@ -390,7 +390,7 @@ async def test_whoever_stops_waiting_in_the_same_moment_does_not_harm_the_others
     async def nothing(*_):
         """There is nothing to open or to give up."""
 
-    keeper = Reconnecting(nothing, nothing)
+    keeper = Keeper(nothing, nothing)
     assert keeper.plan is None
     left, stayed = (asyncio.create_task(keeper.wait(None)) for _ in range(2))
     await asyncio.sleep(0)
@@ -410,7 +410,7 @@ async def test_a_client_that_is_opened_again_begins_with_the_shortest_delay():
     async def nothing(*_):
         """There is nothing to open or to give up."""
 
-    keeper = Reconnecting(nothing, nothing)
+    keeper = Keeper(nothing, nothing)
     keeper.on_notice(lambda notice: delays.append(notice.delay) if notice.what == "retrying" else None)
     for losses in (3, 1):
         keeper.begin(STEADY)
@@ -427,5 +427,5 @@ async def test_a_closed_client_begins_nothing_more():
         """There is nothing to open or to give up."""
 
     work = nothing()
-    Reconnecting(nothing, nothing).spawn(work)
+    Keeper(nothing, nothing).spawn(work)
     assert work.cr_frame is None

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ferrule.errors import ToolBusy
-from ferrule.server.calls.slots import Places
+from ferrule.server.calls.slots import Slots
 
 
 async def held(places, order, name, release):
@@ -20,7 +20,7 @@ async def turns(count=3):
 
 
 async def test_no_more_than_the_limit_are_inside_and_the_line_is_served_in_order():
-    places, order, release = Places(2, 10), [], asyncio.Event()
+    places, order, release = Slots(2, 10), [], asyncio.Event()
     calls = [asyncio.ensure_future(held(places, order, name, release)) for name in "abcde"]
     await turns()
     assert (order, places.taken, places.waiting) == (["a", "b"], 2, 3)
@@ -31,7 +31,7 @@ async def test_no_more_than_the_limit_are_inside_and_the_line_is_served_in_order
 
 
 async def test_whoever_finds_the_line_full_is_refused_as_busy():
-    places, order, release = Places(1, 1, "the tool t"), [], asyncio.Event()
+    places, order, release = Slots(1, 1, "the tool t"), [], asyncio.Event()
     calls = [asyncio.ensure_future(held(places, order, name, release)) for name in "ab"]
     await turns()
     with pytest.raises(ToolBusy, match="the tool t has 1 calls running and 1 waiting") as caught:
@@ -44,7 +44,7 @@ async def test_whoever_finds_the_line_full_is_refused_as_busy():
 
 
 async def test_whoever_leaves_the_line_makes_room_in_it():
-    places, order, release = Places(1, 1), [], asyncio.Event()
+    places, order, release = Slots(1, 1), [], asyncio.Event()
     first = asyncio.ensure_future(held(places, order, "a", release))
     gone = asyncio.ensure_future(held(places, order, "b", release))
     await turns()
@@ -58,7 +58,7 @@ async def test_whoever_leaves_the_line_makes_room_in_it():
 
 
 async def test_what_fails_inside_gives_its_place_back():
-    places = Places(1)
+    places = Slots(1)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             async with places:
@@ -67,7 +67,7 @@ async def test_what_fails_inside_gives_its_place_back():
 
 
 async def test_a_turn_that_comes_as_its_holder_gives_up_goes_to_the_next():
-    places, order, release = Places(1), [], asyncio.Event()
+    places, order, release = Slots(1), [], asyncio.Event()
     assert places.take()
     waiting = [asyncio.ensure_future(held(places, order, name, release)) for name in "ab"]
     await turns()

@@ -10,7 +10,7 @@ from ferrule.protocol.session import Phase
 from ferrule.testing import pair
 from ferrule.transports.memory import MemoryChannel
 from ferrule.transports.process.stdio import StdioChannel
-from ferrule.transports.tcp.connections import Served
+from ferrule.transports.tcp.connections import ServedChannel
 from ferrule.wire.channel import ChannelDefaults, Origin
 
 MANY_ROUNDS = 1000
@@ -75,7 +75,7 @@ class TestSessions:
             assert (await peer.call("look"))["result"]["structuredContent"] == {"result": "2025-11-25"}
 
 
-TRAITS = {"stdio": StdioChannel.traits, "memory": MemoryChannel.traits, "tcp": Served.traits}
+TRAITS = {"stdio": StdioChannel.traits, "memory": MemoryChannel.traits, "tcp": ServedChannel.traits}
 
 
 @pytest.mark.usefixtures("virtual_time")

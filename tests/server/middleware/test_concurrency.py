@@ -94,13 +94,13 @@ async def test_who_gives_up_in_the_very_moment_passes_his_turn_on():
     limit = Concurrency(1)
     gate = asyncio.Event()
 
-    class Asked:
+    class HttpExchange:
         method = "tools/call"
 
     async def proceed(call):
         await gate.wait()
 
-    tasks = [asyncio.ensure_future(limit.on_request(Asked, proceed)) for _ in range(3)]
+    tasks = [asyncio.ensure_future(limit.on_request(HttpExchange, proceed)) for _ in range(3)]
     await until(lambda: None in limit._places and limit._places[None].waiting == 2)
     gate.set()
     tasks[0].add_done_callback(lambda _: tasks[1].cancel())

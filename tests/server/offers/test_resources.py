@@ -314,7 +314,7 @@ class TestListing:
             "file:///srv",
             lambda: "",
             name="srv",
-            title="Served",
+            title="ServedChannel",
             description="All of it",
             mime_type="inode/directory",
             size=4096,
@@ -324,7 +324,7 @@ class TestListing:
         )
         async with pair(app, era) as client:
             [listed] = await client.list_resources()
-        assert (listed.uri, listed.name, listed.title) == ("file:///srv", "srv", "Served")
+        assert (listed.uri, listed.name, listed.title) == ("file:///srv", "srv", "ServedChannel")
         assert (listed.description, listed.mime_type, listed.size) == ("All of it", "inode/directory", 4096)
         assert (listed.annotations, listed.icons, listed.meta) == (about, [icon], {"com.example/a": 1})
 

@@ -98,7 +98,7 @@ class TestBounds:
             await client.start("quick")
 
     async def test_what_the_store_refused_takes_no_place(self, era: str, peer: Any) -> None:
-        class Once(MemoryTasks):
+        class SingleExchange(MemoryTasks):
             refused = False
 
             async def create(self, task: Any, now: float) -> None:
@@ -107,7 +107,7 @@ class TestBounds:
                     raise Busy("not now")
                 await super().create(task, now)
 
-        async with peer(new_app(store=Once(), max_running=1), era) as client:
+        async with peer(new_app(store=SingleExchange(), max_running=1), era) as client:
             answer = await client.request("tools/call", {"name": "quick", "task": {}})
             assert answer["error"]["message"] == "not now"
             assert await client.text(await client.start("quick")) == "quick"

@@ -239,7 +239,7 @@ class LeakingThread(Split):
         return await super().connect(receiver)
 
 
-class Once(Split):
+class SingleExchange(Split):
     """Connects only once."""
 
     used = False

@@ -14,7 +14,7 @@ import pytest
 from our_carriers import OverTcp
 
 from ferrule.testing.carrier_kit import RULES, Broken, Carrier, NotApplicable, carrier_tests, judge, life, prove
-from ferrule.transports.tcp.connections import Served
+from ferrule.transports.tcp.connections import ServedChannel
 
 SLOW = {"sixteen mebibytes", "back pressure back"}
 """What our own carriers show at length."""
@@ -36,7 +36,7 @@ BREAKS: list[tuple[str, Carrier, str]] = [
     ("release", broken.Broken(broken.LeakingTimer), "left behind: .*timer print"),
     ("release", broken.Broken(broken.LeakingDescriptor), "left behind: .*descriptor of null"),
     ("release", broken.Broken(broken.LeakingThread), "left behind: .*thread leaking"),
-    ("recovery", broken.Broken(broken.Once), "used up"),
+    ("recovery", broken.Broken(broken.SingleExchange), "used up"),
     ("draining", broken.Hasty(broken.passing), "a running call was not answered"),
     ("values", broken.Broken(broken.Rounding), "came back as"),
     ("values", broken.Broken(broken.Breaking), "raw line feed"),
@@ -101,7 +101,7 @@ def test_what_somebody_else_makes_meanwhile_is_not_the_carrier_s(monkeypatch: py
 
 
 def test_a_carrier_that_ends_with_its_peer_s_last_word_loses_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Served, "eof_received", lambda channel: False)
+    monkeypatch.setattr(ServedChannel, "eof_received", lambda channel: False)
     with pytest.raises(Broken, match="of three requests before the end"):
         asyncio.run(prove(named("half close"), OverTcp()))
 
@@ -118,16 +118,18 @@ def test_a_carrier_that_breaks_its_lines_is_caught(monkeypatch: pytest.MonkeyPat
 
         await prove(named("lines"), OnlyTheFarSide())
 
-    monkeypatch.setattr(Served, "_frame", property(lambda self: broken_lines, lambda self, value: None), raising=False)
+    monkeypatch.setattr(
+        ServedChannel, "_frame", property(lambda self: broken_lines, lambda self, value: None), raising=False
+    )
     with pytest.raises(AssertionError):
         asyncio.run(scene())
 
 
 def test_a_carrier_whose_far_side_never_waits_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(channel: Served) -> None:
+    async def at_once(channel: ServedChannel) -> None:
         await asyncio.sleep(0)
 
-    monkeypatch.setattr(Served, "wait_writable", at_once)
+    monkeypatch.setattr(ServedChannel, "wait_writable", at_once)
     with pytest.raises(Broken, match="nobody had to wait"):
         asyncio.run(prove(named("back pressure back"), OverTcp()))
 

@@ -18,10 +18,10 @@ from ferrule import Context, Server
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.stateless import NEWEST as STATELESS
 from ferrule.testing import run_in_virtual_time
-from ferrule.transports.http.endpoint.router import Doors
+from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.mirror import mirrored_headers
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.sse import Event, SseParser
 
 PATIENCE = 120.0
@@ -209,7 +209,7 @@ class Endpoint:
 
     def __init__(self, app: Server, *, bound_to: str = "127.0.0.1", log: Any = None, **settings: Any) -> None:
         self.app = app
-        self.doors = Doors(app, DoorSettings(**settings), bound_to=bound_to, log=log)
+        self.doors = HttpEndpoint(app, EndpointSettings(**settings), bound_to=bound_to, log=log)
 
     async def __aenter__(self) -> Endpoint:
         await self.doors.start()

@@ -15,7 +15,7 @@ from ferrule.errors import CarrierError, SetupError
 from ferrule.protocol.stateless import NEWEST as STATELESS
 from ferrule.transports.http import listener
 from ferrule.transports.http.asgi import app as asgi
-from ferrule.transports.http.endpoint.router import Doors
+from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.listener import Http
 
 PLAIN = {"host": "localhost", "content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -126,7 +126,7 @@ def test_an_option_nobody_knows_is_refused() -> None:
 def test_both_front_ends_are_one_implementation() -> None:
     """TBEH-11: the engine and ASGI hand every request to the same doors, and answer none themselves."""
     for front in (listener, asgi):
-        assert front.Doors is Doors
+        assert front.HttpEndpoint is HttpEndpoint
 
 
 @pytest.mark.parametrize("response", ["auto", "json"])

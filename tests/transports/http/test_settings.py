@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.settings import DoorSettings, EngineSettings, split_options
+from ferrule.transports.http.settings import EndpointSettings, EngineSettings, split_options
 
 
 def test_the_defaults_are_those_we_promise() -> None:
@@ -28,7 +28,7 @@ def test_options_are_sorted_into_their_groups() -> None:
 
 
 def test_no_option_belongs_to_both_groups() -> None:
-    assert set(DoorSettings.__struct_fields__).isdisjoint(EngineSettings.__struct_fields__)
+    assert set(EndpointSettings.__struct_fields__).isdisjoint(EngineSettings.__struct_fields__)
 
 
 def test_an_unknown_option_is_refused_with_the_known_ones() -> None:

@@ -7,7 +7,7 @@ import os
 import socket
 
 from ferrule.testing import run_in_virtual_time
-from ferrule.transports.sockets.accept import MAX_FAREWELLS, Accepting, Farewells, turn_away
+from ferrule.transports.sockets.accept import MAX_FAREWELLS, Accepting, LingeringCloses, turn_away
 
 
 async def listen(backlog: int = 100) -> socket.socket:
@@ -54,7 +54,7 @@ def test_turning_away_a_peer_that_left_is_no_problem() -> None:
 
 def test_a_peer_told_to_go_is_closed_a_second_later() -> None:
     async def main() -> None:
-        farewells = Farewells(asyncio.get_running_loop())
+        farewells = LingeringCloses(asyncio.get_running_loop())
         ours, theirs = socket.socketpair()
         farewells.turn_away(ours, b"no room")
         assert theirs.recv(100) == b"no room"
@@ -69,7 +69,7 @@ def test_a_peer_told_to_go_is_closed_a_second_later() -> None:
 
 def test_only_so_many_wait_to_be_closed_and_an_end_closes_them_all() -> None:
     async def main() -> None:
-        farewells = Farewells(asyncio.get_running_loop())
+        farewells = LingeringCloses(asyncio.get_running_loop())
         pairs = [socket.socketpair() for _ in range(MAX_FAREWELLS + 5)]
         for ours, _ in pairs:
             farewells.turn_away(ours, b"")

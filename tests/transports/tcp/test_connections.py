@@ -26,7 +26,7 @@ from ferrule import Client, Server
 from ferrule.budgets import process
 from ferrule.testing import run_in_virtual_time
 from ferrule.transports.tcp import connections as reception
-from ferrule.transports.tcp.connections import LONGEST_PERIOD, Reception, Served, look_period
+from ferrule.transports.tcp.connections import LONGEST_PERIOD, Reception, ServedChannel, look_period
 from ferrule.transports.tcp.listener import Tcp, Unix
 from ferrule.transports.tcp.settings import SocketSettings
 
@@ -327,7 +327,7 @@ def test_a_peer_is_known_by_its_address(run: Run) -> None:
             assert link.session.origin.principal is None
             assert (await peer.ask(PING))["result"] == {}
             (served,) = listener._reception.served
-            assert isinstance(served, Served)
+            assert isinstance(served, ServedChannel)
             assert (served.messages_in, served.messages_out) == (2, 2)
             await peer.close()
 

@@ -122,13 +122,13 @@ async def _use(url: str, receiver: Any) -> Any:
 async def _count(url: str) -> int:
     said: list[bytes] = []
 
-    class Hearing(Echo):
+    class Notifications(Echo):
         """Keeps what it receives; the echo itself is at work on the other side meanwhile."""
 
         def _receive(self, text: bytes) -> None:
             said.append(text)
 
-    with patch.object(client, "WebSocketChannel", Hearing):
+    with patch.object(client, "WebSocketChannel", Notifications):
         await _use(url, Server("echo", **PATIENT).link(Origin("websocket")))
     return int(said[0])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ferrule.transports.websocket.settings import ChannelSettings
-from ferrule.transports.websocket.timers import Due, Seen, Vigil
+from ferrule.transports.websocket.timers import Due, Seen, Timers
 
 
 def seen(
@@ -17,11 +17,11 @@ def seen(
     return Seen(received, taken, congested, reading, inside, unfinished)
 
 
-def new(now: float = 0.0, **settings: object) -> Vigil:
-    return Vigil(ChannelSettings(**settings), now)  # type: ignore[arg-type]
+def new(now: float = 0.0, **settings: object) -> Timers:
+    return Timers(ChannelSettings(**settings), now)  # type: ignore[arg-type]
 
 
-def looks(vigil: Vigil, at: dict[float, Seen]) -> dict[float, Due]:
+def looks(vigil: Timers, at: dict[float, Seen]) -> dict[float, Due]:
     """What is due at each time, where something is."""
     return {now: due for now, what in at.items() if (due := vigil.look(now, what))}
 

@@ -13,7 +13,7 @@ from ferrule.budgets.weight import full_weight
 from ferrule.client.features.cache import without_hints
 from ferrule.client.features.progress import ProgressHandler
 from ferrule.client.link.conversation import RequestOptions
-from ferrule.client.link.replay import Replaying
+from ferrule.client.link.replay import ReplayingClient
 from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
 from ferrule.schema.methods import Method
 from ferrule.schema.rounds import COMPLETE
@@ -26,7 +26,7 @@ PER_ITEM = 400
 """Bytes an item of a list takes, besides what its text does."""
 
 
-class Fetching(Replaying):
+class PagedRequests(ReplayingClient):
     """The reading half of a client."""
 
     def _how(

@@ -14,7 +14,7 @@ from ferrule.client.features.answers import COSTLY
 from ferrule.errors import CapabilityOff
 from ferrule.protocol.call import Call
 from ferrule.protocol.capabilities import declares
-from ferrule.protocol.tasks import Wish
+from ferrule.protocol.tasks import TaskWish
 from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.tasks.methods import TaskMethods
 from ferrule.runtime.tasks.run import TaskRun, carry
@@ -59,7 +59,7 @@ class QuestionTasks:
 
     def _or_task(self, answer: Handler) -> Handler:
         async def answer_or_begin(call: Call) -> Any:
-            if call.era.task_wish(call) is not Wish.ASKED:
+            if call.era.task_wish(call) is not TaskWish.ASKED:
                 return await answer(call)
             run = TaskRun(self._tasks, call)
             await run.begin()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
-from ferrule.client.features.pages import Fetching
+from ferrule.client.features.pages import PagedRequests
 from ferrule.errors import CapabilityNotSupported, ContentMismatch
 from ferrule.schema.methods import Method
 from ferrule.schema.model import Page
@@ -38,7 +38,7 @@ PATH = "/-._~!$&'()*+,;=:@"
 class LoadedSkill:
     """A skill whose SKILL.md was read and is what its entry says; its other files are read when they are needed."""
 
-    def __init__(self, client: Skilled, skill: Skill) -> None:
+    def __init__(self, client: SkillRequests, skill: Skill) -> None:
         self.skill = skill
         self.text = ""
         self.instructions = ""
@@ -149,7 +149,7 @@ ROWS = {
 }
 
 
-class Skilled(Fetching):
+class SkillRequests(PagedRequests):
     """The half of a client that uses skills."""
 
     async def read_resource(self, uri: str, *, timeout: float | None = None) -> ReadResourceResult:

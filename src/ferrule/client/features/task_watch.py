@@ -37,7 +37,7 @@ from ferrule.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from ferrule.client.features.tasks import ProgressRelay
-    from ferrule.client.features.tool_calls import Calling
+    from ferrule.client.features.tool_calls import ToolRequests
 
 logger = logging.getLogger("ferrule.client")
 
@@ -75,10 +75,10 @@ async def limited(work: Awaitable[T], timeout: float | None, what: str) -> T:
         raise TimedOut(f"{what} did not end within {timeout:g} s") from None
 
 
-class Following:
+class TaskWatch:
     """One wait for the end of one task; used as `async with`."""
 
-    def __init__(self, client: Calling, task_id: str, known: TaskState | None, relay: ProgressRelay) -> None:
+    def __init__(self, client: ToolRequests, task_id: str, known: TaskState | None, relay: ProgressRelay) -> None:
         self._client = client
         self._id = task_id
         self._known = known
@@ -92,7 +92,7 @@ class Following:
         self._message: str | None = None
         self._done: float = 0
 
-    async def __aenter__(self) -> Following:
+    async def __aenter__(self) -> TaskWatch:
         self._client.followed.setdefault(self._id, []).append(self._news)
         return self
 

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from ferrule.budgets.collector import decode_long
 from ferrule.client.features.progress import ProgressHandler
-from ferrule.client.features.task_watch import Following, limited
+from ferrule.client.features.task_watch import TaskWatch, limited
 from ferrule.errors import CallFailed, Cancelled, InvalidAnswer, PeerError
 from ferrule.schema.methods import METHODS
 from ferrule.schema.tasks import TASK, WrappedTask
@@ -19,7 +19,7 @@ from ferrule.schema.tasks import Task as TaskState
 from ferrule.schema.tools import CallToolResult
 
 if TYPE_CHECKING:
-    from ferrule.client.features.tool_calls import Calling
+    from ferrule.client.features.tool_calls import ToolRequests
 
 _read_created = msgspec.json.Decoder(TaskState).decode
 _read_wrapped = msgspec.json.Decoder(WrappedTask).decode
@@ -59,7 +59,7 @@ class Task:
 
     def __init__(
         self,
-        client: Calling,
+        client: ToolRequests,
         task_id: str,
         *,
         tool: str = "",
@@ -116,8 +116,8 @@ class Task:
                 raise Cancelled(f"the task {self.id} was cancelled: {last.status_message or 'no reason was given'}")
             return _read(await following.outcome(last))
 
-    def _following(self) -> Following:
-        return Following(self._client, self.id, self.state, self._relay)
+    def _following(self) -> TaskWatch:
+        return TaskWatch(self._client, self.id, self.state, self._relay)
 
     async def __aiter__(self) -> AsyncIterator[TaskState]:
         """Yield how the task stands again and again, to its end; what it asks is answered meanwhile."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ferrule.client.features.pages import Fetching, given
+from ferrule.client.features.pages import PagedRequests, given
 from ferrule.client.features.task_watch import read_state, seen
 from ferrule.client.features.tasks import ProgressRelay, Task, created_task
 from ferrule.client.link.conversation import Conversation, RequestOptions
@@ -51,7 +51,7 @@ class TaskNotice(Struct, rename="camel"):
 _read_told = msgspec.json.Decoder(TaskNotice).decode
 
 
-class Calling(Fetching):
+class ToolRequests(PagedRequests):
     """The half of a client that calls tools."""
 
     followed: dict[str, list[asyncio.Event]]

@@ -14,7 +14,7 @@ from ferrule.client.link.inbox import Deliver
 from ferrule.client.link.link import GRACE
 from ferrule.client.link.opening import Opening
 from ferrule.client.link.reconnect import plan_for
-from ferrule.client.link.restore import Restoring
+from ferrule.client.link.restore import Restore
 from ferrule.client.targets import is_object, transport_for
 from ferrule.errors import AlreadyInitialized, CallFailed, LinkLost, NotConnected
 from ferrule.runtime.requests import LinkOptions
@@ -31,7 +31,7 @@ DRAIN = 5.0
 """How long a closing client waits for answers."""
 
 
-class Connecting(Restoring):
+class ClientConnection(Restore):
     """The half of a client that begins and ends conversations."""
 
     target: Any

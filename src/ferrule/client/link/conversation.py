@@ -12,7 +12,7 @@ from msgspec import Raw, Struct, structs
 from ferrule.budgets.bounds import MAX_QUESTIONS
 from ferrule.client.features.answers import Answering
 from ferrule.client.features.progress import ProgressHandler, progress_told
-from ferrule.client.link.link import Lifecycle
+from ferrule.client.link.link import ClientLink
 from ferrule.client.link.opening import Opened, Opening
 from ferrule.errors import (
     AlreadyInitialized,
@@ -111,7 +111,7 @@ class Allowed(Struct, frozen=True):
     may_ask: bool
 
 
-class Conversation(Lifecycle):
+class Conversation(ClientLink):
     """One client and one server: what may be asked, how it is asked, and the rounds that lead to an answer."""
 
     def __init__(

@@ -26,7 +26,7 @@ Deliver = Callable[[str, Any], Any]
 _read_any = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class Notices:
+class Inbox:
     """Hands notifications to their handlers; a slow or failing handler delays only other notifications."""
 
     def __init__(self, limit: int = 10_000, max_bytes: int = MAX_NOTICES_SIZE) -> None:

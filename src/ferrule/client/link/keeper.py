@@ -33,7 +33,7 @@ UNWELCOME = frozenset({401, 403})
 ConnectionHandler = Callable[[ConnectionNotice], object]
 
 
-class Reconnecting:
+class Keeper:
     """Opens a lost conversation again, as late and as often as the plan says."""
 
     def __init__(self, reopen: Callable[[], Awaitable[None]], gave_up: Callable[[str], Awaitable[None]]) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.telemetry.observer import Observers
 
 
-class Patience:
+class DeadlineHold:
     """Holds the deadlines of one link as long as a question of its peer is being answered."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ GRACE = 2.0
 """How many seconds the other end may take to let go."""
 
 
-class Lifecycle:
+class ClientLink:
     """Reaches a server, settles the era, notices a loss, and lets go of everything at the end."""
 
     def __init__(
@@ -158,7 +158,7 @@ class Lifecycle:
 
     async def _connect(self) -> None:
         self._require_wanted()
-        patience = Patience()
+        patience = DeadlineHold()
         questions = {}
         for name, handler in self.answering.handlers().items():
             questions[name] = patience.around(handler)

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Raw, structs
 
 from ferrule.client.link.conversation import Conversation, RequestOptions
-from ferrule.client.notifications import Hearing
+from ferrule.client.notifications import Notifications
 from ferrule.client.settings import ClientSettings
 from ferrule.errors import (
     CallFailed,
@@ -26,7 +26,7 @@ LOST = (LinkLost, TimedOut, NotConnected)
 """How a call fails whose link may be gone: before or after it was sent, in silence, while a new one is opened."""
 
 
-class Replaying(Hearing):
+class ReplayingClient(Notifications):
     """The asking half of a client."""
 
     settings: ClientSettings

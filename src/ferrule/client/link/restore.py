@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ferrule.client.features.pages import Fetching
+from ferrule.client.features.pages import PagedRequests
 from ferrule.client.link.conversation import Conversation, RequestOptions
 from ferrule.client.link.reconnect import ConnectionNotice
 from ferrule.errors import CallFailed, LinkLost, PeerError
@@ -22,7 +22,7 @@ from ferrule.schema.notices import RESOURCE_UPDATED
 logger = logging.getLogger("ferrule.client")
 
 
-class Restoring(Fetching):
+class Restore(PagedRequests):
     """The half of a client that says again what a server has forgotten."""
 
     _level: str | None

@@ -31,7 +31,7 @@ _read_any = msgspec.json.Decoder().decode
 _write = msgspec.json.Encoder().encode
 
 
-class Consulting:
+class ClientRequests:
     """The half of a context that asks: every answer is known by its question, over all rounds of one call."""
 
     __slots__ = ("_call", "server")

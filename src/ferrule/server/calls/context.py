@@ -17,7 +17,7 @@ from ferrule.identity.principal import Principal
 from ferrule.protocol.call import Call, Peer
 from ferrule.schema.model import Implementation, LogLevel
 from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, ProgressParams
-from ferrule.server.calls.client_requests import Consulting
+from ferrule.server.calls.client_requests import ClientRequests
 from ferrule.server.calls.results import UnwritableResult, json_of
 from ferrule.server.foreign_names import CONTEXT, answering
 from ferrule.wire.messages import Notification
@@ -148,7 +148,7 @@ _read_meta = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @answering(CONTEXT)
-class Context(Consulting, Generic[State]):
+class Context(ClientRequests, Generic[State]):
     """What a handler receives when it asks for a `Context`, or for a `Context[AppState]` to have the lifespan typed."""
 
     __slots__ = ()

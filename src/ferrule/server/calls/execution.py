@@ -14,7 +14,7 @@ from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import composed
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.calls.context import Context
-from ferrule.server.calls.slots import Places
+from ferrule.server.calls.slots import Slots
 from ferrule.server.calls.streams import Budget, drained, drained_in_place, drained_in_thread
 from ferrule.server.calls.threads import Bulkhead, Threads
 from ferrule.server.functions.binder import Binding, InvalidArguments
@@ -109,7 +109,7 @@ Run = Callable[[Any, Any], Awaitable[Any]]
 """Runs a function with raw arguments and a context; gives its value."""
 
 
-class Crowding:
+class Concurrent:
     """How many calls of one tool may run at once, and how many wait."""
 
     __slots__ = ("max_concurrent", "max_threads", "max_waiting", "what")
@@ -130,8 +130,8 @@ def _at_least(least: int, value: Any, what: str, option: str) -> int:
 
 
 def run_for(
-    binding: Binding, threads: Threads, crowding: Crowding, budget: Budget, *, inline: bool
-) -> tuple[Run, Places | None]:
+    binding: Binding, threads: Threads, crowding: Concurrent, budget: Budget, *, inline: bool
+) -> tuple[Run, Slots | None]:
     """Choose how a function is run; gives the places its calls take, too, where they are counted."""
     streams = binding.signature.is_generator
     if not binding.is_async and not binding.signature.is_async_generator and not inline:
@@ -149,7 +149,7 @@ def run_for(
         run = _in_loop(binding, budget)
     if crowding.max_concurrent is None:
         return run, None
-    places = Places(crowding.max_concurrent, crowding.max_waiting, crowding.what)
+    places = Slots(crowding.max_concurrent, crowding.max_waiting, crowding.what)
     return _in_turn(places, run), places
 
 
@@ -204,7 +204,7 @@ def _awaited(run: Run) -> Run:
     return run_and_wait
 
 
-def _in_turn(places: Places, run: Run) -> Run:
+def _in_turn(places: Slots, run: Run) -> Run:
     async def wait_and_run(arguments: Any, context: Any) -> Any:
         async with places:
             return await run(arguments, context)

@@ -9,7 +9,7 @@ from types import TracebackType
 from ferrule.errors import ToolBusy
 
 
-class Places:
+class Slots:
     """So many places, and a line before them: `async with places: …`."""
 
     __slots__ = ("_line", "_taken", "limit", "max_waiting", "what")

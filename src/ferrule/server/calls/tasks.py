@@ -11,7 +11,7 @@ from ferrule.errors import MethodNotFound
 from ferrule.protocol.call import Call
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.stateless import NEWEST as STATELESS
-from ferrule.protocol.tasks import Wish
+from ferrule.protocol.tasks import TaskWish
 from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.tasks.form import told
 from ferrule.runtime.tasks.run import TaskRun, carry
@@ -87,11 +87,11 @@ class TaskCalls:
         if entry is None:
             return await self._proceed(call)
         wish = call.era.task_wish(call)
-        if entry.task == "forbidden" and wish is Wish.ASKED:
+        if entry.task == "forbidden" and wish is TaskWish.ASKED:
             raise MethodNotFound(f"The tool {entry.name} does not run as a task", {"tool": entry.name})
-        if entry.task == "required" and wish is Wish.NO:
+        if entry.task == "required" and wish is TaskWish.NO:
             raise call.era.task_demanded(entry.name)
-        if entry.task == "forbidden" or wish in (Wish.NO, Wish.UNKNOWN):
+        if entry.task == "forbidden" or wish in (TaskWish.NO, TaskWish.UNKNOWN):
             return await self._proceed(call)
         run = call.as_task = TaskRun(self._tasks, call)
         if entry.task_start == "handler":
@@ -101,7 +101,7 @@ class TaskCalls:
         self._tasks.start(run, self._carry(run))
         return run.created()
 
-    async def _begun_by_handler(self, run: TaskRun, wish: Wish) -> Any:
+    async def _begun_by_handler(self, run: TaskRun, wish: TaskWish) -> Any:
         """Run a call as any other until its handler says that it is a task from here on."""
         work = self._tasks.start(run, self._carry(run))
         try:
@@ -113,7 +113,7 @@ class TaskCalls:
         if not run.is_begun:
             if isinstance(run.outcome, BaseException):
                 raise run.outcome
-            if wish is not Wish.ASKED:
+            if wish is not TaskWish.ASKED:
                 return run.outcome
             await run.begin()
             await run.finish(run.outcome)

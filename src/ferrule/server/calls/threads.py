@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ferrule.server.calls.slots import Places
+from ferrule.server.calls.slots import Slots
 
 logger = logging.getLogger("ferrule.threads")
 
@@ -203,7 +203,7 @@ class Bulkhead:
 
     def __init__(self, threads: Threads, limit: int = 32, max_waiting: int | None = None, what: str = "") -> None:
         self._threads = threads
-        self.places = Places(limit, max_waiting, what)
+        self.places = Slots(limit, max_waiting, what)
 
     async def run(self, work: Work) -> Any:
         """Run work in a thread as soon as this handler may."""

@@ -29,7 +29,7 @@ TO_BE_MADE = (ToolResult, Media, list, tuple)
 NO_DATA = Violation("", None, "required", "there is no structured content, and the output schema promises some")
 
 
-class Finishing:
+class ToolResults:
     """Makes the results of one tool."""
 
     __slots__ = ("_binding", "_exact", "_policy", "_server", "_wrap")
@@ -41,9 +41,9 @@ class Finishing:
         self._exact = exact
         self._policy = policy
 
-    def of(self, server: Server) -> Finishing:
+    def of(self, server: Server) -> ToolResults:
         """Return the same for a server that mounts the tool's own."""
-        return Finishing(server, self._binding, self._wrap, self._exact, self._policy)
+        return ToolResults(server, self._binding, self._wrap, self._exact, self._policy)
 
     async def finish(self, call: Call, value: Any) -> CallToolResult:
         """Make the result of what the tool gave; a value of just the declared plain type needs no check."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Extension)
 
 
-class Extending:
+class ExtensionShortcuts:
     """The half of a server that speaks extensions."""
 
     extensions: Extensions

@@ -15,7 +15,7 @@ from ferrule.server.extensions.extension import Extensions
 from ferrule.server.hosting.builtins import Builtins
 from ferrule.server.hosting.link_state import Links
 from ferrule.server.middleware.hooks import Middleware
-from ferrule.server.middleware.stack import AnyLayer, Layers, checked
+from ferrule.server.middleware.stack import AnyLayer, MiddlewareStack, checked
 from ferrule.server.notifications.changes import ChangeNotices
 from ferrule.server.offers.mounts import Mount
 from ferrule.server.offers.tools import RegisteredTool, Tools
@@ -31,7 +31,7 @@ AddedLayer = TypeVar("AddedLayer", bound=AnyLayer)
 AddedRule = TypeVar("AddedRule", bound=Rule)
 
 
-class Composing:
+class Composition:
     """The composing half of a server."""
 
     name: str
@@ -44,7 +44,7 @@ class Composing:
     _own_handlers: dict[str, Any]
 
     def __init__(self) -> None:
-        self.layers = Layers()
+        self.layers = MiddlewareStack()
         self.mounts: list[Mount] = []
         self.mounted_in: list[Mount] = []
         self._dispatcher: Dispatcher | None = None

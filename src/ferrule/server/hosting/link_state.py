@@ -18,7 +18,7 @@ from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
 from ferrule.runtime.limits import TokenBucket
 from ferrule.runtime.link import Link
-from ferrule.runtime.sessionless import Crowd
+from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.server.calls.context import LEVELS
 from ferrule.server.notifications.subscriptions import ChangeNotice, Subscriber, Subscriptions
 from ferrule.server.offers.visibility import Switches
@@ -200,7 +200,7 @@ class Links:
 
     def has_session(self, call: Call) -> bool:
         """Return whether anything of this caller is remembered for its next request."""
-        return not isinstance(self.of(call), Crowd)
+        return not isinstance(self.of(call), SessionlessLink)
 
     def subscriber(self, call: Call) -> Subscriber | None:
         """Return what hears of changes for the link a call came in on; None for one that made no handshake."""
@@ -307,7 +307,7 @@ class Links:
         state = self._states.get(link)
         if state is None:
             return None
-        place: Any = call if isinstance(link, Crowd) else state
+        place: Any = call if isinstance(link, SessionlessLink) else state
         pace: Pace | None = place.pace
         if pace is None:
             pace = place.pace = Pace(self._settings)

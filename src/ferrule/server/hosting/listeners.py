@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ferrule.identity.verifier import Verifier
 from ferrule.protocol.era import Eras
 from ferrule.runtime.link import Link
-from ferrule.runtime.sessionless import Crowd
+from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Entrance:
         """Return a receiver for one new peer."""
         return self._server.link(origin, self)
 
-    def crowd(self, origin: Origin, version: str = "") -> Crowd:
+    def crowd(self, origin: Origin, version: str = "") -> SessionlessLink:
         """Return one receiver for everyone who asks without a session."""
         return self._server.crowd(origin, version, self)
 

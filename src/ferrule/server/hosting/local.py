@@ -84,13 +84,13 @@ def _local(server: Server, name: str, params: Any = None) -> Call:
     server.links.forget(link, None)
     peer = Peer(NEWEST, ClientCapabilities())
     call = Call(
-        0, METHODS[name], params, Raw(b"{}"), None, server.handshake, peer, Nowhere(), link.session.origin, link
+        0, METHODS[name], params, Raw(b"{}"), None, server.handshake, peer, LocalChannel(), link.session.origin, link
     )
     link.session.running[call.id] = call
     return call
 
 
-class Nowhere(ChannelDefaults):
+class LocalChannel(ChannelDefaults):
     """The channel of a call that came from this process: nobody is told anything."""
 
     def send(self, message: Message | Sequence[Message]) -> None:

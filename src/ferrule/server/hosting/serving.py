@@ -270,7 +270,7 @@ class Serving:
                 logger.warning("the server has ended, but Python waits for what still runs: %s", left)
 
     def asgi(self, path: str = "/mcp", **options: Any) -> AsgiApp:
-        """Return this server as an ASGI app, to serve or to mount; the options are those of `DoorSettings`."""
+        """Return this server as an ASGI app, to serve or to mount; the options are those of `EndpointSettings`."""
         refuse_foreign("asgi", options)
         module = importlib.import_module("ferrule.transports.http.asgi.app")
         entrance = Entrance(self._whole(), hosted=True)

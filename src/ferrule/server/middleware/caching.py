@@ -12,7 +12,7 @@ import msgspec
 from ferrule.errors import Refusal, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
-from ferrule.runtime.sessionless import Crowd
+from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.schema.content import ResourceLink
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult
@@ -166,7 +166,7 @@ class Caching(Middleware):
         """Return for whom a result may be kept; None if we cannot tell callers apart."""
         if self._shared:
             return "everybody", None
-        if call.origin.principal is None and isinstance(call.link, Crowd):
+        if call.origin.principal is None and isinstance(call.link, SessionlessLink):
             return None
         return caller(call)
 

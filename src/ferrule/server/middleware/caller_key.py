@@ -9,7 +9,7 @@ from typing import Any
 
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
-from ferrule.runtime.sessionless import Crowd
+from ferrule.runtime.sessionless import SessionlessLink
 
 Key = Callable[[Call], Hashable]
 
@@ -30,7 +30,7 @@ def caller(call: Call) -> tuple[str, Hashable]:
     """Return who asks, as well as it is known: the principal, else the session, else the address."""
     if call.origin.principal is not None:
         return "principal", call.origin.principal
-    if isinstance(call.link, Crowd):
+    if isinstance(call.link, SessionlessLink):
         return "address", call.origin.address
     return "session", _number(call)
 
@@ -44,7 +44,7 @@ def _number(call: Call) -> int:
 
 
 def _session(call: Call) -> Hashable:
-    if isinstance(call.link, Crowd):
+    if isinstance(call.link, SessionlessLink):
         return caller(call)
     return ("session", _number(call))
 

@@ -8,7 +8,7 @@ from typing import Any
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
-from ferrule.server.calls.slots import Places
+from ferrule.server.calls.slots import Slots
 from ferrule.server.middleware.caller_key import Key, key_of, methods_of
 from ferrule.server.middleware.hooks import Middleware
 
@@ -33,14 +33,14 @@ class Concurrency(Middleware):
         self._key = key_of(by, "Concurrency")
         self._max_waiting = max_waiting
         self._methods = methods_of(methods, "Concurrency")
-        self._places: dict[Hashable, Places] = {}
+        self._places: dict[Hashable, Slots] = {}
 
     async def on_request(self, call: Call, proceed: Handler) -> Any:
         """Run a call as soon as it may."""
         if call.method not in self._methods:
             return await proceed(call)
         key = self._key(call)
-        places = self._places.setdefault(key, Places(self._limit, self._max_waiting, call.method))
+        places = self._places.setdefault(key, Slots(self._limit, self._max_waiting, call.method))
         try:
             async with places:
                 return await proceed(call)

@@ -67,7 +67,7 @@ def _overrides(layer: Middleware, hook: str) -> bool:
     return getattr(type(layer), hook) is not getattr(Middleware, hook)
 
 
-class Layers:
+class MiddlewareStack:
     """The middleware of one server, in the order it was added."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from ferrule.server.offers.resources import Resources
 logger = logging.getLogger("ferrule.server")
 
 
-class Telling:
+class Announcements:
     """The telling half of a server."""
 
     resources: Resources

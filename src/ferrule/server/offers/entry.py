@@ -25,7 +25,7 @@ class Recipe:
         raise NotImplementedError
 
 
-class Offered:
+class Entry:
     """One thing a server offers."""
 
     __slots__ = ("context", "detour", "server", "tags", "visible", "way")

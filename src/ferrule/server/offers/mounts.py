@@ -22,7 +22,7 @@ from ferrule.schema.resources import ReadResourceParams, ReadResourceResult
 from ferrule.schema.tools import Tool
 from ferrule.server.calls.context import Context
 from ferrule.server.offers.catalogue import Catalogue
-from ferrule.server.offers.entry import Offered
+from ferrule.server.offers.entry import Entry
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -250,7 +250,7 @@ class Branch:
             self.removed(key)
 
 
-def through(entry: Offered, method: str, run: Handler) -> Handler | None:
+def through(entry: Entry, method: str, run: Handler) -> Handler | None:
     """Surround the running of an entry with the middleware of the servers it is from; None if they have none."""
     around = [mount.child.layers.around(method) for mount, _ in entry.way]
     if not any(around):

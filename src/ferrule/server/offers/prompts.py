@@ -24,7 +24,7 @@ from ferrule.server.calls.tool_results import read_media
 from ferrule.server.functions.binder import Binding, InvalidArguments, bind
 from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
-from ferrule.server.offers.entry import Offered, Visible
+from ferrule.server.offers.entry import Entry, Visible
 from ferrule.server.offers.mounts import through
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
     visible: Visible | None = None
 
 
-class RegisteredPrompt(Offered):
+class RegisteredPrompt(Entry):
     """A prompt, ready to be filled in."""
 
     __slots__ = ("binding", "bulkhead", "prompt", "required")

@@ -34,7 +34,7 @@ from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.functions.binder import Binding, InvalidArguments, bind
 from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
-from ferrule.server.offers.entry import Offered, Visible
+from ferrule.server.offers.entry import Entry, Visible
 from ferrule.server.offers.mounts import through
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _pattern(uri: str) -> Pattern:
     return UriTemplate(uri)
 
 
-class RegisteredResource(Offered):
+class RegisteredResource(Entry):
     """A resource or a template, ready to be read."""
 
     __slots__ = (

@@ -29,20 +29,20 @@ from ferrule.runtime.dispatch import Handler, internal, label_of, need_within
 from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool
 from ferrule.server.calls.context import Context
-from ferrule.server.calls.execution import Crowding, Reshaping, run, run_for, settle, settle_adopted
+from ferrule.server.calls.execution import Concurrent, Reshaping, run, run_for, settle, settle_adopted
 from ferrule.server.calls.forms import ask_to_visit
 from ferrule.server.calls.media import Linkable
 from ferrule.server.calls.oversize import WHOLE_MESSAGE, policy_of
 from ferrule.server.calls.results import Oversized, UnwritableResult, failed, whole, wrapper_for, writer_for
 from ferrule.server.calls.threads import Bulkhead
-from ferrule.server.calls.tool_results import RESULT_TYPES, TO_BE_MADE, Finishing
+from ferrule.server.calls.tool_results import RESULT_TYPES, TO_BE_MADE, ToolResults
 from ferrule.server.functions.arguments import NoObject
 from ferrule.server.functions.binder import Binding, InvalidArguments, InvalidOutput, bind, names
 from ferrule.server.functions.questions import with_questions
 from ferrule.server.middleware.stack import checked
 from ferrule.server.offers.catalogue import Catalogue, off
 from ferrule.server.offers.descriptions import ToolOptions, described, mirrored_of
-from ferrule.server.offers.entry import Offered
+from ferrule.server.offers.entry import Entry
 from ferrule.server.offers.refusals import Refused
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ logger = logging.getLogger("ferrule.tools")
 EXACT = (int, str, bool)
 
 
-class RegisteredTool(Offered):
+class RegisteredTool(Entry):
     """A tool, ready to be called."""
 
     __slots__ = (
@@ -82,7 +82,7 @@ class RegisteredTool(Offered):
     def __init__(self, server: Server, tool: Tool, binding: Binding, options: ToolOptions) -> None:
         policy = policy_of(server.settings, options, binding, tool.name)
         wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
-        crowding = Crowding(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
+        crowding = Concurrent(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
         budget = WHOLE_MESSAGE if policy is None else policy.budget
         wants_context = binding.context_parameter is not None or binding.streams
         super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
@@ -106,7 +106,7 @@ class RegisteredTool(Offered):
         else:
             self.exact = None
         self.write = writer_for(wrap)
-        finishing = Finishing(server, binding, wrap, self.exact, policy)
+        finishing = ToolResults(server, binding, wrap, self.exact, policy)
         self.finish, self.wrapped = finishing.finish, finishing.wrapped
         self.plain = binding.is_async and self.places is None and policy is None
         self.direct = False
@@ -117,7 +117,7 @@ class RegisteredTool(Offered):
 
     def finish_for(self, host: Server) -> None:
         """Keep what is too large for its answer where the client of this server finds it."""
-        finishing: Finishing = self.finish.__self__  # type: ignore[attr-defined]  # its own bound method
+        finishing: ToolResults = self.finish.__self__  # type: ignore[attr-defined]  # its own bound method
         finishing = finishing.of(host)
         self.finish, self.wrapped = finishing.finish, finishing.wrapped
 

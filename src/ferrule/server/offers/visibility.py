@@ -18,7 +18,7 @@ from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHA
 from ferrule.server.calls.context import Context
 from ferrule.server.functions.signatures import takes
 from ferrule.server.offers.catalogue import Catalogue
-from ferrule.server.offers.entry import Offered
+from ferrule.server.offers.entry import Entry
 from ferrule.server.offers.mounts import MountedContext
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.server.server import Server
 
 Rule = Callable[[Context[Any], "Component"], bool]
-Places = Sequence[tuple["Server", str]]
+Slots = Sequence[tuple["Server", str]]
 
 KINDS = {
     "tool": TOOLS_CHANGED,
@@ -66,7 +66,7 @@ class Switches:
             self._words.pop(word, None)
             self._words[word] = on
 
-    def verdict(self, kind: str, places: Places, tags: frozenset[str]) -> bool | None:
+    def verdict(self, kind: str, places: Slots, tags: frozenset[str]) -> bool | None:
         """Return what was last said about something that has these names in these servers; None for nothing."""
         for (server, meant, text, is_tag), on in reversed(self._words.items()):
             if meant in (None, kind) and any(
@@ -101,7 +101,7 @@ class Visibility:
         for catalogue in self.catalogues():
             catalogue.switch()
 
-    def is_on(self, kind: str, key: str, entry: Offered) -> bool:
+    def is_on(self, kind: str, key: str, entry: Entry) -> bool:
         """Return whether something is offered to everybody, here and in each server it was mounted from."""
         return self.admits(kind, key, entry.tags) and all(
             mount.child.visibility.admits(kind, name, entry.tags) for mount, name in entry.way
@@ -143,7 +143,7 @@ class Visibility:
         self.rules.append(rule)
         self.judge()
 
-    def notice(self, entry: Offered) -> None:
+    def notice(self, entry: Entry) -> None:
         """Learn of something that is offered: some say themselves who sees them."""
         if entry.visible is not None:
             if inspect.iscoroutinefunction(entry.visible):
@@ -189,7 +189,7 @@ class Visibility:
             ]
         return found
 
-    def sees(self, call: Call, catalogue: Catalogue[Any], key: str, entry: Offered) -> bool:
+    def sees(self, call: Call, catalogue: Catalogue[Any], key: str, entry: Entry) -> bool:
         """Return whether a caller sees something."""
         own = self._server.links.own_switches(call)
         said = None

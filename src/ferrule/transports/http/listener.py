@@ -11,24 +11,24 @@ from ferrule.errors import SetupError
 from ferrule.transports.closing import left_of_grace
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.endpoint.acceptor import require_http
-from ferrule.transports.http.endpoint.router import Doors
+from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
-from ferrule.transports.websocket.endpoint import WebSocketDoor
+from ferrule.transports.websocket.endpoint import WebSocketEndpoint
 from ferrule.transports.websocket.settings import beside_http
 
 logger = logging.getLogger("ferrule.http")
 
 
 class Http:
-    """Lets clients reach us over HTTP; the options are those of `DoorSettings` and `EngineSettings`."""
+    """Lets clients reach us over HTTP; the options are those of `EndpointSettings` and `EngineSettings`."""
 
     def __init__(self, **options: Any) -> None:
         self._door_settings, self._engine_settings = split_options(options)
         self._websocket_settings = beside_http(self._engine_settings.websocket, self._door_settings.path)
         self._engine: Engine | None = None
-        self._doors: Doors | None = None
-        self._websocket: WebSocketDoor | None = None
+        self._doors: HttpEndpoint | None = None
+        self._websocket: WebSocketEndpoint | None = None
         self._closed = asyncio.Event()
 
     @property
@@ -43,7 +43,7 @@ class Http:
         if self._engine is not None:
             raise SetupError("this Http serves already")
         settings = self._engine_settings
-        doors = Doors(require_http(acceptor), self._door_settings, bound_to=settings.host)
+        doors = HttpEndpoint(require_http(acceptor), self._door_settings, bound_to=settings.host)
         engine = Engine(
             doors.handle,
             settings,
@@ -65,9 +65,9 @@ class Http:
             await engine.close()
             self._engine = self._doors = self._websocket = None
 
-    def _open_websocket(self, acceptor: Acceptor, doors: Doors) -> None:
+    def _open_websocket(self, acceptor: Acceptor, doors: HttpEndpoint) -> None:
         if self._websocket_settings is not None:
-            self._websocket = WebSocketDoor(acceptor, self._websocket_settings, doors.guard)
+            self._websocket = WebSocketEndpoint(acceptor, self._websocket_settings, doors.guard)
             doors.routes[self._websocket_settings.path] = self._websocket.handle
             doors.self_verifying.add(self._websocket_settings.path)
 

@@ -23,7 +23,7 @@ _NAMED_HOST = re.compile(rf"{_HOST}(?::[0-9]+)?")
 _USUAL_PORT = re.compile(r"http://.*:80|https://.*:443")
 
 
-class DoorSettings(Struct, frozen=True, kw_only=True):
+class EndpointSettings(Struct, frozen=True, kw_only=True):
     """What the doors do with a request; times are seconds, sizes bytes."""
 
     path: str = "/mcp"
@@ -163,11 +163,11 @@ def _require_numbers(settings: Struct, may_be_zero: frozenset[str]) -> None:
             raise SetupError(f"{field.name} must be {least}, not {value!r}")
 
 
-def split_options(options: dict[str, Any]) -> tuple[DoorSettings, EngineSettings]:
+def split_options(options: dict[str, Any]) -> tuple[EndpointSettings, EngineSettings]:
     """Sort keyword options into the two groups; refuses unknown ones."""
     doors = {}
     for key, value in options.items():
-        if key in DoorSettings.__struct_fields__:
+        if key in EndpointSettings.__struct_fields__:
             doors[key] = value
     engine = {}
     for key, value in options.items():
@@ -178,6 +178,6 @@ def split_options(options: dict[str, Any]) -> tuple[DoorSettings, EngineSettings
         if key not in doors and key not in engine:
             unknown.append(key)
     if unknown:
-        known = ", ".join(sorted((*DoorSettings.__struct_fields__, *EngineSettings.__struct_fields__)))
+        known = ", ".join(sorted((*EndpointSettings.__struct_fields__, *EngineSettings.__struct_fields__)))
         raise SetupError(f"http: unknown option {unknown[0]!r}; the options are {known}")
-    return DoorSettings(**doors), EngineSettings(**engine)
+    return EndpointSettings(**doors), EngineSettings(**engine)

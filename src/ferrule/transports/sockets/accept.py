@@ -93,7 +93,7 @@ class Accepting:
             self._reserve = None
 
 
-class Farewells:
+class LingeringCloses:
     """Peers that were told to go: closed a little later, so that one still speaking reads why before the door shuts."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

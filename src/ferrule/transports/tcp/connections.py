@@ -19,7 +19,7 @@ from ferrule.identity.principal import Principal
 from ferrule.identity.verifier import Anonymous, Certificate, RequestFacts, Verdict
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.sockets.accept import FAREWELL_TIME, Farewells
+from ferrule.transports.sockets.accept import FAREWELL_TIME, LingeringCloses
 from ferrule.transports.sockets.admission import Admission
 from ferrule.transports.sockets.bind import hung_up, prepare
 from ferrule.transports.sockets.observed import connections_of
@@ -43,7 +43,7 @@ LAST_WORDS_TIME = 10.0
 """How long a peer may take nothing of what was said to it before the end."""
 
 
-class Served(StreamChannel):
+class ServedChannel(StreamChannel):
     """The channel to one peer that reached us."""
 
     traits = Traits(closes_on_garbage=True)
@@ -110,7 +110,7 @@ class Arrival(asyncio.Protocol):
         self.stream: asyncio.Transport | None = None
         self.pending: Awaitable[Verdict] | None = None
         """The verdict on the peer, where it takes a while."""
-        self.served: Served | None = None
+        self.served: ServedChannel | None = None
         self.refused = False
         """Whether the peer was told why it may not come in; it holds its place until it is gone."""
 
@@ -173,7 +173,7 @@ class Reception:
         handshake_timeout: float = 10.0,
     ) -> None:
         self.settings = settings
-        self.served: set[Served] = set()
+        self.served: set[ServedChannel] = set()
         self._acceptor = acceptor
         self.verification = Verification(acceptor.verifier)
         self._carrier = carrier
@@ -185,7 +185,7 @@ class Reception:
             self._tls_times = {"ssl_handshake_timeout": handshake_timeout, "ssl_shutdown_timeout": TLS_SHUTDOWN_TIME}
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
-        self._farewells = Farewells(self._loop)
+        self._farewells = LingeringCloses(self._loop)
         self._turned_away: set[asyncio.Transport] = set()
         self._empty = asyncio.Event()
         self._period = look_period(settings.idle_timeout)
@@ -260,7 +260,7 @@ class Reception:
         _, address = _address(stream)
         return RequestFacts(transport=self._carrier, address=address, certificate=_certificate(stream))
 
-    def welcome(self, facts: RequestFacts, verdict: Principal | Anonymous) -> Served:
+    def welcome(self, facts: RequestFacts, verdict: Principal | Anonymous) -> ServedChannel:
         """Make a link for a peer that may come in, and its channel."""
         identity = verdict if isinstance(verdict, Principal) else None
         key = None if identity is None else identity.key
@@ -268,7 +268,7 @@ class Reception:
         origin = Origin(self._carrier, facts.address, principal=key, identity=identity, host=host)
         # Whatever can fail comes before the link: once made, a link is remembered until its channel is lost.
         framer = self.settings.framer()
-        served = Served(self._acceptor.link(origin), framer, self)
+        served = ServedChannel(self._acceptor.link(origin), framer, self)
         served.expiry = call_at_expiry(identity, lambda: served.close("the credentials have expired"))
         self.served.add(served)
         self._empty.clear()
@@ -276,7 +276,7 @@ class Reception:
             self._connections.opened(served, origin.address)
         return served
 
-    def forget(self, served: Served) -> None:
+    def forget(self, served: ServedChannel) -> None:
         """Free the place of a peer that is gone."""
         self.served.discard(served)
         self._admission.leave()
@@ -285,15 +285,15 @@ class Reception:
         if not self.served:
             self._empty.set()
 
-    def busy(self, served: Served) -> bool:
+    def busy(self, served: ServedChannel) -> bool:
         """Return whether anything a peer asked still runs."""
         return self._acceptor.busy(served.link)
 
-    def finish(self, served: Served) -> None:
+    def finish(self, served: ServedChannel) -> None:
         """Close a channel whose peer asks nothing more, once everything is answered."""
         self._scope.spawn(self._finish(served))
 
-    async def _finish(self, served: Served) -> None:
+    async def _finish(self, served: ServedChannel) -> None:
         pause = FIRST_LOOK
         while not served.lost and self.busy(served):
             if served.deserted:

@@ -23,7 +23,7 @@ from ferrule.wire.rescue import rescue_from_head
 REFUSAL_START = b'{"jsonrpc":"2.0","id":null,"error":'
 
 
-class Dialed(StreamChannel):
+class DialedChannel(StreamChannel):
     """The channel to a server we reached; one that turned us away is quoted when the channel is lost."""
 
     traits = Traits(closes_on_garbage=True)
@@ -82,7 +82,7 @@ class TcpTransport:
         if self._options.framing == "auto":
             raise SetupError("tcp: a client speaks first, so its framing is line or content-length, not auto")
         self._context: ssl.SSLContext | None = None
-        self._channel: Dialed | None = None
+        self._channel: DialedChannel | None = None
 
     @property
     def carrier(self) -> str:
@@ -103,13 +103,13 @@ class TcpTransport:
         if self.address.carrier == "tls" and self._context is None:
             options = self._options
             self._context = options.context or TlsSettings(options.verify, options.ca, options.cert).context()
-        channel = Dialed(receiver, self._options)
+        channel = DialedChannel(receiver, self._options)
         async with reaching(self.address, self._options.connect_timeout, reason=self._explain):
             await self._open(channel)
         self._channel = channel
         return channel
 
-    async def _open(self, channel: Dialed) -> None:
+    async def _open(self, channel: DialedChannel) -> None:
         host = self.address.host
         port = self.address.port
         name = self._options.server_name

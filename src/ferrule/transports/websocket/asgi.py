@@ -181,7 +181,7 @@ HTTP_ANSWER = "websocket.http.response"
 """What an ASGI server can do that lets an application refuse with a status of its own."""
 
 
-class AsgiDoor(Entrance[AsgiWebSocket]):
+class AsgiWebSocketEndpoint(Entrance[AsgiWebSocket]):
     """Lets WebSockets in that an ASGI server offers, and looks after these."""
 
     async def serve(self, scope: Event, request: HttpRequest, receive: Receive, send: Send) -> None:

@@ -54,7 +54,7 @@ from ferrule.transports.websocket.parser import (
     split_messages,
 )
 from ferrule.transports.websocket.settings import ChannelSettings
-from ferrule.transports.websocket.timers import Seen, Vigil
+from ferrule.transports.websocket.timers import Seen, Timers
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Message
@@ -102,7 +102,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         self._reader = FrameReader(rules, deflate)
         self._writer: Writer = PlainWriter() if server else MaskedWriter()
         self._loop = asyncio.get_running_loop()
-        self._vigil = Vigil(settings, self._loop.time())
+        self._vigil = Timers(settings, self._loop.time())
         self._outgoing: list[bytes] = []
         self._outgoing_size = self._pongs = self._pings = 0
         self._owed: bytes | None = None

@@ -77,7 +77,7 @@ class Entrance(Generic[ChannelT]):
         return call_at_expiry(request.identity, lambda: channel.expire(EXPIRED))
 
 
-class WebSocketDoor(Entrance[WebSocketChannel]):
+class WebSocketEndpoint(Entrance[WebSocketChannel]):
     """Turns requests of our own engine into WebSockets, and looks after these."""
 
     def handle(self, request: HttpRequest, responder: Responder) -> None:

@@ -16,8 +16,8 @@ from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder
-from ferrule.transports.http.settings import DoorSettings, EngineSettings
-from ferrule.transports.websocket.endpoint import WebSocketDoor
+from ferrule.transports.http.settings import EndpointSettings, EngineSettings
+from ferrule.transports.websocket.endpoint import WebSocketEndpoint
 from ferrule.transports.websocket.settings import WebSocketSettings
 
 logger = logging.getLogger("ferrule.http")
@@ -32,7 +32,7 @@ class Options(Struct, frozen=True):
 
     websocket: WebSocketSettings
     engine: EngineSettings
-    doors: DoorSettings
+    doors: EndpointSettings
 
 
 def sort_options(options: Mapping[str, Any]) -> Options:
@@ -58,7 +58,7 @@ def sort_options(options: Mapping[str, Any]) -> Options:
         raise SetupError(f"ws: unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")
     settings = WebSocketSettings(**spoken)
     engine["max_connections"] = settings.max_connections + SPARE_CONNECTIONS
-    return Options(settings, EngineSettings(**engine), DoorSettings(**guarding))
+    return Options(settings, EngineSettings(**engine), EndpointSettings(**guarding))
 
 
 class WebSocket:
@@ -67,7 +67,7 @@ class WebSocket:
     def __init__(self, **options: Any) -> None:
         self._options = sort_options(options)
         self._engine: Engine | None = None
-        self._door: WebSocketDoor | None = None
+        self._door: WebSocketEndpoint | None = None
         self._closed = asyncio.Event()
 
     @property
@@ -82,7 +82,7 @@ class WebSocket:
         if self._engine is not None:
             raise SetupError("this WebSocket serves already")
         options = self._options
-        door = WebSocketDoor(acceptor, options.websocket, Guard(options.doors, options.engine.host))
+        door = WebSocketEndpoint(acceptor, options.websocket, Guard(options.doors, options.engine.host))
         engine = Engine(self._handle, options.engine, observer=acceptor.observer)
         self._engine = engine
         self._door = door

@@ -34,7 +34,7 @@ class Seen(Struct):
     """Which message in parts is under way; not below 0 where none is."""
 
 
-class Vigil:
+class Timers:
     """Watches over one WebSocket."""
 
     __slots__ = (

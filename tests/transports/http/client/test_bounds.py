@@ -13,8 +13,8 @@ import pytest
 from ferrule import Client
 from ferrule.budgets import process
 from ferrule.errors import InvalidAnswer
-from ferrule.transports.http.client.connection import MAX_FRAMING, MAX_HEADERS, Cut, Outbound
-from ferrule.transports.http.client.request import SLICE, Asked
+from ferrule.transports.http.client.connection import MAX_FRAMING, MAX_HEADERS, ConnectionCut, HttpConnection
+from ferrule.transports.http.client.request import SLICE, HttpExchange
 from ferrule.wire.sse import MAX_EVENT_ID, Event, SseParser
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -40,7 +40,7 @@ class PausingWire(Wire):
         self.paused = 0
 
 
-class Stream(Asked):
+class Stream(HttpExchange):
     """Counts events, and how many of them came in one turn of the loop."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Stream(Asked):
         self.events_seen: list[Event] = []
         self.ends: list[Any] = []
         self.wire = PausingWire()
-        self.link = self.connection = Outbound(self)  # type: ignore[arg-type]
+        self.link = self.connection = HttpConnection(self)  # type: ignore[arg-type]
         self.link.connection_made(self.wire)  # type: ignore[arg-type]
         self.link.send(b"request", self)
 
@@ -61,9 +61,9 @@ class Stream(Asked):
     def failed(self, error: Exception) -> None:
         self.ends.append(error)
 
-    def freed(self, connection: Outbound) -> None: ...
+    def freed(self, connection: HttpConnection) -> None: ...
 
-    def gone(self, connection: Outbound) -> None: ...
+    def gone(self, connection: HttpConnection) -> None: ...
 
 
 def chunk(data: bytes) -> bytes:
@@ -106,7 +106,7 @@ async def test_a_loss_waits_for_the_events_before_it() -> None:
     stream.link.connection_lost(None)
     while not stream.ends:
         await asyncio.sleep(0)
-    assert isinstance(stream.ends[0], Cut)
+    assert isinstance(stream.ends[0], ConnectionCut)
     assert len(stream.events_seen) == 10_000
 
 
@@ -168,7 +168,7 @@ def test_a_flood_of_one_header_is_cut_before_it_is_joined() -> None:
     begun = time.process_time()
     desk.connection.data_received(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 50_000)
     assert time.process_time() - begun < 0.5
-    assert isinstance(desk.ends[0], Cut)
+    assert isinstance(desk.ends[0], ConnectionCut)
 
 
 def test_trailers_are_counted_and_left_out() -> None:
@@ -181,7 +181,7 @@ def test_trailers_are_counted_and_left_out() -> None:
     desk.connection.data_received(HEAD + b"1\r\nx\r\n0\r\n")
     for _ in range(MAX_HEADERS):
         desk.connection.data_received(b"a: b\r\n")
-    assert isinstance(desk.ends[0], Cut)
+    assert isinstance(desk.ends[0], ConnectionCut)
 
 
 @pytest.mark.parametrize("flood", [b"a: " + b"x" * 1000, b"x" * 1000], ids=["a trailer", "the same line"])
@@ -192,7 +192,7 @@ def test_an_endless_trailer_is_cut(flood: bytes) -> None:
         desk.connection.data_received(flood.replace(b"\r\n", b""))
         if desk.ends:
             break
-    assert isinstance(desk.ends[0], Cut)
+    assert isinstance(desk.ends[0], ConnectionCut)
 
 
 def test_chunks_that_are_mostly_framing_are_cut() -> None:
@@ -200,7 +200,7 @@ def test_chunks_that_are_mostly_framing_are_cut() -> None:
     desk.connection.data_received(HEAD)
     for _ in range(200):
         desk.connection.data_received(b"1;" + b"e" * 1000 + b"\r\nx\r\n")
-    assert isinstance(desk.ends[0], Cut)
+    assert isinstance(desk.ends[0], ConnectionCut)
 
 
 def test_chunks_of_one_byte_are_read() -> None:

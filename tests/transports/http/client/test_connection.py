@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.transports.http.client.connection import Cut, Outbound
+from ferrule.transports.http.client.connection import ConnectionCut, HttpConnection
 
 WHOLE = (
     b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Twice: a\r\nx-twice: b\r\n"
@@ -43,7 +43,7 @@ class Desk:
         self.ends: list[Any] = []
         self.free = self.unwanted = 0
         self.wire = Wire()
-        self.connection = Outbound(self)
+        self.connection = HttpConnection(self)
         self.connection.connection_made(self.wire)  # type: ignore[arg-type]
         self.connection.send(b"request", self)
 
@@ -63,10 +63,10 @@ class Desk:
     def let_go(self) -> None:
         self.unwanted += 1
 
-    def freed(self, connection: Outbound) -> None:
+    def freed(self, connection: HttpConnection) -> None:
         self.free += 1
 
-    def gone(self, connection: Outbound) -> None: ...
+    def gone(self, connection: HttpConnection) -> None: ...
 
 
 def read(pieces: list[bytes], error: Exception | None = None) -> Desk:
@@ -99,7 +99,7 @@ def test_garbage_ends_once_and_harms_nothing(pieces: list[bytes], kept: int, bro
 @pytest.mark.parametrize("kept", [0, 1, 30, 100, len(WHOLE) - 1])
 def test_a_cut_tells_whether_anything_had_come(kept: int) -> None:
     (error,) = read([WHOLE[:kept]] if kept else []).ends
-    assert isinstance(error, Cut)
+    assert isinstance(error, ConnectionCut)
     assert error.begun == (kept > 0)
     assert not error.reused
 
@@ -135,4 +135,4 @@ def test_an_endless_head_is_cut_soon() -> None:
     desk = Desk()
     for _ in range(100):
         desk.connection.data_received(b"HTTP/1.1 100 Wait\r\n\r\n" * 200)
-    assert isinstance(desk.ends[0], Cut)
+    assert isinstance(desk.ends[0], ConnectionCut)

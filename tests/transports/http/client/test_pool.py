@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from ferrule.errors import ConnectFailed
-from ferrule.transports.http.client.connection import Outbound
+from ferrule.transports.http.client.connection import HttpConnection
 from ferrule.transports.http.client.dial import Dialer
-from ferrule.transports.http.client.headers import Heading
+from ferrule.transports.http.client.headers import RequestHeaders
 from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
-from ferrule.transports.http.client.request import Once
+from ferrule.transports.http.client.request import SingleExchange
 from ferrule.transports.http.client.url import place
 from ferrule.transports.sockets.tls import TlsSettings
 
@@ -32,11 +32,11 @@ class Bench:
 
     def __init__(self, site: Site, *, size: int = 2, extra: int = 1, waiting: int | None = None) -> None:
         here = place(site.url)
-        self.heading = Heading(here, None, {})
+        self.heading = RequestHeaders(here, None, {})
         self.pool = Pool(Dialer(here, None, TlsSettings(), 1.0).open, size=size, max_extra=extra, max_waiting=waiting)
 
-    def job(self, lane: Any = "usual") -> Once:
-        job = Once(self.heading.post(b"", BODY), lane, 1000)
+    def job(self, lane: Any = "usual") -> SingleExchange:
+        job = SingleExchange(self.heading.post(b"", BODY), lane, 1000)
         self.pool.submit(job)
         return job
 
@@ -136,7 +136,7 @@ async def test_a_connection_sees_no_context_of_whoever_asked_first() -> None:
     secret: contextvars.ContextVar[str] = contextvars.ContextVar("secret", default="none")
     seen: list[str] = []
 
-    class Curious(Once):
+    class Curious(SingleExchange):
         def answered(self) -> None:
             seen.append(secret.get())
             super().answered()
@@ -183,7 +183,7 @@ class Short:
         self.room = 1
         self.refused = 0
 
-    async def __call__(self, pool: Pool) -> Outbound:
+    async def __call__(self, pool: Pool) -> HttpConnection:
         if not self.room:
             self.refused += 1
             raise ConnectFailed("cannot reach it") from OSError(self.number, "said by the system")

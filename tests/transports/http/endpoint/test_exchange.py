@@ -9,9 +9,9 @@ import pytest
 
 from ferrule import Context
 from ferrule.errors import EncodeError
-from ferrule.transports.http.endpoint.exchange import Everyone, Exchange
-from ferrule.transports.http.endpoint.keepalive import Pulse
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.endpoint.exchange import Exchange, NullChannel
+from ferrule.transports.http.endpoint.keepalive import Keepalive
+from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
 
@@ -34,8 +34,8 @@ class Made:
     def __init__(self, answer: Any, **settings: Any) -> None:
         self.answer = answer
         self.receiver = Receiver()
-        self.pulse = Pulse(2.0, 15.0, lambda now: None)
-        self.exchange = Exchange(self.receiver, answer, b"", DoorSettings(**settings), self.pulse)  # type: ignore[arg-type]
+        self.pulse = Keepalive(2.0, 15.0, lambda now: None)
+        self.exchange = Exchange(self.receiver, answer, b"", EndpointSettings(**settings), self.pulse)  # type: ignore[arg-type]
         self.exchange.wait()
 
 
@@ -137,7 +137,7 @@ def test_a_message_over_the_limit_is_told_with_both_sizes() -> None:
 
 
 async def test_everyone_hears_nothing() -> None:
-    everyone = Everyone()
+    everyone = NullChannel()
     everyone.send(PROGRESS)
     everyone.close()
     assert await everyone.wait_writable() is None

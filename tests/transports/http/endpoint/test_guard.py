@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ferrule.transports.http.endpoint import guard as guarding
 from ferrule.transports.http.endpoint.guard import Guard, Remembering
 from ferrule.transports.http.message import HttpRequest
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import EndpointSettings
 
 EVIL = "evil.example"
 
@@ -20,7 +20,7 @@ EVIL = "evil.example"
 def judged(headers: dict[str, str], *, bound_to: str = "127.0.0.1", secure: bool = False, **settings: Any) -> Any:
     """Judge a request with these headers."""
     raw = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
-    return Guard(DoorSettings(**settings), bound_to).judge(HttpRequest("POST", "/mcp", "", raw, secure=secure))
+    return Guard(EndpointSettings(**settings), bound_to).judge(HttpRequest("POST", "/mcp", "", raw, secure=secure))
 
 
 # -- hosts
@@ -46,7 +46,7 @@ WRONG_HOSTS = [
 def test_a_local_server_is_known_by_no_other_name(host: str) -> None:
     """HTTP-3."""
     raw = {b"host": host.encode("utf-8")}
-    assert Guard(DoorSettings(), "127.0.0.1").judge(HttpRequest("POST", "/mcp", "", raw)).status == 403
+    assert Guard(EndpointSettings(), "127.0.0.1").judge(HttpRequest("POST", "/mcp", "", raw)).status == 403
 
 
 def test_a_local_server_refuses_a_request_for_nobody() -> None:
@@ -121,14 +121,14 @@ def test_a_page_that_was_rebound_to_our_address_is_no_page_of_ours() -> None:
 
 def test_an_origin_nobody_could_have_is_refused_even_where_all_may_call() -> None:
     raw = {b"host": b"localhost", b"origin": "https://é.example".encode("latin-1")}
-    guard = Guard(DoorSettings(allowed_origins=("*",)), "127.0.0.1")
+    guard = Guard(EndpointSettings(allowed_origins=("*",)), "127.0.0.1")
     assert guard.judge(HttpRequest("POST", "/mcp", "", raw)).status == 403
 
 
 @given(st.binary(max_size=60))
 def test_no_origin_can_break_out_of_its_header(origin: bytes) -> None:
     """HTP-15."""
-    guard = Guard(DoorSettings(allowed_origins=("*",)), "127.0.0.1")
+    guard = Guard(EndpointSettings(allowed_origins=("*",)), "127.0.0.1")
     verdict = guard.judge(HttpRequest("POST", "/mcp", "", {b"host": b"localhost", b"origin": origin}))
     assert verdict.status == 403 or verdict.head.count(b"\r\n") == verdict.head.count(b"\n") == 3
 
@@ -212,7 +212,7 @@ async def test_a_preflight_tells_what_a_page_may_send(endpoint: Any, app: Any) -
 def test_no_wish_of_a_preflight_can_break_out_of_its_header(wanted: bytes) -> None:
     """HTP-15."""
     names = b"mcp-param-" + wanted
-    head = Guard(DoorSettings(), "127.0.0.1").preflight(
+    head = Guard(EndpointSettings(), "127.0.0.1").preflight(
         HttpRequest("OPTIONS", "/mcp", "", {b"access-control-request-headers": names}), "POST"
     )
     assert head.count(b"\n") == head.count(b"\r\n") == 3
@@ -220,7 +220,7 @@ def test_no_wish_of_a_preflight_can_break_out_of_its_header(wanted: bytes) -> No
 
 def test_a_preflight_repeats_a_bounded_number_of_names() -> None:
     names = b", ".join(b"mcp-param-%d" % number for number in range(1000))
-    head = Guard(DoorSettings(), "127.0.0.1").preflight(
+    head = Guard(EndpointSettings(), "127.0.0.1").preflight(
         HttpRequest("OPTIONS", "/mcp", "", {b"access-control-request-headers": names}), "POST"
     )
     assert head.count(b"mcp-param-") == 32
@@ -232,7 +232,7 @@ def test_a_preflight_repeats_a_bounded_number_of_names() -> None:
 def test_a_verdict_is_made_once_and_attackers_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
     monkeypatch.setattr(Guard, "_look", lambda self, *key: looked.append(key) or guarding.Verdict())
-    guard = Guard(DoorSettings(), "127.0.0.1")
+    guard = Guard(EndpointSettings(), "127.0.0.1")
     for _ in range(3):
         guard.judge(HttpRequest("POST", "/mcp", "", {b"host": b"localhost"}))
     assert len(looked) == 1
@@ -252,7 +252,7 @@ def test_what_headers_were_judged_is_remembered_within_bounds() -> None:
 
 
 def test_long_values_are_judged_each_time_and_not_kept() -> None:
-    guard = Guard(DoorSettings(allowed_origins=("*",)), "127.0.0.1")
+    guard = Guard(EndpointSettings(allowed_origins=("*",)), "127.0.0.1")
     for size in (guarding.LONGEST_REMEMBERED, guarding.LONGEST_REMEMBERED + 1, 16_000):
         accept = b"*/*," + b"x" * (size - 4)
         kind = b"application/json;" + b"x" * (size - 17)
@@ -264,7 +264,7 @@ def test_long_values_are_judged_each_time_and_not_kept() -> None:
 
 @pytest.mark.parametrize("value", [b"," * 16_000, b";" * 16_000, b"a/b;q=0," * 2000, b"*/*;" + b"q=0;" * 4000])
 def test_the_longest_accept_is_judged_at_once(value: bytes) -> None:
-    guard = Guard(DoorSettings(), "127.0.0.1")
+    guard = Guard(EndpointSettings(), "127.0.0.1")
     spent = []
     for _ in range(5):
         began = time.process_time()

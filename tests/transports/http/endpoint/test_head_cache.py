@@ -11,9 +11,9 @@ import pytest
 from ferrule import Server
 from ferrule.testing import run_in_virtual_time
 from ferrule.transports.http.endpoint.head_cache import Sender
-from ferrule.transports.http.endpoint.router import Doors
+from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.message import HttpRequest, Known
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import EndpointSettings
 
 META = "io.modelcontextprotocol/"
 BOTH = b"application/json, text/event-stream"
@@ -45,7 +45,7 @@ class Kept:
 class Connection:
     """Requests that all have the same head, as one connection brings them."""
 
-    def __init__(self, doors: Doors, **headers: str) -> None:
+    def __init__(self, doors: HttpEndpoint, **headers: str) -> None:
         self._doors = doors
         named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
         self._headers = {b"host": b"localhost", b"content-type": b"application/json", b"accept": BOTH, **named}
@@ -97,7 +97,7 @@ def scene(play: Any) -> None:
     """Open doors in virtual time, and let a scene play."""
 
     async def run() -> None:
-        doors = Doors(site(), DoorSettings(), bound_to="127.0.0.1")
+        doors = HttpEndpoint(site(), EndpointSettings(), bound_to="127.0.0.1")
         await doors.start()
         try:
             await asyncio.wait_for(play(doors), 1000)
@@ -107,19 +107,19 @@ def scene(play: Any) -> None:
     run_in_virtual_time(run())
 
 
-def session(doors: Doors) -> tuple[Connection, str]:
+def session(doors: HttpEndpoint) -> tuple[Connection, str]:
     opened = Connection(doors).post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": WHO})
     identity = opened.head.decode().split("mcp-session-id: ")[1].split("\r\n")[0]
     return Connection(doors, mcp_session_id=identity), identity
 
 
-def modern(doors: Doors, name: str = "add") -> Connection:
+def modern(doors: HttpEndpoint, name: str = "add") -> Connection:
     return Connection(doors, mcp_protocol_version="2026-07-28", mcp_method="tools/call", mcp_name=name)
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 def test_the_second_request_takes_the_short_way_and_is_answered_alike(era: str) -> None:
-    async def play(doors: Doors) -> None:
+    async def play(doors: HttpEndpoint) -> None:
         connection = session(doors)[0] if era == "handshake" else modern(doors)
         meta = None if era == "handshake" else MODERN
         first = connection.post(call(1, a=1, b=2, meta=meta))
@@ -137,7 +137,7 @@ def test_the_second_request_takes_the_short_way_and_is_answered_alike(era: str) 
 def test_a_session_that_is_over_is_gone_on_the_short_way_too() -> None:
     """HTL-27: 404, also on a connection that knew it."""
 
-    async def play(doors: Doors) -> None:
+    async def play(doors: HttpEndpoint) -> None:
         connection, _ = session(doors)
         assert connection.post(call(1, a=1, b=2)).status == 200
         doors.sessions.end_all()
@@ -149,7 +149,7 @@ def test_a_session_that_is_over_is_gone_on_the_short_way_too() -> None:
 def test_what_the_head_does_not_say_of_the_body_is_still_compared() -> None:
     """HDR-4: another tool, another method, another version under the head of a known call."""
 
-    async def play(doors: Doors) -> None:
+    async def play(doors: HttpEndpoint) -> None:
         connection = modern(doors)
         assert connection.post(call(1, a=1, b=2, meta=MODERN)).status == 200
         other = {"jsonrpc": "2.0", "id": 3, "method": "tools/list", "params": {"_meta": MODERN}}
@@ -169,7 +169,7 @@ def test_what_the_head_does_not_say_of_the_body_is_still_compared() -> None:
 def test_a_tool_that_wants_headers_now_gets_none_on_the_short_way() -> None:
     """HDR-11: a tool may be replaced while a connection knows its name."""
 
-    async def play(doors: Doors) -> None:
+    async def play(doors: HttpEndpoint) -> None:
         connection = modern(doors)
         assert connection.post(call(1, a=1, b=2, meta=MODERN)).status == 200
         app: Any = doors._acceptor
@@ -189,7 +189,7 @@ def test_a_tool_that_wants_headers_now_gets_none_on_the_short_way() -> None:
 def test_a_handshake_on_a_connection_that_knew_a_session_opens_another() -> None:
     """SES-10: whatever id the head brings along."""
 
-    async def play(doors: Doors) -> None:
+    async def play(doors: HttpEndpoint) -> None:
         connection, identity = session(doors)
         connection.post(call(1, a=1, b=2))
         opened = connection.post({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": WHO})
@@ -200,7 +200,7 @@ def test_a_handshake_on_a_connection_that_knew_a_session_opens_another() -> None
 
 
 def test_a_server_that_stops_says_so_on_the_short_way_too() -> None:
-    async def play(doors: Doors) -> None:
+    async def play(doors: HttpEndpoint) -> None:
         connection = modern(doors)
         assert connection.post(call(1, a=1, b=2, meta=MODERN)).status == 200
         doors.draining = True

@@ -7,13 +7,13 @@ import math
 import time
 from typing import Any
 
-from ferrule.transports.http.endpoint.keepalive import Pulse
+from ferrule.transports.http.endpoint.keepalive import Keepalive
 
 
 class Waiting:
     """An exchange that notes when it begins to stream."""
 
-    def __init__(self, pulse: Pulse) -> None:
+    def __init__(self, pulse: Keepalive) -> None:
         self.pulse = pulse
         self.began: list[float] = []
         pulse.young.add(self)
@@ -26,7 +26,7 @@ class Waiting:
 class Living:
     """A stream that notes its beats."""
 
-    def __init__(self, pulse: Pulse) -> None:
+    def __init__(self, pulse: Keepalive) -> None:
         self.bucket: set[Any] | None = None
         self.expires = math.inf
         self.beats: list[float] = []
@@ -36,8 +36,8 @@ class Living:
         self.beats.append(asyncio.get_running_loop().time())
 
 
-def started(quiet: float, keepalive: float, also: Any = lambda now: None) -> Pulse:
-    pulse = Pulse(quiet, keepalive, also)
+def started(quiet: float, keepalive: float, also: Any = lambda now: None) -> Keepalive:
+    pulse = Keepalive(quiet, keepalive, also)
     pulse.start(asyncio.get_running_loop())
     return pulse
 

@@ -13,18 +13,18 @@ from ferrule import Context
 from ferrule.errors import LinkLost
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.stores.memory import MemoryEventLog
-from ferrule.transports.http.endpoint.keepalive import Pulse
+from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.endpoint.session import (
     MAX_ALL_UNHEARD_BYTES,
     MAX_UNHEARD_BYTES,
     MOST_FINISHED,
     MOST_UNHEARD,
     HttpSession,
+    SessionChannel,
     SessionExchange,
-    Standing,
 )
 from ferrule.transports.http.endpoint.streams import Streaming
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
 
 CHANGED = Notification("notifications/tools/list_changed")
@@ -32,7 +32,7 @@ ASKS = {"elicitation": {}, "sampling": {}, "roots": {}}
 
 
 def lone_session(**settings: Any) -> HttpSession:
-    shared = Streaming(MemoryEventLog(), Pulse(2.0, 15.0, lambda now: None), DoorSettings(**settings))
+    shared = Streaming(MemoryEventLog(), Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
     return HttpSession("an-id", None, None, shared)  # type: ignore[arg-type]
 
 
@@ -116,7 +116,7 @@ def _finish_streams(session: HttpSession, count: int) -> None:
 
 async def test_only_an_exchange_that_waits_for_its_answer_is_watched_over(answering: Any) -> None:
     session = lone_session()
-    exchange = SessionExchange(session, Standing(session), answering(), b"")
+    exchange = SessionExchange(session, SessionChannel(session), answering(), b"")
     assert not session.shared.pulse.young
     exchange.wait()
     assert session.shared.pulse.young == {exchange}
@@ -127,7 +127,7 @@ async def test_only_an_exchange_that_waits_for_its_answer_is_watched_over(answer
 
 async def test_an_exchange_that_would_wait_in_a_session_that_is_over_is_refused(answering: Any) -> None:
     session, answer = lone_session(), answering()
-    exchange = SessionExchange(session, Standing(session), answer, b"")
+    exchange = SessionExchange(session, SessionChannel(session), answer, b"")
     session.end()
     exchange.wait()
     assert (answer.status, exchange.open) == (404, False)
@@ -137,7 +137,7 @@ async def test_an_exchange_that_would_wait_in_a_session_that_is_over_is_refused(
 async def test_the_end_of_one_exchange_does_not_hide_the_others_from_the_end_of_the_session(answering: Any) -> None:
     session = lone_session()
     answers = [answering() for _ in range(3)]
-    exchanges = [SessionExchange(session, Standing(session), answer, b"") for answer in answers]
+    exchanges = [SessionExchange(session, SessionChannel(session), answer, b"") for answer in answers]
     for exchange in exchanges:
         exchange.wait()
     exchanges[1].send(Success(1, {}))
@@ -149,7 +149,7 @@ async def test_the_end_of_one_exchange_does_not_hide_the_others_from_the_end_of_
 
 async def test_an_exchange_that_streams_is_not_watched_over_as_one_that_waits(answering: Any) -> None:
     session, answer = lone_session(), answering()
-    exchange = SessionExchange(session, Standing(session), answer, b"")
+    exchange = SessionExchange(session, SessionChannel(session), answer, b"")
     exchange.wait()
     exchange.send(CHANGED)
     assert not session.shared.pulse.young
@@ -166,13 +166,15 @@ async def test_an_exchange_that_streams_is_not_watched_over_as_one_that_waits(an
 async def test_an_answer_to_what_could_not_be_read_is_told_by_its_status(answering: Any) -> None:
     for identity, status in ((None, 400), (UNSET, 400), (1, 200), ("a", 200)):
         session, answer = lone_session(), answering()
-        SessionExchange(session, Standing(session), answer, b"").send(Failure(identity, ErrorObject(-32700, "no")))
+        SessionExchange(session, SessionChannel(session), answer, b"").send(
+            Failure(identity, ErrorObject(-32700, "no"))
+        )
         assert answer.status == status
 
 
 async def test_a_cancelled_call_lets_its_connection_go_once(answering: Any) -> None:
     session, answer = lone_session(), answering()
-    exchange = SessionExchange(session, Standing(session), answer, b"")
+    exchange = SessionExchange(session, SessionChannel(session), answer, b"")
     exchange.wait()
     exchange.withdrawn()
     assert (answer.status, exchange.open) == (202, False)
@@ -185,7 +187,7 @@ async def test_a_cancelled_call_lets_its_connection_go_once(answering: Any) -> N
 @pytest.mark.parametrize("end", ["withdrawn", "close"])
 async def test_a_stream_that_ends_without_an_answer_is_kept_like_any_other(answering: Any, end: str) -> None:
     session, answer = lone_session(), answering()
-    exchange = SessionExchange(session, Standing(session), answer, b"")
+    exchange = SessionExchange(session, SessionChannel(session), answer, b"")
     exchange.send(CHANGED)
     getattr(exchange, end)()
     assert session._finished is not None
@@ -198,7 +200,7 @@ async def test_only_so_many_answers_that_came_as_events_are_kept(answering: Any,
     session = lone_session(response="sse")
     for number in range(MOST_FINISHED + 4):
         answer = answering()
-        exchange = SessionExchange(session, Standing(session), answer, b"")
+        exchange = SessionExchange(session, SessionChannel(session), answer, b"")
         if streamed:
             exchange.send(CHANGED)
         exchange.send(Success(number, {}))
@@ -208,7 +210,7 @@ async def test_only_so_many_answers_that_came_as_events_are_kept(answering: Any,
 
 async def test_an_answer_makes_its_session_used(answering: Any) -> None:
     session = lone_session()
-    exchange = SessionExchange(session, Standing(session), answering(), b"")
+    exchange = SessionExchange(session, SessionChannel(session), answering(), b"")
     session.shared.now = 50.0
     exchange.send(Success(1, {}))
     assert (session.started, session.used, session.left) == (0.0, 50.0, 50.0)
@@ -221,7 +223,7 @@ async def test_an_answer_makes_its_session_used(answering: Any) -> None:
 
 
 async def test_the_clients_own_stream_ends_with_its_channel(answering: Any) -> None:
-    standing, answer = Standing(lone_session()), answering()
+    standing, answer = SessionChannel(lone_session()), answering()
     standing.close()
     await standing.wait_writable()
     standing.attach(answer, b"")
@@ -237,7 +239,7 @@ async def test_the_clients_own_stream_ends_with_its_channel(answering: Any) -> N
 async def test_who_tells_something_waits_for_the_reader_of_the_clients_own_stream(
     answering: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    standing, waited = Standing(lone_session()), []
+    standing, waited = SessionChannel(lone_session()), []
 
     async def wait(stream: Any) -> None:
         waited.append(stream)
@@ -250,7 +252,7 @@ async def test_who_tells_something_waits_for_the_reader_of_the_clients_own_strea
 
 async def test_what_is_told_before_anyone_listens_waits_within_bounds(answering: Any) -> None:
     """SSEV-12, seed:HTTP-23."""
-    standing, answer = Standing(lone_session()), answering()
+    standing, answer = SessionChannel(lone_session()), answering()
     for number in range(100):
         standing.send(Notification("notifications/x", {"n": number}))
     standing.attach(answer, b"")
@@ -261,7 +263,7 @@ async def test_what_is_told_before_anyone_listens_waits_within_bounds(answering:
 
 async def test_large_events_told_before_anyone_listens_wait_within_bounds_too(answering: Any) -> None:
     session = lone_session()
-    standing, answer = Standing(session), answering()
+    standing, answer = SessionChannel(session), answering()
     for number in range(10):
         standing.send(Notification("notifications/x", {"n": number, "text": "x" * 20_000}))
     assert 0 < session.shared.unheard.total <= MAX_UNHEARD_BYTES
@@ -275,10 +277,10 @@ async def test_large_events_told_before_anyone_listens_wait_within_bounds_too(an
 
 async def test_events_for_many_that_do_not_listen_are_taken_from_whoever_has_most(answering: Any) -> None:
     quiet = lone_session()
-    standing, answer = Standing(quiet), answering()
+    standing, answer = SessionChannel(quiet), answering()
     standing.send(Notification("notifications/x", {"n": 0}))
     for _ in range(2 * MAX_ALL_UNHEARD_BYTES // MAX_UNHEARD_BYTES):
-        loud = Standing(HttpSession("loud", None, None, quiet.shared))  # type: ignore[arg-type]
+        loud = SessionChannel(HttpSession("loud", None, None, quiet.shared))  # type: ignore[arg-type]
         for _ in range(6):
             loud.send(Notification("notifications/x", {"text": "x" * 10_000}))
     assert quiet.shared.unheard.total <= MAX_ALL_UNHEARD_BYTES
@@ -288,14 +290,14 @@ async def test_events_for_many_that_do_not_listen_are_taken_from_whoever_has_mos
 
 def test_nothing_is_kept_for_a_session_that_is_over() -> None:
     session = lone_session()
-    standing = Standing(session)
+    standing = SessionChannel(session)
     session.end()
     standing.send(CHANGED)
     assert session.shared.unheard.total == 0
 
 
 async def test_a_question_without_anyone_to_hear_it_fails_at_once(answering: Any) -> None:
-    standing, answer = Standing(lone_session()), answering()
+    standing, answer = SessionChannel(lone_session()), answering()
     question = Request(1, "roots/list")
     with pytest.raises(LinkLost, match="no stream open"):
         standing.send(question)

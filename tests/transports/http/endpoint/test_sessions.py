@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from ferrule.stores.memory import MemoryEventLog
-from ferrule.transports.http.endpoint.keepalive import Pulse
+from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.endpoint.sessions import ID_BYTES, INTRODUCTION, Sessions
 from ferrule.transports.http.endpoint.streams import Streaming
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.channel import Channel, Origin
 
 
@@ -38,7 +38,7 @@ class Table:
     """A table of sessions, with a clock that is set by hand."""
 
     def __init__(self, **settings: Any) -> None:
-        self.shared = Streaming(MemoryEventLog(), Pulse(2.0, 15.0, lambda now: None), DoorSettings(**settings))
+        self.shared = Streaming(MemoryEventLog(), Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
         self.sessions = Sessions(lambda origin: Link(), lambda link: link.busy, self.shared)  # type: ignore[attr-defined,arg-type,return-value]
 
     def open(self, principal: str | None = None, address: str = "192.0.2.1", introduction: bytes = b"") -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ferrule.stores.memory import LogBounds, MemoryEventLog
-from ferrule.transports.http.endpoint.keepalive import Pulse
+from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.endpoint.streams import Stream, Streaming
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.sse import SseParser
 
 
@@ -19,7 +19,7 @@ class Kept:
 
     def __init__(self, log: Any = None, *, primed: bool = True, **settings: Any) -> None:
         self.log = MemoryEventLog(LogBounds(events=5)) if log is None else log
-        self.shared = Streaming(self.log, Pulse(2.0, 15.0, lambda now: None), DoorSettings(**settings))
+        self.shared = Streaming(self.log, Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
         self.stream = Stream(self.shared, "k", "tag.1", primed=primed)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.engine.accounting import Ledger, Starts, phrase
+from ferrule.transports.http.engine.accounting import Accounting, Starts, phrase
 from ferrule.transports.http.settings import EngineSettings
 
 
@@ -20,7 +20,7 @@ def test_the_first_lines_have_the_status_the_date_and_who_serves() -> None:
 
 
 def test_the_first_lines_are_made_once_between_two_ticks() -> None:
-    ledger = Ledger(lambda request, responder: None, EngineSettings(), 100)
+    ledger = Accounting(lambda request, responder: None, EngineSettings(), 100)
     assert ledger.starts[200] is ledger.starts[200]
     before = ledger.starts[200]
     ledger.tick(5.0)
@@ -36,7 +36,7 @@ def test_a_status_of_nobodys_has_no_words() -> None:
 def test_htp_15_a_server_header_that_splits_the_answer_is_refused_at_construction(name: str) -> None:
     settings = EngineSettings(server_header=name)
     if all(" " <= character <= "~" or character == "\t" for character in name):
-        assert Ledger(lambda request, responder: None, settings, 100).starts[200].count(b"\r\n") == 3
+        assert Accounting(lambda request, responder: None, settings, 100).starts[200].count(b"\r\n") == 3
     else:
         with pytest.raises(SetupError):
-            Ledger(lambda request, responder: None, settings, 100)
+            Accounting(lambda request, responder: None, settings, 100)

@@ -17,7 +17,7 @@ from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.transports.backpressure import Backlog
 from ferrule.transports.http.engine import half_closed as doubts
-from ferrule.transports.http.engine.accounting import Ledger
+from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.answer import LARGE
 from ferrule.transports.http.engine.connection import BURST, LINGER_BYTES, MAX_WAITING, UNCOUNTED, Connection
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
@@ -112,7 +112,7 @@ class Bench:
     def __init__(self, handle: Handle | None = None, max_body_size: int = 100_000, **options: float) -> None:
         self.requests: list[HttpRequest] = []
         self.answers: list[Responder] = []
-        self.ledger = Ledger(handle or self.answer_now, EngineSettings(**options), max_body_size)
+        self.ledger = Accounting(handle or self.answer_now, EngineSettings(**options), max_body_size)
         self.ledger.tick(100.0)
         self.turns = Turns()
         self.wire = Wire()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ferrule.transports.http.engine.accounting import Ledger
+from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.head_parser import Head, Unacceptable
 from ferrule.transports.http.engine.request_reader import MAX_BLANK_LINES, MAX_KEPT_HEAD, Incoming
 from ferrule.transports.http.settings import EngineSettings
@@ -41,7 +41,7 @@ class Opened(Incoming):
 
 @pytest.fixture
 def incoming() -> Opened:
-    return Opened(Ledger(lambda request, answer: None, EngineSettings(), 64))
+    return Opened(Accounting(lambda request, answer: None, EngineSettings(), 64))
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])

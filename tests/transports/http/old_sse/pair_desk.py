@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ferrule import Context, Server
-from ferrule.transports.http.endpoint.router import Doors
+from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.message import HttpRequest
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.sse import Event, SseParser
 
 OLDEST = "2024-11-05"
@@ -96,7 +96,7 @@ class Page:
 class Desk:
     """Asks the doors."""
 
-    def __init__(self, doors: Doors) -> None:
+    def __init__(self, doors: HttpEndpoint) -> None:
         self.doors = doors
 
     def ask(self, method: str, url: str, body: bytes = b"", **headers: str) -> Page:
@@ -135,7 +135,7 @@ class Desk:
 async def desk(server: Server | None = None, **settings: Any) -> AsyncIterator[Desk]:
     """Open the doors of a server."""
     chosen = {"sse": True, **settings}
-    doors = Doors(server or new_server(), DoorSettings(**chosen), bound_to="127.0.0.1")
+    doors = HttpEndpoint(server or new_server(), EndpointSettings(**chosen), bound_to="127.0.0.1")
     await doors.start()
     try:
         yield Desk(doors)

@@ -14,11 +14,11 @@ from msgspec import UNSET, Raw
 
 from ferrule.errors import EncodeError, SetupError
 from ferrule.stores.memory import MemoryEventLog
-from ferrule.transports.http.endpoint.keepalive import Pulse
+from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.transports.http.message import header_lines
-from ferrule.transports.http.old_sse.session import PairSession, PairStream, Posted, key
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.old_sse.session import PostChannel, SseSession, SseSessionStream, key
+from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Success
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -27,11 +27,11 @@ from pair_desk import Page
 
 
 def shared(**settings: Any) -> Streaming:
-    return Streaming(MemoryEventLog(), Pulse(2.0, 15.0, lambda _now: None), DoorSettings(**settings))
+    return Streaming(MemoryEventLog(), Keepalive(2.0, 15.0, lambda _now: None), EndpointSettings(**settings))
 
 
-def new_session(*, created: bool = False, **settings: Any) -> tuple[PairSession, Page]:
-    session = PairSession("s", None, shared(**settings), lambda _session: None, created=created)  # type: ignore[arg-type]
+def new_session(*, created: bool = False, **settings: Any) -> tuple[SseSession, Page]:
+    session = SseSession("s", None, shared(**settings), lambda _session: None, created=created)  # type: ignore[arg-type]
     page = Page()
     session.stream.welcome(page, b"", "/messages", 0, b"")
     return session, page
@@ -44,19 +44,19 @@ def test_no_header_can_name_a_session_of_the_pair() -> None:
 
 @given(st.integers(min_value=0, max_value=10**12 - 1))
 def test_the_id_of_an_event_gives_its_number(number: int) -> None:
-    assert PairStream(shared(), "a-b", created=False).position(f"a-b-{number}") == number
+    assert SseSessionStream(shared(), "a-b", created=False).position(f"a-b-{number}") == number
 
 
 @given(st.text())
 def test_any_other_id_gives_none(event_id: str) -> None:
-    stream = PairStream(shared(), "\ud800", created=False)
+    stream = SseSessionStream(shared(), "\ud800", created=False)
     assert stream.position(event_id) is None if event_id else stream.position(event_id) == 0
 
 
 def test_what_cannot_be_read_is_refused_once_and_all_else_goes_on_the_stream() -> None:
     session, page = new_session()
     answer = Page()
-    posted = Posted(session.standing, answer, b"", 1000)
+    posted = PostChannel(session.standing, answer, b"", 1000)
     unreadable = Failure(UNSET, ErrorObject(-32700, "no"))
     posted.send(unreadable)
     posted.accept()
@@ -69,7 +69,7 @@ def test_what_cannot_be_read_is_refused_once_and_all_else_goes_on_the_stream() -
 def test_an_error_of_a_known_request_is_said_on_the_stream() -> None:
     session, page = new_session()
     answer = Page()
-    posted = Posted(session.standing, answer, b"", 1000)
+    posted = PostChannel(session.standing, answer, b"", 1000)
     posted.send(Failure(1, ErrorObject(-32601, "no")))
     posted.accept()
     assert (answer.status, page.messages[0]["id"]) == (202, 1)

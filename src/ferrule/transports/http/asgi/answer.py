@@ -87,7 +87,7 @@ class AsgiAnswer(Struct, eq=False):
     tasks: Scope | None = None
     listening: asyncio.Task[None] | None = None
     pumping: asyncio.Task[None] | None = None
-    holder: Untaken | None = None
+    holder: UnreadBody | None = None
 
     # -- what the doors do
 
@@ -112,7 +112,7 @@ class AsgiAnswer(Struct, eq=False):
             self.outbox.append(data)
             self.backlog += len(data)
             if self.backlog > HIGH_WATER:
-                self.holder = self.holder or Untaken(self)
+                self.holder = self.holder or UnreadBody(self)
                 if not unread.grew(self.holder, self.backlog):
                     return
             self._tell()
@@ -267,7 +267,7 @@ class AsgiAnswer(Struct, eq=False):
             lost()
 
 
-class Untaken(Struct, eq=False):
+class UnreadBody(Struct, eq=False):
     """What the reader of an answer has not taken yet, on the account of the process."""
 
     answer: AsgiAnswer

@@ -20,11 +20,11 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.closing import left_of_grace
 from ferrule.transports.http.asgi.answer import AsgiAnswer, Event, QuietCalls, Receive, Send
 from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
-from ferrule.transports.http.endpoint.router import Doors
+from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.heads import RETRY_AFTER, refuse
 from ferrule.transports.http.message import HttpRequest
-from ferrule.transports.http.settings import DoorSettings
-from ferrule.transports.websocket.asgi import AsgiDoor
+from ferrule.transports.http.settings import EndpointSettings
+from ferrule.transports.websocket.asgi import AsgiWebSocketEndpoint
 from ferrule.transports.websocket.asgi import refuse as refuse_websocket
 from ferrule.transports.websocket.handshake import UpgradeRefused
 from ferrule.transports.websocket.settings import WebSocketSettings, beside_http
@@ -46,7 +46,7 @@ class AsgiApp:
         websocket = options.pop("websocket", False)
         self._settings = _settings(options)
         self._websocket = beside_http(websocket, self._settings.path)
-        self._stay: Stay | None = None
+        self._stay: LoopEndpoint | None = None
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         """Serve one HTTP request, one WebSocket, or the lifespan of the whole."""
@@ -83,12 +83,12 @@ class AsgiApp:
         if self._stay is not None and self._stay.ready:
             await self._stay.end(self._grace)
 
-    async def _arrive(self) -> Stay:
+    async def _arrive(self) -> LoopEndpoint:
         stay = self._stay
         if stay is None or stay.loop is not asyncio.get_running_loop():
             if stay is not None and stay.loop.is_running():
                 raise SetupError("a server lives in one event loop at a time, and another one runs this ASGI app now")
-            stay = self._stay = Stay(self._acceptor, self._settings, self._websocket, stay)
+            stay = self._stay = LoopEndpoint(self._acceptor, self._settings, self._websocket, stay)
         try:
             await stay.wait_ready()
         except Exception:
@@ -117,18 +117,22 @@ class AsgiApp:
             await send({"type": "lifespan.shutdown.complete"})
 
 
-class Stay:
+class LoopEndpoint:
     """The doors in one event loop, from their start to their end."""
 
     def __init__(
-        self, acceptor: HttpAcceptor, settings: DoorSettings, websocket: WebSocketSettings | None, before: Stay | None
+        self,
+        acceptor: HttpAcceptor,
+        settings: EndpointSettings,
+        websocket: WebSocketSettings | None,
+        before: LoopEndpoint | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.doors = Doors(acceptor, settings, bound_to="")
+        self.doors = HttpEndpoint(acceptor, settings, bound_to="")
         if websocket is None:
             self._websocket = None
         else:
-            self._websocket = AsgiDoor(acceptor, websocket, self.doors.guard)
+            self._websocket = AsgiWebSocketEndpoint(acceptor, websocket, self.doors.guard)
         self.ready = False
         self._acceptor = acceptor
         self._before = before
@@ -256,7 +260,7 @@ async def _read(receive: Receive, announced: bytes, most: int, requests: Account
         requests.give(size)
 
 
-def _request(scope: Event, doors: Doors) -> HttpRequest:
+def _request(scope: Event, doors: HttpEndpoint) -> HttpRequest:
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in headers:
@@ -276,7 +280,7 @@ def _request(scope: Event, doors: Doors) -> HttpRequest:
     )
 
 
-def _path(scope: Event, doors: Doors) -> str:
+def _path(scope: Event, doors: HttpEndpoint) -> str:
     """Return the path below the place we are mounted at."""
     path: str = scope["path"]
     root = scope.get("root_path", "").rstrip("/")
@@ -297,7 +301,7 @@ def _path(scope: Event, doors: Doors) -> str:
     return raw.decode("latin-1").partition("?")[0]
 
 
-def _socket_path(scope: Event, doors: Doors, wanted: str) -> str:
+def _socket_path(scope: Event, doors: HttpEndpoint, wanted: str) -> str:
     """Return the path of a WebSocket below our mount; mounted at our own path, that path still counts as given."""
     path = _path(scope, doors)
     root = scope.get("root_path", "").rstrip("/")
@@ -307,9 +311,9 @@ def _socket_path(scope: Event, doors: Doors, wanted: str) -> str:
     return path
 
 
-def _settings(options: dict[str, Any]) -> DoorSettings:
-    known = DoorSettings.__struct_fields__
+def _settings(options: dict[str, Any]) -> EndpointSettings:
+    known = EndpointSettings.__struct_fields__
     for name in options:
         if name not in known:
             raise SetupError(f"asgi: unknown option {name!r}; the options are {', '.join(sorted(known))}")
-    return DoorSettings(**options)
+    return EndpointSettings(**options)

@@ -26,7 +26,7 @@ LONGEST_REST = 30.0
 _TIMEOUT = re.compile(rb"timeout=([0-9]{1,6})")
 
 
-class Cut(Exception):
+class ConnectionCut(Exception):
     """A connection ended before its answer did, or said what is no HTTP; `begun` tells whether any of it had come."""
 
     def __init__(self, why: str, *, begun: bool = True, reused: bool = False) -> None:
@@ -58,14 +58,14 @@ class Reader(Protocol):
 class Owner(Protocol):
     """Whoever a connection belongs to."""
 
-    def freed(self, connection: Outbound) -> None:
+    def freed(self, connection: HttpConnection) -> None:
         """Called when the connection can take the next request."""
 
-    def gone(self, connection: Outbound) -> None:
+    def gone(self, connection: HttpConnection) -> None:
         """Called when the connection is of no use any more."""
 
 
-class Outbound(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A connection to a server, or to the proxy that leads there."""
 
     __slots__ = (
@@ -247,7 +247,7 @@ class Outbound(asyncio.Protocol):
         begun = bool(self._status or self._head_size)
         self._close()
         if reader is not None:
-            reader.lost(Cut(why, begun=begun, reused=self.served > 0))
+            reader.lost(ConnectionCut(why, begun=begun, reused=self.served > 0))
 
     def _reset(self) -> None:
         self._headers = {}

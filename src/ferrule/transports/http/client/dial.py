@@ -10,8 +10,8 @@ from ipaddress import ip_address, ip_network
 from typing import Any
 
 from ferrule.errors import ConnectFailed, SetupError
-from ferrule.transports.http.client.connection import Outbound, Owner
-from ferrule.transports.http.client.headers import Heading
+from ferrule.transports.http.client.connection import HttpConnection, Owner
+from ferrule.transports.http.client.headers import RequestHeaders
 from ferrule.transports.http.client.options import http_options
 from ferrule.transports.http.client.pool import Pool
 from ferrule.transports.http.client.url import Place, place
@@ -92,7 +92,7 @@ class Dialer:
         self._timeout = timeout
         self._context: ssl.SSLContext | None = None
 
-    async def open(self, owner: Owner) -> Outbound:
+    async def open(self, owner: Owner) -> HttpConnection:
         """Open a connection; raises ConnectFailed with what, where and what to do."""
         loop = asyncio.get_running_loop()
         if self.place.secure and self._context is None:
@@ -101,7 +101,9 @@ class Dialer:
             if self.proxy is not None and self.place.secure:
                 return await self._tunnel(loop, owner)
             near = self.proxy or self.place
-            _, connection = await dial(lambda: Outbound(owner), near.host, near.port, self._context, self.place.host)
+            _, connection = await dial(
+                lambda: HttpConnection(owner), near.host, near.port, self._context, self.place.host
+            )
             return connection
 
     @property
@@ -112,7 +114,7 @@ class Dialer:
             via = ""
         return f"{self.place}{via}"
 
-    async def _tunnel(self, loop: asyncio.AbstractEventLoop, owner: Owner) -> Outbound:
+    async def _tunnel(self, loop: asyncio.AbstractEventLoop, owner: Owner) -> HttpConnection:
         assert self.proxy is not None
         if ":" not in self.place.host:
             far = f"{self.place.host}:{self.place.port}"
@@ -132,7 +134,7 @@ class Dialer:
                     f"cannot reach {self.place}: the proxy {self.proxy.origin} refuses with {refusal}; "
                     "does it need a user name, or should NO_PROXY name this host?"
                 )
-            connection = Outbound(owner)
+            connection = HttpConnection(owner)
             assert self._context is not None
             secured = await loop.start_tls(transport, connection, self._context, server_hostname=self.place.host)
             assert secured is not None
@@ -183,6 +185,6 @@ class Destination:
         dialer = Dialer(self.place, self._proxy, options.tls, options.connect_timeout)
         return Pool(dialer.open, size=options.pool_size, max_extra=options.max_streams, max_waiting=options.max_waiting)
 
-    def heading(self) -> Heading:
+    def heading(self) -> RequestHeaders:
         """Make the heads of the requests of one conversation."""
-        return Heading(self.place, self._proxy, self.options.headers)
+        return RequestHeaders(self.place, self._proxy, self.options.headers)

@@ -50,7 +50,7 @@ def about(request: Request) -> About:
     return About(name if isinstance(name, str) else "", params.get("arguments"), params.get("_meta"))
 
 
-class Heading:
+class RequestHeaders:
     """Writes the heads of requests to one server."""
 
     def __init__(self, place: Place, proxy: Place | None, headers: Mapping[str, str]) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
 from ferrule.transports.closing import tell_lost
 from ferrule.transports.http.client.dial import Destination
-from ferrule.transports.http.client.headers import Heading
+from ferrule.transports.http.client.headers import RequestHeaders
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.pool import Overflow, Pool
-from ferrule.transports.http.client.request import Asked, Once
+from ferrule.transports.http.client.request import HttpExchange, SingleExchange
 from ferrule.transports.http.client.status import ADVICE, header_texts
 from ferrule.wire.channel import Channel, ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
@@ -32,7 +32,7 @@ PATIENCE = 10.0
 """How many seconds a server may take to say where to post."""
 
 
-class SseStream(Asked):
+class SseStream(HttpExchange):
     """The stream everything comes on; its first event says where to post."""
 
     def __init__(self, channel: SseChannel, request: bytes) -> None:
@@ -64,7 +64,7 @@ class SseStream(Asked):
             self._channel.stream_lost(error)
 
 
-class SsePost(Once):
+class SsePost(SingleExchange):
     """A message of ours; the server only acknowledges it, its answer comes on the stream."""
 
     def __init__(self, channel: SseChannel, request: bytes, identities: list[Id]) -> None:
@@ -96,7 +96,7 @@ class SseChannel(ChannelDefaults):
     traits = Traits(handshake_only=True)
 
     def __init__(
-        self, receiver: Receiver, pool: Pool, heading: Heading, options: HttpOptions, face: Channel | None = None
+        self, receiver: Receiver, pool: Pool, heading: RequestHeaders, options: HttpOptions, face: Channel | None = None
     ) -> None:
         self._receiver = receiver
         self._pool = pool

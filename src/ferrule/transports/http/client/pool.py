@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 from ferrule.errors import ConnectFailed, FerruleError
 from ferrule.transports.backpressure import Waiters
-from ferrule.transports.http.client.connection import Outbound, Reader
+from ferrule.transports.http.client.connection import HttpConnection, Reader
 from ferrule.transports.sockets.dial import is_shortage
 
 Lane = Literal["usual", "urgent"]
@@ -40,10 +40,10 @@ class Job(Reader, Protocol):
 
     request: bytes
     lane: Lane
-    connection: Outbound | None
+    connection: HttpConnection | None
 
 
-OpenConnection = Callable[["Pool"], Awaitable[Outbound]]
+OpenConnection = Callable[["Pool"], Awaitable[HttpConnection]]
 
 
 class Pool:
@@ -56,9 +56,9 @@ class Pool:
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
-        self._idle: list[Outbound] = []
-        self._kept: set[Outbound] = set()
-        self._extra: set[Outbound] = set()
+        self._idle: list[HttpConnection] = []
+        self._kept: set[HttpConnection] = set()
+        self._extra: set[HttpConnection] = set()
         self._opening: dict[asyncio.Task[None], tuple[Job, bool]] = {}
         self._reserved = self._reserved_extra = 0
         """How many connections are being opened, to be kept and beyond those."""
@@ -206,11 +206,11 @@ class Pool:
 
     # -- who gets a connection
 
-    def _assign(self, connection: Outbound, job: Job) -> None:
+    def _assign(self, connection: HttpConnection, job: Job) -> None:
         job.connection = connection
         connection.send(job.request, job)
 
-    def freed(self, connection: Outbound) -> None:
+    def freed(self, connection: HttpConnection) -> None:
         """Give a connection the next request, or keep it, or let it go where there are enough."""
         if connection in self._extra:
             if len(self._kept) + self._reserved >= self._size:
@@ -233,12 +233,12 @@ class Pool:
         if self._patient and len(self._waiting) <= ROOM:
             self._patient.wake()
 
-    def gone(self, connection: Outbound) -> None:
+    def gone(self, connection: HttpConnection) -> None:
         """Forget a connection, and see who can have its place."""
         self._forget(connection)
         self._serve_next()
 
-    def _forget(self, connection: Outbound) -> None:
+    def _forget(self, connection: HttpConnection) -> None:
         self._kept.discard(connection)
         self._extra.discard(connection)
         if connection in self._idle:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ferrule.errors import CallFailed, ConnectFailed, InvalidAnswer, LinkLost, OutcomeUnknown
 from ferrule.schema.mirrored import NOT_ANNOTATED
-from ferrule.transports.http.client.connection import Cut
+from ferrule.transports.http.client.connection import ConnectionCut
 from ferrule.transports.http.client.headers import About, about
 from ferrule.transports.http.client.request import JSON, answers
 from ferrule.transports.http.client.resumption import Resumable
@@ -145,7 +145,7 @@ class Post(Resumable):
     def answered(self) -> None:
         """Take a whole answer, or find out why there is none."""
         if self.streams:
-            self._stream_over(Cut("the server ended its stream without an answer"))
+            self._stream_over(ConnectionCut("the server ended its stream without an answer"))
         elif self.kind == JSON and 200 <= self.status < 300 and self.unanswered:
             self._whole(self.body)
         elif self._resuming and not (self.status == 404 and self.session):
@@ -159,7 +159,7 @@ class Post(Resumable):
 
     def _not_resumed(self) -> None:
         if self.status not in self.channel.options.retry_statuses or not self.come_back():
-            self._cut(Cut(f"it does not resume its stream: HTTP {self.status}"))
+            self._cut(ConnectionCut(f"it does not resume its stream: HTTP {self.status}"))
 
     def _whole(self, frame: bytes) -> None:
         unanswered = self.unanswered
@@ -229,16 +229,22 @@ class Post(Resumable):
             self.fail(self._unknown(error))
 
     def _cut(self, error: Exception) -> None:
-        if isinstance(error, Cut) and error.reused and not error.begun and self.repeatable and self.attempts == 0:
+        if (
+            isinstance(error, ConnectionCut)
+            and error.reused
+            and not error.begun
+            and self.repeatable
+            and self.attempts == 0
+        ):
             # A kept connection was closed just when we used it: nothing is wrong with the server.
             self.attempts = 1
             self._rename()
             self.send_again()
-        elif not self.repeat(begun=isinstance(error, Cut)):
+        elif not self.repeat(begun=isinstance(error, ConnectionCut)):
             self.fail(self._final(error))
 
     def _final(self, error: Exception) -> Exception:
-        if isinstance(error, Cut):
+        if isinstance(error, ConnectionCut):
             return self._unknown(error)
         often = f" (tried {self.attempts + 1} times)" if self.attempts else ""
         failure: CallFailed = LinkLost(f"{self.what} could not be sent{often}: {error}")

@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, UnsetType
 
 from ferrule.budgets import process
 from ferrule.errors import CallFailed, InvalidAnswer
-from ferrule.transports.http.client.connection import Outbound
+from ferrule.transports.http.client.connection import HttpConnection
 from ferrule.wire.codec import Unreadable, decode
 from ferrule.wire.messages import Failure, Id
 from ferrule.wire.sse import Event, EventTooLarge, SseParser
@@ -68,7 +68,7 @@ def failure_in(body: bytes) -> Failure | None:
     return None
 
 
-class Asked:
+class HttpExchange:
     """One request and its answer; what is to be done with the answer is for subclasses to say."""
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Asked:
         self.request = request
         self.lane: Lane = lane
         self.max_size = max_size
-        self.connection: Outbound | None = None
+        self.connection: HttpConnection | None = None
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.kind = b""
@@ -259,7 +259,7 @@ class Asked:
         raise NotImplementedError
 
 
-class Once(Asked):
+class SingleExchange(HttpExchange):
     """A request of the transport's own, awaited: the future gives the message that answers it, or its empty body."""
 
     __slots__ = ("done", "identity")

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ferrule.transports.http.client.request import Asked
+from ferrule.transports.http.client.request import HttpExchange
 from ferrule.wire.sse import Event
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LONG_ENOUGH = 5.0
 """How many seconds a silent stream must last to count as one that works."""
 
 
-class Resumable(Asked):
+class Resumable(HttpExchange):
     """A stream of events whose rest can be asked for."""
 
     __slots__ = ("_began", "_fruitful", "channel", "fruitless", "timer")

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ferrule.errors import FerruleError, LinkLost, OutcomeUnknown
 from ferrule.schema.notices import INITIALIZED
-from ferrule.transports.http.client.request import Once
+from ferrule.transports.http.client.request import SingleExchange
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import Id, Notification
 
@@ -61,7 +61,7 @@ def session_id(headers: dict[bytes, bytes]) -> str:
     return given
 
 
-class Renewing:
+class SessionRenewal:
     """Makes the handshake again when the server has forgotten the session."""
 
     def __init__(self, channel: HttpChannel) -> None:
@@ -123,13 +123,13 @@ class Renewing:
         heading = self._channel.heading
         heading.settle("", "")
         identity, message = handshake
-        asked = Once(heading.post(b"", message), "urgent", channel.options.max_message_size, identity)
+        asked = SingleExchange(heading.post(b"", message), "urgent", channel.options.max_message_size, identity)
         frame = await channel.ask(asked)
         if asked.status != 200 or settled_version(frame) != version:
             raise LinkLost(f"the server refused the handshake it had accepted before (HTTP {asked.status})")
         heading.settle(session_id(asked.headers), version)
         note = heading.post(heading.session_lines, encode(Notification(INITIALIZED)))
-        await channel.ask(Once(note, "urgent", channel.options.max_message_size))
+        await channel.ask(SingleExchange(note, "urgent", channel.options.max_message_size))
         channel.stand()
 
     def _replay(self) -> None:

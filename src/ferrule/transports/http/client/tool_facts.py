@@ -12,7 +12,7 @@ from ferrule.budgets.bounds import MAX_KNOWN_TOOLS
 from ferrule.errors import FerruleError, HttpFailed, quoted
 from ferrule.schema.mirrored import ANNOTATION, NOT_ANNOTATED, Annotated, mirrored_arguments
 from ferrule.transports.http.client.headers import About
-from ferrule.transports.http.client.request import Once
+from ferrule.transports.http.client.request import SingleExchange
 from ferrule.transports.http.client.status import hand_on
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Request
@@ -50,7 +50,7 @@ async def _list(post: Post) -> None:
         lines = channel.heading.mirrored("tools/list", About(meta=meta))
         assert lines is not None
         request = channel.heading.post(lines, encode(Request(identity, "tools/list", params)))
-        asked = Once(request, "urgent", channel.options.max_message_size, identity)
+        asked = SingleExchange(request, "urgent", channel.options.max_message_size, identity)
         frame = await channel.ask(asked)
         if asked.status != 200:
             raise HttpFailed("the tools cannot be listed", asked.status)
@@ -100,7 +100,7 @@ _read_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_list = msgspec.json.Decoder(list[Raw]).decode
 
 
-class KnownTools:
+class ToolFactsOfTransport:
     """The tools a server has listed, newest listing first."""
 
     def __init__(self, limit: int = MAX_KNOWN_TOOLS) -> None:

@@ -21,15 +21,15 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.backpressure import Waiters
 from ferrule.transports.closing import tell_lost
 from ferrule.transports.http.client.dial import Destination
-from ferrule.transports.http.client.headers import Heading
+from ferrule.transports.http.client.headers import RequestHeaders
 from ferrule.transports.http.client.old_sse import SseChannel
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
 from ferrule.transports.http.client.post import Post
-from ferrule.transports.http.client.request import Asked, Once
+from ferrule.transports.http.client.request import HttpExchange, SingleExchange
 from ferrule.transports.http.client.resumption import StandingStream
-from ferrule.transports.http.client.session import Renewing, session_id, settled_version
-from ferrule.transports.http.client.tool_facts import KnownTools, refresh
+from ferrule.transports.http.client.session import SessionRenewal, session_id, settled_version
+from ferrule.transports.http.client.tool_facts import ToolFactsOfTransport, refresh
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within, write
 from ferrule.wire.messages import ErrorObject, Id, Message, Notification, Request
@@ -51,13 +51,13 @@ class HttpChannel(ChannelDefaults):
 
     traits = Traits(always_answers=True)
 
-    def __init__(self, receiver: Receiver, pool: Pool, heading: Heading, options: HttpOptions) -> None:
+    def __init__(self, receiver: Receiver, pool: Pool, heading: RequestHeaders, options: HttpOptions) -> None:
         self.receiver = receiver
         self.pool = pool
         self.heading = heading
         self.options = options
         self.loop = asyncio.get_running_loop()
-        self.known = KnownTools()
+        self.known = ToolFactsOfTransport()
         self.closing = False
         self._scope = Scope(self.loop)
         self._posts: dict[Id, Post] = {}
@@ -67,7 +67,7 @@ class HttpChannel(ChannelDefaults):
         """Senders that wait until what is held is sent."""
         self._patience: asyncio.TimerHandle | None = None
         self._standing: StandingStream | None = None
-        self._renewing = Renewing(self)
+        self._renewing = SessionRenewal(self)
         self._older: SseChannel | None = None
         self._ending: asyncio.Task[None] | None = None
         self._quiet: asyncio.Future[None] | None = None
@@ -116,7 +116,7 @@ class HttpChannel(ChannelDefaults):
         if post.method == INITIALIZED:
             self.hold()
 
-    def submit(self, asked: Asked) -> None:
+    def submit(self, asked: HttpExchange) -> None:
         """Let a request have a connection as soon as there is one."""
         try:
             self.pool.submit(asked)
@@ -278,7 +278,7 @@ class HttpChannel(ChannelDefaults):
         """Start a task that ends with the channel."""
         return self._scope.spawn(work)
 
-    async def ask(self, asked: Once) -> bytes:
+    async def ask(self, asked: SingleExchange) -> bytes:
         """Send a request of the transport's own and wait for its answer."""
         self.pool.submit(asked)
         try:
@@ -326,7 +326,7 @@ class HttpChannel(ChannelDefaults):
     async def _say_goodbye(self) -> None:
         if not self.heading.session or self._lost:
             return
-        asked = Once(self.heading.delete(), "urgent", self.options.max_message_size)
+        asked = SingleExchange(self.heading.delete(), "urgent", self.options.max_message_size)
         self.heading.settle("", "")
         try:
             await self.ask(asked)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ferrule.transports.http.endpoint.keepalive import Living, Pulse
+from ferrule.transports.http.endpoint.keepalive import Keepalive, Living
 from ferrule.transports.http.heads import (
     JSON_HEAD,
     RETRY_AFTER,
@@ -19,7 +19,7 @@ from ferrule.transports.http.heads import (
     stateless_status,
 )
 from ferrule.transports.http.message import Responder
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Failure, HttpError, Message, Notification, Success
@@ -28,7 +28,7 @@ COMMENT = b":\n\n"
 NEVER = float("inf")
 
 
-class Everyone(ChannelDefaults):
+class NullChannel(ChannelDefaults):
     """Stands for all who ask without a session: there is no way to tell them anything, only that it is over."""
 
     __slots__ = ()
@@ -64,7 +64,7 @@ class Exchange(ChannelDefaults):
     status_of = staticmethod(stateless_status)
 
     def __init__(
-        self, receiver: Receiver, responder: Responder, head: bytes, settings: DoorSettings, pulse: Pulse
+        self, receiver: Receiver, responder: Responder, head: bytes, settings: EndpointSettings, pulse: Keepalive
     ) -> None:
         self._receiver = receiver
         self._responder = responder

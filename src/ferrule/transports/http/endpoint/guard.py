@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ferrule.schema.mirrored import NAME_CHARACTERS
 from ferrule.transports.http.message import HttpRequest, header_lines
-from ferrule.transports.http.settings import ANYONE, DoorSettings
+from ferrule.transports.http.settings import ANYONE, EndpointSettings
 
 V = TypeVar("V")
 
@@ -62,7 +62,7 @@ class Remembering(dict[bytes, V]):
 class Guard:
     """Judges the head of every request."""
 
-    def __init__(self, settings: DoorSettings, bound_to: str) -> None:
+    def __init__(self, settings: EndpointSettings, bound_to: str) -> None:
         self._origins = frozenset(settings.allowed_origins)
         self._hosts: frozenset[str] | None = None
         if settings.allowed_hosts is not None:

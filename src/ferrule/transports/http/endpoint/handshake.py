@@ -11,10 +11,10 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.http import mirror
 from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
 from ferrule.transports.http.endpoint.caller import EVERYONE, binding_of, expiry_of, origin_of
-from ferrule.transports.http.endpoint.exchange import Everyone, SessionlessExchange
+from ferrule.transports.http.endpoint.exchange import NullChannel, SessionlessExchange
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.session import NO_SESSION, SessionExchange, SessionOpening
-from ferrule.transports.http.endpoint.sessions import Open, Sessions
+from ferrule.transports.http.endpoint.sessions import EndpointSession, Sessions
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
 from ferrule.transports.http.message import HttpRequest, Responder
@@ -25,7 +25,7 @@ from ferrule.wire.messages import ErrorObject, Failure, Request
 SESSION_FIELD, LAST_EVENT_FIELD = b"mcp-session-id", b"last-event-id"
 
 
-class HandshakeDoor:
+class HandshakeEndpoint:
     """Serves sessions that begin with `initialize`; or, without sessions, requests that pretend they had."""
 
     def __init__(self, acceptor: HttpAcceptor, sessions: Sessions, shared: Streaming, guard: Guard) -> None:
@@ -35,7 +35,7 @@ class HandshakeDoor:
         self._guard = guard
         self._versions = frozenset(version.encode() for version in acceptor.eras.handshake.versions)
         self._crowds: dict[str, Receiver] = {}
-        self._everyone = Everyone()
+        self._everyone = NullChannel()
         self._scope = Scope(asyncio.get_running_loop())
 
     async def close(self) -> None:
@@ -52,7 +52,7 @@ class HandshakeDoor:
 
     # -- POST
 
-    def post(self, request: HttpRequest, responder: Responder, head: bytes) -> Open | None:
+    def post(self, request: HttpRequest, responder: Responder, head: bytes) -> EndpointSession | None:
         """Take one message, or a batch, of a session; gives the session, if there is one."""
         identity = request.headers.get(SESSION_FIELD)
         if identity is None:
@@ -65,7 +65,9 @@ class HandshakeDoor:
             self.take(session, request, origin_of(request, request.identity), responder, head)
         return session
 
-    def take(self, session: Open, request: HttpRequest, origin: Origin, responder: Responder, head: bytes) -> None:
+    def take(
+        self, session: EndpointSession, request: HttpRequest, origin: Origin, responder: Responder, head: bytes
+    ) -> None:
         """Take one message of a session that was found."""
         exchange = SessionExchange(session, session.standing, responder, head)
         if session.link.frame_received(request.body, exchange, origin):
@@ -150,7 +152,7 @@ class HandshakeDoor:
         else:
             self._scope.spawn(self._resume(session, last.decode("latin-1"), request, responder, head))
 
-    def _named(self, request: HttpRequest, responder: Responder, head: bytes) -> Open | None:
+    def _named(self, request: HttpRequest, responder: Responder, head: bytes) -> EndpointSession | None:
         identity = request.headers.get(SESSION_FIELD)
         if identity is None:
             refuse(responder, 400, "Bad request: the header Mcp-Session-Id is missing", head)
@@ -161,7 +163,7 @@ class HandshakeDoor:
         return session
 
     async def _resume(
-        self, session: Open, event_id: str, request: HttpRequest, responder: Responder, head: bytes
+        self, session: EndpointSession, event_id: str, request: HttpRequest, responder: Responder, head: bytes
     ) -> None:
         found = session.stream_of(event_id)
         if found is None:

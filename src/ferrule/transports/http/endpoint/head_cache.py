@@ -19,8 +19,8 @@ from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.endpoint.router import Doors
-    from ferrule.transports.http.endpoint.sessions import Open
+    from ferrule.transports.http.endpoint.router import HttpEndpoint
+    from ferrule.transports.http.endpoint.sessions import EndpointSession
 
 MARK, INITIALIZE, ESCAPE = b"protocolVersion", b'"initialize"', b"\\"
 """Only a body with one of these can be a handshake or belong to the stateless era; an escape can hide either."""
@@ -55,12 +55,12 @@ class Sender:
         return self._origin
 
 
-class SessionPosts:
+class HeadCache:
     """Posts to one session, with a head that was judged."""
 
     __slots__ = ("_doors", "_head", "_sender", "_session")
 
-    def __init__(self, doors: Doors, session: Open, head: bytes, identity: Principal | None) -> None:
+    def __init__(self, doors: HttpEndpoint, session: EndpointSession, head: bytes, identity: Principal | None) -> None:
         self._doors = doors
         self._session = session
         self._head = head
@@ -81,7 +81,7 @@ class ToolCalls:
 
     __slots__ = ("_doors", "_head", "_name", "_sender", "_version")
 
-    def __init__(self, doors: Doors, body: mirror.Peek, head: bytes, identity: Principal | None) -> None:
+    def __init__(self, doors: HttpEndpoint, body: mirror.Peek, head: bytes, identity: Principal | None) -> None:
         self._doors = doors
         self._name = body.params.name
         self._version = body.version or ""
@@ -112,7 +112,7 @@ class Expiring:
 
     __slots__ = ("_decided", "_doors", "_until")
 
-    def __init__(self, doors: Doors, decided: SessionPosts | ToolCalls, until: float) -> None:
+    def __init__(self, doors: HttpEndpoint, decided: HeadCache | ToolCalls, until: float) -> None:
         self._doors = doors
         self._decided = decided
         self._until = until
@@ -125,7 +125,7 @@ class Expiring:
             self._doors.judge(request, responder)
 
 
-def remember(doors: Doors, request: HttpRequest, decided: SessionPosts | ToolCalls) -> None:
+def remember(doors: HttpEndpoint, request: HttpRequest, decided: HeadCache | ToolCalls) -> None:
     """Let the next request with the same head take the short way, while the verdict on its sender holds."""
     known = request.known
     if known is None:

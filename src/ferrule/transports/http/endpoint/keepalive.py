@@ -32,7 +32,7 @@ class Living(Protocol):
         """Send the reader away: who it is is not proved any more."""
 
 
-class Pulse:
+class Keepalive:
     """Ticks while anything is watched."""
 
     def __init__(self, quiet: float, keepalive: float, also: Callable[[float], None]) -> None:

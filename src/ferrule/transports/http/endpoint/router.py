@@ -17,31 +17,31 @@ from ferrule.transports.http import mirror
 from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
 from ferrule.transports.http.endpoint.caller import STOPPING, Callers
 from ferrule.transports.http.endpoint.guard import Guard
-from ferrule.transports.http.endpoint.handshake import HandshakeDoor
-from ferrule.transports.http.endpoint.head_cache import UNREADABLE, SessionPosts, ToolCalls, remember, unmistakable
-from ferrule.transports.http.endpoint.keepalive import Pulse
+from ferrule.transports.http.endpoint.handshake import HandshakeEndpoint
+from ferrule.transports.http.endpoint.head_cache import UNREADABLE, HeadCache, ToolCalls, remember, unmistakable
+from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.endpoint.sessions import Sessions
-from ferrule.transports.http.endpoint.stateless import StatelessDoor
+from ferrule.transports.http.endpoint.stateless import StatelessEndpoint
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.transports.http.heads import EMPTY_HEAD, RETRY_AFTER, TEXT_HEAD, refuse
 from ferrule.transports.http.message import HttpRequest, Responder, header_lines
-from ferrule.transports.http.old_sse.endpoint import PairDoor
+from ferrule.transports.http.old_sse.endpoint import SseEndpoint
 from ferrule.transports.http.old_sse.polling import Polling
-from ferrule.transports.http.routes.custom import CustomDoor
-from ferrule.transports.http.settings import HEALTH_PATHS, DoorSettings
+from ferrule.transports.http.routes.custom import RoutesEndpoint
+from ferrule.transports.http.settings import HEALTH_PATHS, EndpointSettings
 
 Route = Callable[[HttpRequest, Responder], None]
 
 UNSUPPORTED = "Bad request: unsupported MCP-Protocol-Version"
 
 
-class Doors:
+class HttpEndpoint:
     """One endpoint for every client: judges a request, finds its era, and hands it to that era's door."""
 
     def __init__(
         self,
         acceptor: HttpAcceptor,
-        settings: DoorSettings,
+        settings: EndpointSettings,
         *,
         bound_to: str,
         log: EventLog | None = None,
@@ -57,15 +57,15 @@ class Doors:
         self.callers = Callers(acceptor.verifier, self.guard, clock=clock)
         self.self_verifying: set[str] = set()
         """Paths that settle by themselves who calls, or do not care."""
-        self._pulse = Pulse(settings.quiet, settings.stream_keepalive, self._sweep)
+        self._pulse = Keepalive(settings.quiet, settings.stream_keepalive, self._sweep)
         self._pulse.clock = clock
         self._streaming = Streaming(self._log, self._pulse, settings)
         self.draining = False
         self._entered = False
-        self.handshake: HandshakeDoor
-        self.stateless: StatelessDoor
-        self._custom: CustomDoor
-        self._pair: PairDoor | None = None
+        self.handshake: HandshakeEndpoint
+        self.stateless: StatelessEndpoint
+        self._custom: RoutesEndpoint
+        self._pair: SseEndpoint | None = None
         self._has_sessions = not settings.stateless and bool(acceptor.eras.handshake.versions)
         self._methods = "GET, POST, DELETE, OPTIONS" if self._has_sessions else "POST, OPTIONS"
         self._allow = header_lines({"Allow": self._methods})
@@ -80,13 +80,13 @@ class Doors:
     async def start(self) -> None:
         """Get ready for requests."""
         loop = asyncio.get_running_loop()
-        self._custom = CustomDoor(self._acceptor.custom_routes, self.guard, self.callers)
+        self._custom = RoutesEndpoint(self._acceptor.custom_routes, self.guard, self.callers)
         await self._acceptor.enter()
         self._entered = True
         self._streaming.now = loop.time()
         self.sessions = Sessions(self._acceptor.link, self._acceptor.busy, self._streaming)
-        self.handshake = HandshakeDoor(self._acceptor, self.sessions, self._streaming, self.guard)
-        self.stateless = StatelessDoor(self._acceptor, self.settings, self._pulse)
+        self.handshake = HandshakeEndpoint(self._acceptor, self.sessions, self._streaming, self.guard)
+        self.stateless = StatelessEndpoint(self._acceptor, self.settings, self._pulse)
         self._open_pair()
         self._check_custom()
         self._pulse.start(loop)
@@ -94,7 +94,7 @@ class Doors:
     def _open_pair(self) -> None:
         settings = self.settings
         if settings.sse or settings.poll_routes:
-            pair = self._pair = PairDoor(self._acceptor, self.sessions, self._streaming, self.guard)
+            pair = self._pair = SseEndpoint(self._acceptor, self.sessions, self._streaming, self.guard)
             if settings.sse:
                 self.routes |= pair.routes(settings.sse_path, settings.messages_path)
             if settings.poll_routes:
@@ -198,7 +198,7 @@ class Doors:
         elif self.handshake.speaks(request):
             session = self.handshake.post(request, responder, head)
             if session is not None:
-                remember(self, request, SessionPosts(self, session, head, request.identity))
+                remember(self, request, HeadCache(self, session, head, request.identity))
         else:
             self._closer_look(request, responder, head)
 

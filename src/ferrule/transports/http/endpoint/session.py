@@ -164,7 +164,7 @@ class HttpSession:
         self.shared.finished.forget(self)
 
 
-class Standing(ChannelDefaults):
+class SessionChannel(ChannelDefaults):
     """The way out to a session's client for what belongs to no exchange: the stream it opens with GET."""
 
     __slots__ = ("_session", "_unheard", "stream")
@@ -241,7 +241,7 @@ class SessionExchange(ChannelDefaults):
 
     __slots__ = ("_head", "_responder", "_session", "_standing", "_stream", "_waits", "open")
 
-    def __init__(self, session: HttpSession, standing: Standing, responder: Responder, head: bytes) -> None:
+    def __init__(self, session: HttpSession, standing: SessionChannel, responder: Responder, head: bytes) -> None:
         self._session = session
         self._standing = standing
         self._responder = responder

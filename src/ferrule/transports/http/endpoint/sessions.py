@@ -15,7 +15,7 @@ from msgspec import structs
 from ferrule.budgets.shares import Shares
 from ferrule.budgets.weight import weight
 from ferrule.transports.http.endpoint.caller import NO_HEADERS
-from ferrule.transports.http.endpoint.session import HttpSession, Standing
+from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.wire.channel import Origin, Receiver
 
@@ -32,7 +32,7 @@ MOST_UNUSED = 8
 IsBusy = Callable[[Receiver], bool]
 
 
-class Open(HttpSession):
+class EndpointSession(HttpSession):
     """A session that is in the table, with the way out for what belongs to no exchange."""
 
     __slots__ = ("owner", "size", "standing", "unused")
@@ -42,7 +42,7 @@ class Open(HttpSession):
 
     def __init__(self, identity: str, link: Receiver, principal: str | None, shared: Streaming) -> None:
         super().__init__(identity, link, principal, shared)
-        self.standing = Standing(self)
+        self.standing = SessionChannel(self)
         self.owner = ""
         """On whose account it is: the principal's, or the address it was opened from."""
         self.size = 1
@@ -58,10 +58,10 @@ class Sessions:
         self._link = link
         self._busy = busy
         self._shared = shared
-        self._open: dict[str, Open] = {}
+        self._open: dict[str, EndpointSession] = {}
         self._last_origin = Origin("http")
         self._shares: Shares[str] = Shares()
-        self._unused: dict[str, dict[str, Open]] = {}
+        self._unused: dict[str, dict[str, EndpointSession]] = {}
         """By owner, the sessions nobody has used since their handshake, the oldest first."""
         self._unused_shares: Shares[str] = Shares()
         self._idlest: dict[str | None, list[tuple[float, str]]] = {}
@@ -70,10 +70,10 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def __iter__(self) -> Iterator[Open]:
+    def __iter__(self) -> Iterator[EndpointSession]:
         return iter(list(self._open.values()))
 
-    def prepare(self, origin: Origin, *, lasting: bool = True) -> Open:
+    def prepare(self, origin: Origin, *, lasting: bool = True) -> EndpointSession:
         """Make a session that is not in the table yet: its handshake may still fail."""
         identity = secrets.token_urlsafe(ID_BYTES) if lasting else ""
         kept = structs.replace(origin, headers=NO_HEADERS, lasting=lasting)
@@ -81,12 +81,12 @@ class Sessions:
             kept = self._last_origin  # many sessions may come from one sender
         self._last_origin = kept
         link = self._link(kept)
-        session = Open(identity, link, origin.binding, self._shared)
+        session = EndpointSession(identity, link, origin.binding, self._shared)
         session.owner = origin.principal or origin.address
         link.channel_opened(session.standing)
         return session
 
-    def add(self, session: Open, introduction: bytes = b"") -> None:
+    def add(self, session: EndpointSession, introduction: bytes = b"") -> None:
         """Keep a session whose handshake was made with a message; others make room where there are too many."""
         session.size = 1 + weight(introduction) // INTRODUCTION
         self._open[session.id] = session
@@ -96,7 +96,7 @@ class Sessions:
         while self._shares.total > self._shared.settings.max_sessions and len(self._open) > 1:
             self._evict(session)
 
-    def find(self, identity: bytes, binding: str | None) -> Open | None:
+    def find(self, identity: bytes, binding: str | None) -> EndpointSession | None:
         """Return a session to the principal it is bound to; to anybody else it does not exist."""
         session = self._open.get(identity.decode("latin-1"))
         if session is None or session.principal != binding:
@@ -106,7 +106,7 @@ class Sessions:
             self._take_up(session)
         return session
 
-    def _take_up(self, session: Open) -> None:
+    def _take_up(self, session: EndpointSession) -> None:
         """Count a session no longer among those nobody has used."""
         session.unused = False
         unused = self._unused[session.owner]
@@ -115,7 +115,7 @@ class Sessions:
             del self._unused[session.owner]
         self._unused_shares.give(session.owner, session.size)
 
-    def end(self, session: Open, *, deleted: bool = False) -> None:
+    def end(self, session: EndpointSession, *, deleted: bool = False) -> None:
         """End a session, perhaps because its client deletes it: what runs is cancelled, and nothing of it is kept."""
         if self._open.pop(session.id, None) is not None:
             self._shares.give(session.owner, session.size)
@@ -150,10 +150,10 @@ class Sessions:
             if session.used < idle or session.started < old:
                 self.end(session)
 
-    def _active(self, session: Open) -> bool:
+    def _active(self, session: EndpointSession) -> bool:
         return self._busy(session.link) or _is_read(session)
 
-    def _evict(self, newest: Open) -> None:
+    def _evict(self, newest: EndpointSession) -> None:
         """End one session to make room: one that was never used, or the idlest of whoever holds most."""
         while self._unused_shares.total * MOST_UNUSED > self._shares.total:
             session = self._longest_unused()
@@ -165,19 +165,19 @@ class Sessions:
             self._take_up(session)
         self._evict_idlest(newest)
 
-    def _longest_unused(self) -> Open:
+    def _longest_unused(self) -> EndpointSession:
         """Return, of whoever has most unused sessions, the one opened longest ago."""
         owner = self._unused_shares.largest()
         assert owner is not None
         return next(iter(self._unused[owner].values()))
 
-    def _evict_idlest(self, newest: Open) -> None:
+    def _evict_idlest(self, newest: EndpointSession) -> None:
         """End the idlest session of whoever holds most; one in use only where all of the idlest are."""
         owner = self._shares.largest()
         if owner is not None and self._shares.held(owner) < LEAST_SHARE:
             owner = None  # nobody holds many: the idlest of all goes
         idlest = self._idlest.get(owner)
-        in_use: Open | None = None
+        in_use: EndpointSession | None = None
         while idlest or in_use is None:
             if not idlest:
                 idlest = self._idlest[owner] = self._find_idlest(owner, newest)
@@ -194,7 +194,7 @@ class Sessions:
             self._idlest.pop(owner, None)
         self.end(in_use)
 
-    def _find_idlest(self, owner: str | None, newest: Open) -> list[tuple[float, str]]:
+    def _find_idlest(self, owner: str | None, newest: EndpointSession) -> list[tuple[float, str]]:
         """Looking for the idlest among all is dear, so a share of them is noted at once."""
         among = []
         for each in self._open.values():
@@ -204,5 +204,5 @@ class Sessions:
         return nsmallest(share, ((each.used, each.id) for each in among or [newest]))[::-1]
 
 
-def _is_read(session: Open) -> bool:
+def _is_read(session: EndpointSession) -> bool:
     return any(stream.attached for stream in session.streams)

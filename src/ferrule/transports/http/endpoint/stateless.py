@@ -10,11 +10,11 @@ from ferrule.schema.methods import METHODS
 from ferrule.transports.http import mirror
 from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
 from ferrule.transports.http.endpoint.caller import EVERYONE, expiry_of, origin_of
-from ferrule.transports.http.endpoint.exchange import Everyone, Exchange
-from ferrule.transports.http.endpoint.keepalive import Pulse
+from ferrule.transports.http.endpoint.exchange import Exchange, NullChannel
+from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
 from ferrule.transports.http.message import HttpRequest, Responder
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import Unreadable, decode, encode
 from ferrule.wire.messages import ErrorObject, Failure, Id, Request
@@ -23,10 +23,10 @@ STANDING = frozenset(name for name, row in METHODS.items() if row.standing)
 """What is a stream by its nature, whatever form other answers have."""
 
 
-class StatelessDoor:
+class StatelessEndpoint:
     """Answers requests that bring their own introduction."""
 
-    def __init__(self, acceptor: HttpAcceptor, settings: DoorSettings, pulse: Pulse) -> None:
+    def __init__(self, acceptor: HttpAcceptor, settings: EndpointSettings, pulse: Keepalive) -> None:
         self._acceptor = acceptor
         self._settings = settings
         streams = settings.response != "json"
@@ -36,7 +36,7 @@ class StatelessDoor:
             self._standing_settings = structs.replace(settings, response="auto")
         self._pulse = pulse
         self.crowd: Receiver = acceptor.crowd(EVERYONE)
-        self._everyone = Everyone()
+        self._everyone = NullChannel()
         self.crowd.channel_opened(self._everyone)
 
     def close(self) -> None:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from ferrule.budgets.shares import Shares
 from ferrule.stores.contracts import EventLog
 from ferrule.transports.http.endpoint.exchange import COMMENT
-from ferrule.transports.http.endpoint.keepalive import Living, Pulse
+from ferrule.transports.http.endpoint.keepalive import Keepalive, Living
 from ferrule.transports.http.heads import STREAM_HEAD
 from ferrule.transports.http.message import Responder
-from ferrule.transports.http.settings import DoorSettings
+from ferrule.transports.http.settings import EndpointSettings
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.endpoint.session import HttpSession, Standing
+    from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel
 
 
 class Streaming:
@@ -28,7 +28,7 @@ class Streaming:
 
     __slots__ = ("finished", "log", "now", "pulse", "retry", "settings", "unheard")
 
-    def __init__(self, log: EventLog, pulse: Pulse, settings: DoorSettings) -> None:
+    def __init__(self, log: EventLog, pulse: Keepalive, settings: EndpointSettings) -> None:
         self.log = log
         self.pulse = pulse
         self.settings = settings
@@ -38,7 +38,7 @@ class Streaming:
         """When the pulse last ticked: exact enough to tell old events from new ones."""
         self.finished: Shares[HttpSession] = Shares()
         """How many ended streams each session keeps for readers that lost the end."""
-        self.unheard: Shares[Standing] = Shares()
+        self.unheard: Shares[SessionChannel] = Shares()
         """Bytes that wait for clients that have opened no stream for them yet."""
 
     @property

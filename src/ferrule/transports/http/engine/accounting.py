@@ -38,7 +38,7 @@ class Starts(dict[int, bytes]):
         return start
 
 
-class Ledger:
+class Accounting:
     """What the connections of one engine have in common."""
 
     __slots__ = (

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 from ferrule.telemetry.observer import ObservedExchange
 from ferrule.transports.backpressure import backlog as unread
-from ferrule.transports.http.engine.accounting import RETRY_AFTER, Ledger
+from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting
 from ferrule.transports.http.engine.answer import CONTINUE, Answer
 from ferrule.transports.http.engine.body import Body
-from ferrule.transports.http.engine.half_closed import Doubts
+from ferrule.transports.http.engine.half_closed import HalfClosed
 from ferrule.transports.http.engine.head_parser import Head, Unacceptable
 from ferrule.transports.http.engine.request_reader import NO_HEAD, Incoming
 from ferrule.transports.http.heads import EMPTY_HEAD
@@ -72,7 +72,7 @@ class Connection(Incoming, asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, ledger: Ledger, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, ledger: Accounting, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(ledger)
         self._loop = loop
         self.address = ""
@@ -87,7 +87,7 @@ class Connection(Incoming, asyncio.Protocol):
         self.answer: Answer | None = None
         self._advancing = self._next_turn = False
         self._ended = False
-        self._doubts: Doubts | None = None
+        self._doubts: HalfClosed | None = None
         self._paused = False
         self._waiters: list[asyncio.Future[None]] | None = None
         self._taken = -1
@@ -147,7 +147,7 @@ class Connection(Incoming, asyncio.Protocol):
         """See whether anybody is there to read the answer in hand: the peer has ended its side."""
         if self._doubts is not None:
             self._doubts.end()
-        self._doubts = Doubts(self, self._loop)
+        self._doubts = HalfClosed(self, self._loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget everything, and tell who was about to answer."""

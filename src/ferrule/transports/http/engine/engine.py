@@ -8,11 +8,11 @@ import socket
 from typing import TYPE_CHECKING
 
 from ferrule.supervision.scope import Scope
-from ferrule.transports.http.engine.accounting import RETRY_AFTER, Ledger
+from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting
 from ferrule.transports.http.engine.connection import Connection
 from ferrule.transports.http.message import Handle
 from ferrule.transports.http.settings import EngineSettings
-from ferrule.transports.sockets.accept import Accepting, Farewells
+from ferrule.transports.sockets.accept import Accepting, LingeringCloses
 from ferrule.transports.sockets.bind import listen
 from ferrule.transports.sockets.tls import server_context
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
@@ -43,7 +43,7 @@ class Engine:
         self._context = server_context(self._settings, "http")
         if self._context:
             self._context.set_alpn_protocols(["http/1.1"])
-        self._ledger = Ledger(handle, self._settings, max_body_size, observer)
+        self._ledger = Accounting(handle, self._settings, max_body_size, observer)
         self._accepting: list[Accepting] = []
         self._unattached: set[socket.socket] = set()
         """Accepted, and not yet in the hands of a transport."""
@@ -56,7 +56,7 @@ class Engine:
         """Listen, and serve whoever comes; raises CarrierError."""
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
-        self._farewells = Farewells(self._loop)
+        self._farewells = LingeringCloses(self._loop)
         sockets = await listen(self._settings)
         self.address = sockets[0].getsockname()[:2]
         self._sweep()

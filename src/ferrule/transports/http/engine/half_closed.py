@@ -20,7 +20,7 @@ RESET_TIME = 0.1
 """How long a peer that is gone takes, as a rule, to say so; the sweep looks for those that take longer."""
 
 
-class Doubts:
+class HalfClosed:
     """Whether anybody is still there, at one connection whose peer has ended its side."""
 
     __slots__ = ("_connection", "_later", "_loop")

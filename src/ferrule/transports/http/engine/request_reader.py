@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from ferrule.transports.http.engine.accounting import Ledger
+from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.body import Body, ChunkedBody, SizedBody
 from ferrule.transports.http.engine.head_parser import (
     CHUNKED,
@@ -44,7 +44,7 @@ class Incoming:
 
     __slots__ = ("_at", "_body", "_buffer", "_checked", "_head", "_kept", "_kept_size", "ledger")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Accounting) -> None:
         self.ledger = ledger
         self._buffer = b""
         self._at = 0

@@ -20,7 +20,7 @@ from ferrule.transports.http.endpoint.sessions import Sessions
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.transports.http.heads import EMPTY_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
 from ferrule.transports.http.message import HttpRequest, Responder, header_lines
-from ferrule.transports.http.old_sse.session import PairSession, Posted, key
+from ferrule.transports.http.old_sse.session import PostChannel, SseSession, key
 
 Route = Callable[[HttpRequest, Responder], None]
 
@@ -38,14 +38,14 @@ LAST_WORDS = 1.0
 """How long readers that are answered in the end may take to be told so."""
 
 
-class PairDoor:
+class SseEndpoint:
     """Serves clients that read everything from one stream and post to the address it names."""
 
     def __init__(self, acceptor: Acceptor, sessions: Sessions, shared: Streaming, guard: Guard) -> None:
         self._acceptor = acceptor
         self._sessions = sessions
         self._guard = guard
-        self._lost: dict[PairSession, float] = {}
+        self._lost: dict[SseSession, float] = {}
         """Since when a session has no reader, or one that has posted nothing yet; the longest first."""
         self.shared = shared
         self.scope = Scope(asyncio.get_running_loop())
@@ -69,7 +69,7 @@ class PairDoor:
     async def close(self) -> None:
         """End every session with a word to its reader."""
         for session in self._sessions:
-            if isinstance(session, PairSession):
+            if isinstance(session, SseSession):
                 session.why = ""
                 self._sessions.end(session)
         await self.scope.close(LAST_WORDS)
@@ -90,12 +90,12 @@ class PairDoor:
             return verdict.head
         return None
 
-    def find(self, identity: str, request: HttpRequest, responder: Responder, head: bytes) -> PairSession | None:
+    def find(self, identity: str, request: HttpRequest, responder: Responder, head: bytes) -> SseSession | None:
         """Return the session of a request, or refuse the request."""
         session = None
         if identity:
             session = self._sessions.find(key(identity).encode("latin-1", "replace"), binding_of(request))
-        if isinstance(session, PairSession):
+        if isinstance(session, SseSession):
             return session
         if identity:
             refuse(responder, 404, NO_SESSION, head)
@@ -105,14 +105,14 @@ class PairDoor:
 
     def open(
         self, request: HttpRequest, responder: Responder, head: bytes, *, created: bool = False
-    ) -> PairSession | None:
+    ) -> SseSession | None:
         """Open a session, or refuse the request."""
         if self.draining:
             refuse(responder, 503, "Unavailable: the server is stopping", head + RETRY_AFTER)
             return None
         origin = origin_of(request, request.identity, brief=True)
         link = self._acceptor.link(origin)
-        session = PairSession(
+        session = SseSession(
             str(uuid.uuid4()), link, self.shared, self._sessions.end, created=created, binding=origin.binding
         )
         if not created:
@@ -123,12 +123,12 @@ class PairDoor:
         self._sessions.add(session)
         return session
 
-    def _miss(self, session: PairSession) -> None:
+    def _miss(self, session: SseSession) -> None:
         self._lost.setdefault(session, self.shared.now)
         if len(self._lost) > self.shared.settings.sse_max_lost:
             self._give_up(next(iter(self._lost)))
 
-    def _give_up(self, session: PairSession) -> None:
+    def _give_up(self, session: SseSession) -> None:
         del self._lost[session]
         self._sessions.end(session)
 
@@ -160,7 +160,7 @@ class PairDoor:
 
     async def _resume(
         self,
-        session: PairSession,
+        session: SseSession,
         last: str,
         request: HttpRequest,
         responder: Responder,
@@ -195,7 +195,7 @@ class PairDoor:
         elif session := self.find(query_of(request).get("session_id", ""), request, responder, head):
             if session.stream.attached:
                 self._lost.pop(session, None)
-            posted = Posted(session.standing, responder, head, limit)
+            posted = PostChannel(session.standing, responder, head, limit)
             session.link.frame_received(request.body, posted, origin_of(request, request.identity))
             posted.accept()
 

@@ -8,8 +8,8 @@ import msgspec
 
 from ferrule.transports.http.heads import JSON_HEAD, refuse
 from ferrule.transports.http.message import HttpRequest, Responder, header_lines
-from ferrule.transports.http.old_sse.endpoint import LAST_EVENT_FIELD, PairDoor, Route, query_of
-from ferrule.transports.http.old_sse.session import PairSession
+from ferrule.transports.http.old_sse.endpoint import LAST_EVENT_FIELD, Route, SseEndpoint, query_of
+from ferrule.transports.http.old_sse.session import SseSession
 from ferrule.wire.sse import SseParser
 
 SSE_PATH, MESSAGES_PATH = "/mcp/sse", "/mcp/messages"
@@ -21,7 +21,7 @@ LOST = "Events were lost: more were said than are kept for a client that does no
 class Polling:
     """Serves clients that create their session, and may ask for events instead of reading a stream."""
 
-    def __init__(self, pair: PairDoor) -> None:
+    def __init__(self, pair: SseEndpoint) -> None:
         self._pair = pair
 
     def routes(self) -> dict[str, Route]:
@@ -60,7 +60,7 @@ class Polling:
         # Whoever is gone has heard nothing: what comes next is for the poll after this one.
         responder.watch(partial(self._pair.scope.cancel, task))
 
-    async def _answer(self, session: PairSession, last: str, wait: float, responder: Responder, head: bytes) -> None:
+    async def _answer(self, session: SseSession, last: str, wait: float, responder: Responder, head: bytes) -> None:
         stream = session.stream
         after = stream.position(last)
         if after is None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec import UNSET
 
-from ferrule.transports.http.endpoint.session import Standing
-from ferrule.transports.http.endpoint.sessions import Open
+from ferrule.transports.http.endpoint.session import SessionChannel
+from ferrule.transports.http.endpoint.sessions import EndpointSession
 from ferrule.transports.http.endpoint.streams import Stream, Streaming
 from ferrule.transports.http.heads import EMPTY_HEAD, INVALID_REQUEST, JSON_HEAD
 from ferrule.transports.http.message import Responder
@@ -32,7 +32,7 @@ def key(identity: str) -> str:
     return f"pair\n{identity}"
 
 
-class PairStream(Stream):
+class SseSessionStream(Stream):
     """The one stream of a session: first it says where to post, last that it ends."""
 
     __slots__ = ("_created", "_heard", "_kind", "_news", "lost")
@@ -144,12 +144,12 @@ class PairStream(Stream):
             news.set_result(None)
 
 
-class Outlet(Standing):
+class SseSessionChannel(SessionChannel):
     """The way out of a session of the pair: its stream, whether or not somebody reads it now."""
 
     __slots__ = ("_pair",)
 
-    def __init__(self, session: PairSession) -> None:
+    def __init__(self, session: SseSession) -> None:
         super().__init__(session)
         self._pair = session
 
@@ -171,7 +171,7 @@ class Outlet(Standing):
         self._pair.leave(self._pair)
 
 
-class PairSession(Open):
+class SseSession(EndpointSession):
     """A session of the pair, opened with its stream or, for `poll_routes`, created before it."""
 
     __slots__ = ("created", "leave", "stream", "why")
@@ -184,7 +184,7 @@ class PairSession(Open):
         identity: str,
         link: Receiver,
         shared: Streaming,
-        leave: Callable[[Open], None],
+        leave: Callable[[EndpointSession], None],
         *,
         created: bool,
         binding: str | None = None,
@@ -193,8 +193,8 @@ class PairSession(Open):
         self.leave = leave
         self.created = created
         self.why = ENDED
-        self.stream = PairStream(shared, identity, created=created)
-        self.standing = Outlet(self)
+        self.stream = SseSessionStream(shared, identity, created=created)
+        self.standing = SseSessionChannel(self)
 
     @property
     def streams(self) -> list[Stream]:
@@ -206,12 +206,12 @@ class PairSession(Open):
         self.stream.farewell(self.why)
 
 
-class Posted(ChannelDefaults):
+class PostChannel(ChannelDefaults):
     """The way back of what one POST brought: the session's stream, but what is no message is refused at once."""
 
     __slots__ = ("_head", "_limit", "_outlet", "_responder")
 
-    def __init__(self, outlet: Standing, responder: Responder, head: bytes, limit: int) -> None:
+    def __init__(self, outlet: SessionChannel, responder: Responder, head: bytes, limit: int) -> None:
         self._outlet = outlet
         self._responder: Responder | None = responder
         self._head = head

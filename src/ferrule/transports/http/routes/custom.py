@@ -61,7 +61,7 @@ def _strays(given: str, value: str) -> bool:
     return hides or value.startswith("/") or not {".", ".."}.isdisjoint(value.split("/"))
 
 
-class CustomDoor:
+class RoutesEndpoint:
     """Finds the route of a request, runs its handler, and writes what it gives."""
 
     def __init__(self, routes: Sequence[CustomRoute], guard: Guard, callers: Callers) -> None:
