@@ -35,20 +35,24 @@ ROOMS = {
     "": "codes errors",
     "budgets": "account bounds collector process shares weight",
     "identity": "principal verifier",
-    "protocol": "call capabilities crowd era erlmcp handshake needs sealing session stateless tasks trims",
-    "runtime": "asking batch crowd dispatch holdings limits link",
+    "protocol": "call capabilities era handshake needs seal session stateless tasks trims",
+    "runtime": "batch dispatch holdings limits link requests sessionless",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
-    " roots rounds sampling tasks tools wrapping",
-    "server": "arguments asking binding builtins catalogue changes completions composing consulting context"
-    " dependencies depends describing detours docstrings elsewhere entrances extending extensions finishing guards"
-    " inlining kept_results layers lifespans links local media mounting offering oversize places prompts"
-    " questions refusals reporting resources results routes running schemas server serving settings signatures sizes"
-    " streaming subscriptions sync_context telling threads tools visibility",
-    "server.middleware": "hooks",
-    "server.types": "constraints form known pydantic_types readable records unions",
-    "supervision": "event_loop logs scope shutdown starting tracebacks",
-    "transports": "backlog contract ending foreign options pipe registry stdio stream unfinished waiting",
-    "validation": "checking violations",
+    " roots rounds sampling tasks tools wrapped",
+    "server": "foreign_names server settings",
+    "server.calls": "client_requests context execution forms kept_results media oversize results slots streams threads"
+    " tool_results",
+    "server.extensions": "extension shortcuts",
+    "server.functions": "arguments binder dependencies depends docstrings questions schemas signatures",
+    "server.functions.types": "constraints form known pydantic_types readable records unions",
+    "server.hosting": "builtins composition lifespans link_state listeners local routes serving",
+    "server.middleware": "hooks stack",
+    "server.notifications": "announcements changes subscriptions",
+    "server.offers": "catalogue completions descriptions entry mounts prompts refusals resources tools visibility",
+    "supervision": "event_loop logs scope signals start tracebacks",
+    "transports": "backpressure closing contract options registry stream unfinished",
+    "transports.process": "pipe stdio",
+    "validation": "checker violations",
     "wire": "channel codec framing messages",
 }
 """What of ours is loaded; a module that only some servers need does not belong here, but where they come to need it."""

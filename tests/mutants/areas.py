@@ -9,7 +9,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCE = PROJECT / "src" / "ferrule"
 
-STARTS_SERVERS = {"test_servers.py", "test_listener.py"}
+STARTS_SERVERS = {"asgi/test_servers.py", "old_sse/test_listener.py"}
 """Test files that run foreign servers as processes: too slow to judge with."""
 
 
@@ -30,7 +30,9 @@ class Area:
     def judges(self) -> list[Path]:
         """Return the test files."""
         found = below(PROJECT, self.tests)
-        return [path for path in found if path.name.startswith("test_") and path.name not in STARTS_SERVERS]
+        return [
+            path for path in found if path.name.startswith("test_") and not str(path).endswith(tuple(STARTS_SERVERS))
+        ]
 
 
 LIMITS = "tests/docs/test_limits.py"
@@ -49,11 +51,11 @@ AREAS = (
     Area(
         "sessions",
         ("transports/http/endpoint/session.py", "transports/http/endpoint/sessions.py"),
-        ("tests/transports/http/*", LIMITS),
+        ("tests/transports/http/*", "tests/transports/http/endpoint", LIMITS),
     ),
     Area(
         "retry",
-        ("transports/http/client/status.py", "transports/http/client/status.py"),
+        ("transports/http/client/status.py",),
         ("tests/transports/http/client", LIMITS),
     ),
     Area(
