@@ -276,6 +276,6 @@ def sorted_deeply(value: Any) -> Any:
 @pytest.mark.parametrize("keys", [32, [32], [None], [KEY, [1] * 32], {KEY: 1}, KEY, []], ids=repr)
 def test_what_is_no_list_of_secrets_is_refused_without_repeating_it(keys: Any) -> None:
     """A number would make a key of as many zeros."""
-    with pytest.raises(SetupError, match=r"^sealing (needs a list|key . must be bytes or a text)") as caught:
+    with pytest.raises(SetupError, match=r"^sealing (needs a list|key . must be bytes or str)") as caught:
         Keyring(keys)
     assert str(KEY) not in str(caught.value)

@@ -625,7 +625,7 @@ class TestServing:
 
     @pytest.mark.parametrize(("option", "value"), [("name", 7), ("version", 1.0), ("instructions", ["a", "b"])])
     def test_what_a_server_says_of_itself_is_text(self, option, value):
-        with pytest.raises(SetupError, match=f"Server: {option} must be a text, not"):
+        with pytest.raises(SetupError, match=f"Server: {option} must be a str, not"):
             Server(**{option: value})
 
     async def test_running_where_a_loop_runs_already_names_the_other_way(self):

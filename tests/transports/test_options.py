@@ -136,10 +136,10 @@ def test_the_options_of_a_client_are_checked_as_well(target: Any, given: dict[st
 @pytest.mark.parametrize(
     ("headers", "says"),
     [
-        ({"Retry": 3}, "the value of the header Retry must be a text, not int"),
+        ({"Retry": 3}, "the value of the header Retry must be a str, not int"),
         ({"Bearer x": "y"}, "not a header name: 'Bearer x'"),
         ({"Authorization": "Bearer x\r\ny: z"}, "the value of the header Authorization has characters no header may"),
-        ([("Authorization", "x")], r"headers must be names with their values.*\[\('Authorization', 'x'\)\]"),
+        ([("Authorization", "x")], r"headers must be a mapping.*\[\('Authorization', 'x'\)\]"),
     ],
 )
 def test_headers_that_cannot_be_sent_are_refused_before_anything_is_opened(headers: Any, says: str) -> None:

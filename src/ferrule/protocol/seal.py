@@ -62,7 +62,7 @@ class Keyring:
             raise SetupError("sealing needs a list of at least one key")
         for place, key in enumerate(keys):
             if not isinstance(key, str | bytes | bytearray | memoryview):
-                raise SetupError(f"sealing key {place} must be bytes or a text, not {type(key).__name__}")
+                raise SetupError(f"sealing key {place} must be bytes or str, not {type(key).__name__}")
         self._secrets = [key.encode() if isinstance(key, str) else bytes(key) for key in keys]
         for place, secret in enumerate(self._secrets):
             if len(secret) < MIN_KEY_SIZE:

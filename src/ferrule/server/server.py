@@ -395,7 +395,7 @@ def _link_options(settings: ServerSettings) -> tuple[LinkOptions, LinkOptions]:
 def _require_texts(**given: Any) -> None:
     for name, value in given.items():
         if not isinstance(value, str):
-            raise SetupError(f"Server: {name} must be a text, not {value!r}")
+            raise SetupError(f"Server: {name} must be a str, not {value!r}")
 
 
 def _decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:

@@ -65,5 +65,5 @@ async def test_resources_are_mapped_too(era):
 def test_a_wrong_table_is_refused():
     with pytest.raises(SetupError, match="is not a class of exceptions"):
         ErrorMapping({"KeyError": "x"})
-    with pytest.raises(SetupError, match="neither a text, nor a class"):
+    with pytest.raises(SetupError, match="must be a str, an exception class or a function"):
         ErrorMapping({KeyError: 5})

@@ -756,7 +756,7 @@ class TestSetup:
             ({"inline": "yes"}, "inline must be True or False, not 'yes'"),
             (
                 {"annotations": ["readOnlyHint"]},
-                "annotations must be ToolAnnotations or names with their values or None",
+                "annotations must be ToolAnnotations or a mapping or None",
             ),
             ({"tags": 5}, "tags must be a set or a list or None, not 5"),
         ],

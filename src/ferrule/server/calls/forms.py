@@ -84,7 +84,7 @@ def url_question(message: str, url: str, key: str, identity: str = "") -> Questi
 def checked_url(url: Any) -> str:
     """Return a URL that a client may open; raises SetupError for one that is not absolute, http or https."""
     if not isinstance(url, str) or len(url) > MAX_URI_LENGTH:
-        raise SetupError(f"elicitation: the URL must be a text of at most {MAX_URI_LENGTH:,} characters")
+        raise SetupError(f"elicitation: the URL must be a str of at most {MAX_URI_LENGTH:,} characters")
     from urllib.parse import urlsplit
 
     wrong = ""
@@ -246,7 +246,7 @@ def _field(name: str, rules: dict[str, Any]) -> dict[str, Any]:
             raise SetupError(f"elicitation field {name!r}: a list must choose from an enum of strings")
     elif kind not in PRIMITIVES:
         raise SetupError(
-            f"elicitation field {name!r}: {kind or 'this type'} is not text, a number, a truth or a choice"
+            f"elicitation field {name!r}: its type must be str, int, float, bool or an enum, not {kind or 'this'}"
         )
     kept = {}
     for rule, value in rules.items():

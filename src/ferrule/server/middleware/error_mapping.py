@@ -23,7 +23,7 @@ class ErrorMapping(Middleware):
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
                 raise SetupError(f"ErrorMapping: {kind!r} is not a class of exceptions")
             if not (isinstance(meaning, str) or callable(meaning)):
-                raise SetupError(f"ErrorMapping: {meaning!r} is neither a text, nor a class, nor a function")
+                raise SetupError(f"ErrorMapping: {meaning!r} must be a str, an exception class or a function")
         self._meanings = dict(meanings)
 
     def on_error(self, call: Call, error: Exception) -> Exception | None:

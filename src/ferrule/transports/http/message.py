@@ -98,7 +98,7 @@ def header_lines(headers: Mapping[str, str]) -> bytes:
         if not isinstance(name, str) or not name or not NAME_CHARACTERS.issuperset(name):
             raise SetupError(f"not a header name: {name!r}")
         if not isinstance(value, str):
-            raise SetupError(f"the value of the header {name} must be a text, not {type(value).__name__}")
+            raise SetupError(f"the value of the header {name} must be a str, not {type(value).__name__}")
         if any(not (" " <= character <= "~" or character == "\t") for character in value):
             raise SetupError(f"the value of the header {name} has characters no header may have")
         lines.append(f"{name.lower()}: {value}\r\n")

@@ -26,7 +26,7 @@ from ferrule.wire.messages import Failure, HttpError, Message, Request, Success
 
 SESSION_HEADER = "Mcp-Session-Id"
 
-NO_SESSION = "Session not found: it never was, or is over; initialize again"
+NO_SESSION = "Session not found: unknown or expired; initialize again"
 
 MOST_FINISHED = 16
 """How many streams that ended are kept for readers that lost the end."""

@@ -28,7 +28,7 @@ LAST_EVENT_FIELD = b"last-event-id"
 
 ALLOW = {method: header_lines({"Allow": f"{method}, OPTIONS"}) for method in ("GET", "POST")}
 
-NO_SESSION = "Session not found: it never was, or is over; open a new stream"
+NO_SESSION = "Session not found: unknown or expired; open a new stream"
 NOTHING_TO_RESUME = "Nothing to resume: that event is unknown or no longer kept"
 
 MOST_NAMES = 16
