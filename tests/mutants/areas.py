@@ -38,20 +38,27 @@ class Area:
 LIMITS = "tests/docs/test_limits.py"
 """Compares the page of limits with the code: it judges the defaults."""
 
+OBSERVED = "tests/telemetry/test_every_request.py"
+"""What observers are told of every request, over real connections."""
+
 AREAS = (
     Area("wire", ("wire",), ("tests/wire", "tests/fuzz/test_decoder.py", LIMITS)),
     Area("protocol", ("protocol",), ("tests/protocol", LIMITS)),
-    Area("runtime", ("runtime/*",), ("tests/runtime/*", LIMITS)),
+    Area("runtime", ("runtime/*",), ("tests/runtime/*", "tests/telemetry/test_clients.py", OBSERVED, LIMITS)),
     Area(
         "tasks",
         ("runtime/tasks",),
         ("tests/runtime/tasks", "tests/server/tasks", "tests/client/features/test_question_tasks.py", LIMITS),
     ),
-    Area("engine", ("transports/http/engine",), ("tests/transports/http/engine", LIMITS)),
+    Area(
+        "engine",
+        ("transports/http/engine",),
+        ("tests/transports/http/engine", "tests/transports/sockets/test_observed.py", OBSERVED, LIMITS),
+    ),
     Area(
         "sessions",
         ("transports/http/endpoint/session.py", "transports/http/endpoint/sessions.py"),
-        ("tests/transports/http/*", "tests/transports/http/endpoint", LIMITS),
+        ("tests/transports/http/*", "tests/transports/http/endpoint", "tests/identity", LIMITS),
     ),
     Area(
         "retry",

@@ -548,6 +548,9 @@ class TestRefusing:
     def test_only_the_client_of_a_stateless_server_is_never_asked(self) -> None:
         assert not new_session().one_way
         assert not client_session().one_way
+        withholding = new_session(ASKED_BACK)
+        withholding.withhold()
+        assert withholding.one_way
         session = new_session(ASKED_BACK)
         session.enter(Phase.INITIALIZING)
         session.agree(Peer(msgspec.structs.replace(REVISIONS[R4], two_way=False), ServerCapabilities()))

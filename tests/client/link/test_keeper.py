@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -135,6 +136,7 @@ async def test_connected_and_disconnected_are_told_around_a_loss(era, raw):
 @pytest.mark.virtual_time
 async def test_after_the_last_attempt_it_ends_closed(era, raw, caplog):
     """SESS-11, RES-05, TCPT-14: what waits is told why, and so is who asks later."""
+    caplog.set_level(logging.INFO, "ferrule.client")
     server = raw(era)
     way = Way(server)
     async with client_of(way, era, Reconnect(jitter=0, max_attempts=2)) as client:
@@ -147,6 +149,7 @@ async def test_after_the_last_attempt_it_ends_closed(era, raw, caplog):
         assert notices[-1].what == "gave_up"
         assert notices[-1].attempt == 2
         assert "the link was lost and not restored in 2 attempts: nobody is there" in caplog.messages
+        assert "attempt 1 to reconnect failed: nobody is there" in caplog.messages
         assert client.phase is CLOSED
         assert not client.reconnecting
         with pytest.raises(NotConnected, match="not restored in 2 attempts"):

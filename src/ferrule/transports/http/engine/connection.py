@@ -423,7 +423,6 @@ class Connection(Incoming, asyncio.Protocol):
             self._doubts.end()
         rest = self._buffer[self._at :]
         self._buffer = b""
-        self._at = 0
         self.answer = None
         self._phase = CLOSED
         self.ledger.admit(successor)
