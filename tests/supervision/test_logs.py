@@ -63,6 +63,12 @@ def test_a_long_message_is_cut_and_says_so(written: io.StringIO, text: str, args
     assert "… (" in written.getvalue()
 
 
+def test_what_grows_by_being_escaped_is_cut_to_the_same_length(written: io.StringIO) -> None:
+    logger.error("%s", "\u2028" * 1364)
+    assert len(written.getvalue()) <= 2048 + 64
+    assert "(1364 characters)" in written.getvalue()
+
+
 def test_many_arguments_are_cut_together(written: io.StringIO) -> None:
     logger.error("%s %s %s", HUGE, HUGE, HUGE)
     assert len(written.getvalue()) < MAX_TEXT + 100

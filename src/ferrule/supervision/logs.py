@@ -52,12 +52,20 @@ class Short(logging.Filter):
                 record.args = tuple(cut(each) if isinstance(each, str) else each for each in record.args)
             message = record.getMessage()
             if len(message) > MAX_TEXT or UNSAFE.search(message):
-                record.msg = escaped(cut(message))
+                record.msg = one_line(message)
                 record.args = ()
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and _is_odd(error):
             record.exc_text = _told(error)
         return True
+
+
+def one_line(text: str) -> str:
+    """Return the beginning of a text, escaped, and how much was left out; an escape is longer than what it shows."""
+    shown = escaped(text[:MAX_TEXT])
+    if len(text) <= MAX_TEXT and len(shown) <= MAX_TEXT:
+        return shown
+    return f"{shown[:MAX_TEXT]}… ({len(text)} characters)"
 
 
 def escaped(text: str) -> str:

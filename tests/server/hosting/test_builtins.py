@@ -346,3 +346,28 @@ async def opened(app, params, ear=None):
     frame = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).encode()
     link.frame_received(frame, ear)
     return link
+
+
+async def test_a_capability_that_holds_no_number_of_ours_is_refused_as_bad_params():
+    """A number too large for a float is the client's mistake, not a failure of the server."""
+    answers = []
+
+    class Wire(ChannelDefaults):
+        def send(self, message):
+            answers.append(message)
+
+        async def wait_writable(self):
+            """There is room."""
+
+        def close(self, reason=""):
+            """Nothing is open."""
+
+    link = Server("s").link(Origin("tcp"))
+    link.channel_opened(Wire())
+    capabilities = '{"experimental":{"x":1e999}}'
+    params = (
+        f'{{"protocolVersion":"2025-11-25","capabilities":{capabilities},"clientInfo":{{"name":"c","version":"1"}}}}'
+    )
+    link.frame_received(f'{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{params}}}'.encode(), link.channel)
+    assert answers[0].error.code == -32602
+    assert "out of range" in answers[0].error.message

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ferrule.budgets.weight import full_weight
-from ferrule.errors import InvalidRequest, Refusal
+from ferrule.errors import InvalidParams, InvalidRequest, Refusal
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.handshake import OfferRefused
@@ -281,7 +281,10 @@ class Builtins:
         words = bytes(call.raw)
         met = self._met.get(words)
         if met is None:
-            met = call.params, _read_declared(words).capabilities
+            try:
+                met = call.params, _read_declared(words).capabilities
+            except msgspec.ValidationError as reason:
+                raise InvalidParams(f"Invalid params: {reason}") from None
             if full_weight(words) <= HEAVIEST_MET:
                 if len(self._met) >= MOST_MET:
                     self._met.clear()
