@@ -1,4 +1,4 @@
-"""Streamable HTTP as a listener: the doors on our own engine."""
+"""Streamable HTTP as a listener: the endpoint on our own engine."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Http:
         await doors.drain(grace)
         if websocket is not None:
             await websocket.close(left_of_grace(until))
-        # Streams for what belongs to no call would stay open for ever: the doors end them.
+        # Streams for what belongs to no call would stay open for ever: the endpoint ends them.
         await doors.close()
         await engine.drain(left_of_grace(until))
         self._closed.set()

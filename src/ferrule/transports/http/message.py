@@ -1,4 +1,4 @@
-"""One HTTP request and the way back for its answer: where the front ends (engine, ASGI) and the doors meet."""
+"""One HTTP request and the way back for its answer: where the front ends (engine, ASGI) and the endpoint meet."""
 
 from __future__ import annotations
 

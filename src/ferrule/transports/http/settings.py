@@ -24,7 +24,7 @@ _USUAL_PORT = re.compile(r"http://.*:80|https://.*:443")
 
 
 class EndpointSettings(Struct, frozen=True, kw_only=True):
-    """What the doors do with a request; times are seconds, sizes bytes."""
+    """What the endpoint does with a request; times are seconds, sizes bytes."""
 
     path: str = "/mcp"
     response: Response = "auto"

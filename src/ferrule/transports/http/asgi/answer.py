@@ -89,7 +89,7 @@ class AsgiAnswer(Struct, eq=False):
     pumping: asyncio.Task[None] | None = None
     holder: UnreadBody | None = None
 
-    # -- what the doors do
+    # -- called by the endpoint
 
     def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
         """Send a whole answer."""
@@ -230,7 +230,7 @@ class AsgiAnswer(Struct, eq=False):
         if self.room is not None and self.backlog <= LOW_WATER:
             self.room.set()
 
-    # -- news: from the doors, and of the peer's end
+    # -- events: of the endpoint, and of the peer's end
 
     async def _news(self) -> None:
         self.wake = self.patience.loop.create_future()

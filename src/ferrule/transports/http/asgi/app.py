@@ -1,4 +1,4 @@
-"""The same doors as an ASGI app, to live inside other people's applications.
+"""The same endpoint as an ASGI app, to mount inside other applications.
 
 Rule: what `start` enters is left by the same task of the same event loop: lifespans of users rely on it.
 """
@@ -118,7 +118,7 @@ class AsgiApp:
 
 
 class LoopEndpoint:
-    """The doors in one event loop, from their start to their end."""
+    """The endpoint in one event loop, from its start to its end."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The door of the handshake era: sessions, POST and its streams, the GET stream, DELETE, resuming."""
+"""The endpoint of the handshake era: sessions, POST and its streams, the GET stream, DELETE, resuming."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HandshakeEndpoint:
         self._scope = Scope(asyncio.get_running_loop())
 
     async def close(self) -> None:
-        """Let nothing of this door run any more."""
+        """End everything that runs here."""
         for crowd in self._crowds.values():
             crowd.channel_lost(self._everyone, None)
         self._crowds.clear()

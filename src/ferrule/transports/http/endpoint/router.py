@@ -1,4 +1,4 @@
-"""Which door a request takes: the only place that looks.
+"""Which handler takes an HTTP request, decided here only.
 
 Rule: nothing is read twice that was understood once, and nothing is run before all that can refuse it has looked: the
 guard, then whoever verifies callers, then the door.

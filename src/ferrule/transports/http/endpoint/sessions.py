@@ -14,7 +14,7 @@ from msgspec import structs
 
 from ferrule.budgets.shares import Shares
 from ferrule.budgets.weight import weight
-from ferrule.transports.http.endpoint.caller import NO_HEADERS
+from ferrule.transports.http.endpoint.caller import EVERYONE, NO_HEADERS
 from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.wire.channel import Origin, Receiver
@@ -59,7 +59,7 @@ class Sessions:
         self._busy = busy
         self._shared = shared
         self._open: dict[str, EndpointSession] = {}
-        self._last_origin = Origin("http")
+        self._last_origin = EVERYONE
         self._shares: Shares[str] = Shares()
         self._unused: dict[str, dict[str, EndpointSession]] = {}
         """By owner, the sessions nobody has used since their handshake, the oldest first."""

@@ -1,4 +1,4 @@
-"""The door of the stateless era: POST only, every request stands alone and says in its headers what it is."""
+"""The endpoint of the stateless era: POST only, every request stands alone and says in its headers what it is."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StatelessEndpoint:
         self.crowd.channel_opened(self._everyone)
 
     def close(self) -> None:
-        """Let nothing of this door run any more."""
+        """End everything that runs here."""
         self.crowd.channel_lost(self._everyone, None)
 
     def post(self, request: HttpRequest, body: mirror.Peek | None, responder: Responder, head: bytes) -> bool:

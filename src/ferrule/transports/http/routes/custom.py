@@ -1,4 +1,4 @@
-"""The door for what a server offers beside MCP: a health page, a webhook, the way back of a sign-in."""
+"""HTTP routes that a server offers beside MCP: a health page, a webhook, the way back of a sign-in."""
 
 from __future__ import annotations
 
