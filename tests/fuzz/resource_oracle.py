@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -24,8 +25,12 @@ import msgspec
 
 CPU_PER_MESSAGE = 20e-6
 CPU_PER_BYTE = 20e-9
-ROOM = 1.5
-"""How much more than the allowance is granted, for what the fixed workload does not show of a machine."""
+STRICT = os.environ.get("FERRULE_LONG") == "1"
+"""Whether the allowance is held closely, as `make fuzz` does on a machine that has nothing else to do."""
+ROOM = 1.5 if STRICT else 5.0
+"""How much more than the allowance is granted, for what the fixed workload does not show of a machine.
+
+In `make test` four processes share two cores and their caches: only what grows out of proportion is found there."""
 
 
 COLD = 50e-6
@@ -59,7 +64,7 @@ DEARER = {
 REFERENCE = 0.0018
 """Seconds of CPU the fixed workload takes on the machine the allowance was written for."""
 
-LONGEST_TURN = 0.1
+LONGEST_TURN = 0.1 if STRICT else 0.3
 """Seconds of CPU in one turn of the loop."""
 
 KEPT_PER_BYTE = 4

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from resource_oracle import COLD, DEARER, Cost, Judge, run_measured
+from resource_oracle import COLD, DEARER, ROOM, Cost, Judge, run_measured
 
 LOGGER = logging.getLogger("ferrule.link")
 CHEAP = Cost(size=1000, messages=1, cpu=0.0, turn=0.0, answered=0, answers=0, requests=1)
@@ -37,20 +37,20 @@ def test_cpu_time_out_of_proportion_is_found() -> None:
     assert findings(CHEAP._replace(cpu=1.0, size=10**9)) == []
 
 
-def test_the_allowance_is_20_us_a_message_and_20_ns_a_byte_and_half_as_much_again() -> None:
+def test_the_allowance_is_20_us_a_message_and_20_ns_a_byte_and_room_beside() -> None:
     nothing = CHEAP._replace(size=0, messages=0)
     least = nothing.allowed(0.0, 1.0)
-    assert least == pytest.approx(1.5 * COLD)
-    assert nothing._replace(messages=7).allowed(0.0, 1.0) - least == pytest.approx(1.5 * 7 * 20e-6)
-    assert nothing._replace(size=1_000_000).allowed(0.0, 1.0) - least == pytest.approx(1.5 * 20e-3)
-    assert nothing.allowed(100e-6, 2.0) == pytest.approx(1.5 * (100e-6 + 2 * COLD))
+    assert least == pytest.approx(ROOM * COLD)
+    assert nothing._replace(messages=7).allowed(0.0, 1.0) - least == pytest.approx(ROOM * 7 * 20e-6)
+    assert nothing._replace(size=1_000_000).allowed(0.0, 1.0) - least == pytest.approx(ROOM * 20e-3)
+    assert nothing.allowed(100e-6, 2.0) == pytest.approx(ROOM * (100e-6 + 2 * COLD))
 
 
 def test_what_costs_more_is_allowed_by_name_and_by_number() -> None:
     plain = CHEAP.allowed(0.0, 1.0)
     for name, dearer in DEARER.items():
         allowed = CHEAP._replace(dearer={name: 10}).allowed(0.0, 1.0)
-        assert allowed - plain == pytest.approx(1.5 * 10 * dearer.seconds)
+        assert allowed - plain == pytest.approx(ROOM * 10 * dearer.seconds)
         assert dearer.why
 
 
