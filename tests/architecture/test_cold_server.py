@@ -35,7 +35,7 @@ ROOMS = {
     "": "codes errors",
     "budgets": "account bounds collector process shares weight",
     "identity": "principal verifier",
-    "protocol": "call capabilities era handshake needs seal session stateless tasks trims",
+    "protocol": "call capabilities era foreign handshake needs seal session stateless tasks trims",
     "runtime": "batch dispatch holdings limits link requests sessionless",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
     " roots rounds sampling tasks tools wrapped",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
 from ferrule.codes import ErrorCode
@@ -26,6 +27,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call, Peer, Revision
 from ferrule.protocol.capabilities import require_client
 from ferrule.protocol.era import STANDARD_CODES, sendable
+from ferrule.protocol.foreign import Foreign, read_as, without_stateless
 from ferrule.protocol.needs import Answers, Need, Question
 from ferrule.protocol.session import Phase, Session
 from ferrule.protocol.tasks import TaskWish, first_form, wrapped
@@ -232,6 +234,10 @@ HEADERLESS = WITH_BATCHES.version
 REVISIONS = {revision.version: revision for revision in (NEWEST, BEFORE_ICONS, WITH_BATCHES, OLDEST)}
 
 
+LISTS = frozenset({ListToolsResult, ListTasksResult, CancelTaskResult})
+"""Results whose items differ between the newest revision of this era and the next."""
+
+
 class Handshake:
     """The rules of the handshake era."""
 
@@ -310,8 +316,22 @@ class Handshake:
         """Leave out what the agreed revision does not have."""
         trim = call.peer.revision.trims.get(type(result))
         if trim is None:
+            if type(result) is Foreign:
+                return self._relayed(call, result)
             return result
         return trim(result)
+
+    def _relayed(self, call: Call, foreign: Foreign) -> Any:
+        """Leave out of another peer's result what the agreed revision does not have."""
+        revision = call.peer.revision
+        if foreign.version == revision.version:
+            return foreign.raw
+        if revision is NEWEST and call.row.result not in LISTS:
+            if foreign.version in REVISIONS:
+                return foreign.raw
+            return without_stateless(foreign)
+        members = without_stateless(foreign)
+        return self.seal(call, read_as(call.row, msgspec.json.encode(members)))
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
         """There is no number for a missing client capability: the request cannot be served as it is."""

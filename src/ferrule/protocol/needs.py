@@ -50,11 +50,13 @@ class JournalEntry(Struct, array_like=True):
     value: Raw
 
 
-class Journal(Struct, rename={"answers": "a", "steps": "s"}, omit_defaults=True):
+class Journal(Struct, rename={"answers": "a", "steps": "s", "relayed": "r"}, omit_defaults=True):
     """What the rounds of one call have learned so far."""
 
     answers: dict[str, JournalEntry] = {}
     steps: dict[str, JournalEntry] = {}
+    relayed: str = ""
+    """The `requestState` of another peer, whose result we handed on: it is sent back to that peer with the answers."""
 
 
 class Answers:
