@@ -256,6 +256,7 @@ class Process:
             [sys.executable, SERVER, json.dumps({"server": server, "http": http or {}, "log": log or {}})],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            env={**os.environ, "MALLOC_TRIM_THRESHOLD_": "131072"},  # what is let go is seen to be let go
         )
         self.log = ""
         self.port = 0

@@ -233,7 +233,7 @@ class Link(Asking):
         elif len(session.running) > self._roomy_up_to and self._full(call):
             self._wait_in_line(call)
         else:
-            if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= 0:
+            if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
                 self._start_held(call)
                 return
             if watch is not None:

@@ -72,8 +72,12 @@ async def test_an_abandoned_pair_holds_a_few_kilobytes_whatever_it_was_told() ->
         for _ in range(count):
             await abandon(port, 100, LARGE)
         assert await settled(listener, (5 + count) * SPARE_EVENTS)
-        gc.collect()
-        after = tracemalloc.get_traced_memory()[0]
+        for _ in range(100):  # the last few, whose loss the server may not know of yet, hold what they were told
+            gc.collect()
+            after = tracemalloc.get_traced_memory()[0]
+            if (after - before) / count < 16 * 1024:
+                break
+            await asyncio.sleep(0.05)
         tracemalloc.stop()
         assert listener._doors is not None
         assert len(listener._doors.sessions) == 5 + count
