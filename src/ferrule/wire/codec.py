@@ -35,7 +35,7 @@ HEAD_SIZE = 1024
 
 
 class Envelope(Struct, gc=False):
-    """Every member a JSON-RPC message can have, in the order most are written in; which are set tells the kind."""
+    """Every member of JSON-RPC 2.0 §4 and §5, in the order most are written in; which are set tells the kind."""
 
     jsonrpc: Literal["2.0"]
     id: Id | UnsetType = UNSET
@@ -159,6 +159,7 @@ def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Re
             return rejected
     if method is not UNSET and result is UNSET and envelope.error is UNSET:
         if identity is UNSET:
+            # JSON-RPC 2.0 §4.1. MCP has no id null, which Envelope refuses.
             return Notification(method, envelope.params)
         return Request(identity, method, envelope.params)
     if result is not UNSET and identity is not UNSET and method is UNSET and envelope.error is UNSET:
@@ -224,7 +225,7 @@ def _unusual(envelope: Envelope) -> Message | Rejected:
 
 
 def _failure(identity: Id | UnsetType | None, raw: Raw) -> Failure | Rejected:
-    """Read an error; data that is over its bound is left out."""
+    """Read an error (JSON-RPC 2.0 §5.1); data that is over its bound is left out."""
     try:
         error = _decode_error(raw)
         data = error.data
@@ -310,6 +311,7 @@ def _judge(loose: LooseEnvelope) -> Message | Rejected:
         fault = '"jsonrpc" must be "2.0"'
     elif loose.id is not UNSET and identity is UNSET:
         if response and not has_result and bytes(loose.id) == b"null":
+            # JSON-RPC 2.0 §5: the error of a request whose id could not be read.
             return _failure(None, loose.error)  # type: ignore[arg-type]  # an error, so it is there
         fault = "the id must be a string or an integer"
     elif loose.method is not UNSET and _member(_decode_method, loose.method) is UNSET:
@@ -340,7 +342,10 @@ def check_array(batch: Batch) -> Rejected | None:
 
 
 def read_batch(batch: Batch) -> list[Decoded] | Rejected:
-    """Read the elements of a batch; one with too many, or with too many that cannot be read, is refused whole."""
+    """Read the elements of a batch (JSON-RPC 2.0 §6).
+
+    One with too many, or with too many that cannot be read, is refused whole.
+    """
     if len(batch.frame) > HEAVY and weight(batch.frame) > MAX_MESSAGE_WEIGHT:
         return HEAVY_BATCH
     try:

@@ -67,7 +67,7 @@ class Framer(Protocol):
 
 
 class LineFramer:
-    """One frame a line, ended by LF, CRLF or CR; blank lines are nothing."""
+    """One frame a line (MCP 2025-11-25 basic/transports, stdio), ended by LF, CRLF or CR; blank lines are nothing."""
 
     __slots__ = ("_held", "_skipping", "max_size")
 

@@ -1,5 +1,7 @@
 """Headers that mirror the body of a request: write them, check them.
 
+MCP 2026-07-28 transports/streamable-http, Request Metadata.
+
 Rule: a header is compared with the reading that is served; what this module cannot read, the server refuses anyway.
 """
 
@@ -49,7 +51,7 @@ MAX_QUOTE = 60
 
 
 def encode_value(text: str) -> str:
-    """Write a value so that it survives a header: as it is where that is safe, else in base64."""
+    """Write a value so that it survives a header: as it is where that is safe, else in base64 (Value Encoding)."""
     if PLAIN.fullmatch(text) and not SENTINEL.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="

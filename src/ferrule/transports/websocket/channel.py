@@ -64,7 +64,7 @@ BEGINS, ENDS = 0.8, 0.5
 TLS_WRITE = 64 * 1024
 """How much is given to TLS at once."""
 MAX_PONGS = 64 * 1024
-"""How many bytes of pongs may wait; over it only the newest ping is answered, as RFC 6455 5.5.3 allows."""
+"""How many bytes of pongs may wait; over it only the newest ping is answered, as RFC 6455 §5.5.3 allows."""
 LINGER = 1.0
 """How long what still comes is thrown away before the connection is cut: closed at once, the system could take back
 our close frame before the peer has read it."""
@@ -380,7 +380,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         if self._pongs > MAX_PONGS:
             self._owed = payload
             return
-        # In the order of the conversation: what was said before the ping leaves before the pong.
+        # RFC 6455 §5.5.3. In the order of the conversation: what was said before the ping leaves before the pong.
         self._flush()
         self._flush_due = True
         self._write(self._writer.frame(FIN | PONG, payload))
@@ -464,7 +464,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
     # -- ending
 
     def _begin_close(self, closing: Closing) -> None:
-        """Say that we close, and wait for the peer to say it too."""
+        """Start the closing handshake (RFC 6455 §7.1.2), and wait for the peer's part."""
         if not self._closing:
             self._flush()
             self._say_close(closing)
@@ -478,7 +478,8 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         self._write(self._writer.frame(FIN | CLOSE, closing.payload()))
 
     def _closed_by_peer(self, closing: Closing) -> None:
-        """Answer the peer's close with its own code; a server then ends the connection, a client lets it do so."""
+        """Answer the peer's close with its own code (RFC 6455 §5.5.1); a server then ends the connection, a client lets
+        it do so (§7.1.1)."""
         if not self._closing:
             self._flush()
             self.closing = closing
@@ -488,7 +489,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         self._vigil.end_within(self._loop.time(), self._settings.close_timeout if self._server else LINGER)
 
     def _fail(self, closing: Closing, linger: float = LINGER) -> None:
-        """Close because of what the peer did, or did not do: no answer is awaited."""
+        """Close because of what the peer did, or did not do (RFC 6455 §7.1.7): no answer is awaited."""
         if self._gone:
             return
         if self._closing:

@@ -25,6 +25,7 @@ from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Failure, HttpError, Message, Notification, Success
 
 COMMENT = b":\n\n"
+"""A comment, which no reader of a stream makes anything of (WHATWG HTML §9.2.6)."""
 NEVER = float("inf")
 
 
@@ -146,7 +147,8 @@ class Exchange(ChannelDefaults):
             self._responder.write(COMMENT)
 
     def lost(self) -> None:
-        """Called when nobody reads the answer any more: the request is cancelled."""
+        """Called when nobody reads the answer any more: the request is cancelled (MCP 2026-07-28
+        transports/streamable-http, Cancellation)."""
         if self.open:
             self.open = False
             self._pulse.answered(self)

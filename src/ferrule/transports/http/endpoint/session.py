@@ -1,7 +1,8 @@
 """One session of the handshake era over HTTP: its streams, and the ways back of its exchanges.
 
-Rule 1: each message goes out on exactly one stream.
-Rule 2: a lost connection cancels nothing; what was to be said is kept until its reader comes back.
+Rule 1: each message goes out on exactly one stream (MCP 2025-11-25 basic/transports, Multiple Connections).
+Rule 2: a lost connection cancels nothing; what was to be said is kept until its reader comes back (Resumability and
+Redelivery).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The endpoint of the stateless era: POST only, every request stands alone and says in its headers what it is."""
+"""The endpoint of the stateless era: POST only, every request stands alone and says in its headers what it is.
+
+MCP 2026-07-28 transports/streamable-http.
+"""
 
 from __future__ import annotations
 

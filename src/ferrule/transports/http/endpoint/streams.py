@@ -1,6 +1,7 @@
 """Streams that outlive their sockets: numbered events to one reader at a time, kept for a reader that was lost.
 
-Rule 1: an event's id names its stream, so that nothing of another stream is ever replayed.
+Rule 1: an event's id names its stream, so that nothing of another stream is ever replayed (MCP 2025-11-25
+basic/transports, Resumability and Redelivery).
 Rule 2: an event is numbered and kept before it is written; a reader that comes back has missed nothing.
 """
 
@@ -78,7 +79,8 @@ class Stream:
         return event
 
     def _priming(self) -> bytes:
-        """Return the reader an id to come back with before there is anything to say."""
+        """Return the event that gives a reader an id to come back with before there is anything to say (MCP 2025-11-25
+        basic/transports, Sending Messages to the Server, item 6)."""
         return b"id: %b-%d\n%bdata:\n\n" % (self.name.encode(), self._number, self._shared.retry)
 
     def attach(self, responder: Responder, head: bytes, missed: bytes = b"", *, expires: float = math.inf) -> None:

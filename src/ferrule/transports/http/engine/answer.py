@@ -44,7 +44,7 @@ access_logger = logging.getLogger("ferrule.http.access")
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WITHOUT_LENGTH = frozenset({204, 304})
-"""Answers that end with their head."""
+"""Answers that end with their head (RFC 9112 §6.3 item 1); 204 may not even name a length (RFC 9110 §8.6)."""
 LARGE = 64 * 1024
 """From this size on a body is handed over beside its head, since copying it would cost more."""
 
@@ -100,6 +100,7 @@ class Answer(Struct, eq=False):
                 length = b"content-length: %d\r\n" % size
             lines = (connection.ledger.starts[status], head, persistence(connection, request), length, b"\r\n")
             connection.write(b"".join(lines))
+            # RFC 9110 §9.3.2: HEAD is answered with the head alone, and the length the body would have.
             if size and length and request.method != "HEAD":
                 connection.write(body)
         connection.finished()
@@ -115,7 +116,7 @@ class Answer(Struct, eq=False):
         self.begun = True
         framing = b""
         if self.head.old:
-            # HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
+            # HTTP/1.0 has no chunks (RFC 9112 §6.1): the end of the connection is the end of the answer (§6.3 item 8).
             connection.last = True
         elif status not in WITHOUT_LENGTH:
             self.chunked = self.head.method != "HEAD"
@@ -126,7 +127,7 @@ class Answer(Struct, eq=False):
     def write(self, data: bytes) -> None:
         """Send a part of the answer."""
         connection = self.connection
-        # An empty chunk would end the answer.
+        # An empty chunk would end the answer (RFC 9112 §7.1).
         if connection is None or not data:
             return
         if self.chunked:
@@ -141,7 +142,7 @@ class Answer(Struct, eq=False):
         if self.begun:
             self.write(self.filler)
         elif self.connection is not None and not self.head.old:
-            # Every client of HTTP/1.1 must read over it, also one that did not ask.
+            # RFC 9110 §15.2: every client of HTTP/1.1 must read over it, also one that did not ask.
             self.connection.write(CONTINUE)
 
     def finish(self) -> None:
@@ -192,7 +193,7 @@ class Answer(Struct, eq=False):
 
 
 def persistence(connection: Connection, request: Head) -> bytes:
-    """Write the line that says whether the connection stays, where it needs saying."""
+    """Write the line that says whether the connection stays, where it needs saying (RFC 9112 §9.6, appendix C.2.2)."""
     if connection.last:
         return b"connection: close\r\n"
     return b"connection: keep-alive\r\n" if request.old else b""

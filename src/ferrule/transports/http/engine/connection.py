@@ -1,4 +1,4 @@
-"""One connection: requests are read from it one at a time, and answered in their order.
+"""One connection: requests are read from it one at a time, and answered in their order (RFC 9112 §9.3.2).
 
 Rule 1: one request is in hand; what comes behind it waits in a bounded buffer, and reading stops when that is full.
 Rule 2: no timers of its own. A deadline is a number, looked at when the engine sweeps.
@@ -182,7 +182,7 @@ class Connection(Incoming, asyncio.Protocol):
         """Handle the end of the peer's side. Return True to keep ours open."""
         self._eof = True
         if self.ledger.secure:
-            # TLS has no half-closed connections.
+            # TLS 1.2 has no half-closed connections (RFC 5246 §7.2.1), and asyncio keeps none with TLS 1.3.
             return False
         if self.state == HEAD:
             return self._turn == SCHEDULED or self._waiters is not None
@@ -263,7 +263,7 @@ class Connection(Incoming, asyncio.Protocol):
         self.state = ANSWERED[self.state]
         self.answer = None
         if self.last or (self._eof and self._at == len(self._buffer)):
-            # Closing with bytes unread would make the system take back what the peer has not read yet.
+            # Closing with bytes unread would make the system take back what the peer has not read yet (RFC 9112 §9.6).
             if self._at < len(self._buffer):
                 self._linger()
             else:
@@ -337,6 +337,7 @@ class Connection(Incoming, asyncio.Protocol):
 
     def _await_body(self, head: Head) -> None:
         """Let a body come piece by piece, and say that it may where the peer waits for that."""
+        # RFC 9110 §10.1.1: 100 may be left out where the body has begun to come.
         if head.expects_continue and self._at == len(self._buffer):
             self.write(CONTINUE)
         self._expect_body(head)
@@ -444,7 +445,7 @@ class Connection(Incoming, asyncio.Protocol):
             report(exchange)
 
     def _linger(self) -> None:
-        """Drop a bounded rest of what the peer sends, then close."""
+        """Drop a bounded rest of what the peer sends, then close: in stages, as RFC 9112 §9.6 advises."""
         self.state = LAST_SAID[self.state]
         self._deadline = self.ledger.clock + LINGER_TIME
         self._discard()
@@ -462,7 +463,7 @@ class Connection(Incoming, asyncio.Protocol):
             self._transport.close()
 
     def hand_over(self, head: bytes, successor: Any) -> None:
-        """Answer with 101, and leave the connection to a protocol that is swept, drained and aborted as we are."""
+        """Answer with 101 (RFC 9110 §15.2.2), and leave the connection to a protocol that the engine looks after too."""
         handed_over = HANDED_OVER[self.state]
         self.write(self.ledger.starts[101] + head + b"\r\n")
         if self.answer is not None:
@@ -514,7 +515,7 @@ class Connection(Incoming, asyncio.Protocol):
             self._half_closed.look()
 
     def _expire(self) -> None:
-        """End what has lasted too long: a request with a word why, an idle connection without one."""
+        """End what has lasted too long: a request with 408 (RFC 9110 §15.5.9), an idle connection without a word."""
         if self.state in {IDLE, LINGER}:
             self._close()
         elif self.state == BODY:

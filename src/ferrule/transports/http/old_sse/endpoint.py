@@ -1,5 +1,7 @@
 """The server's side of the HTTP+SSE pair: one stream down, one address to post to, and a session that binds them.
 
+MCP 2024-11-05 basic/transports, HTTP with SSE.
+
 Rule 1: everything the server says goes out on the session's one stream; a POST is only acknowledged.
 Rule 2: the id of an event holds the id of its session, so a reader that comes back needs nothing else.
 """
