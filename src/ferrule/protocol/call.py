@@ -28,7 +28,7 @@ class Revision(Struct, frozen=True):
     two_way: bool = True
     """Whether either side may ask the other."""
     faults_in_results: bool = True
-    """Whether bad tool arguments are told to the model in a result instead of refused."""
+    """Whether bad tool arguments are answered with a result for the model instead of an error."""
     tasks_by_request: bool = False
     """Whether a request may ask to become a task: the first form of tasks, which a later revision made anew."""
     polls: bool = False
@@ -104,7 +104,7 @@ class Call(Struct, eq=False):
     held: int = 0
     """What its params are debited with while it stays beyond the turn in which it came (`ferrule.budgets`)."""
     observed: Any = None
-    """What observers know of it until they were told how it ended; None without observers."""
+    """What observers know of it until its end was reported to them; None without observers."""
 
     @property
     def method(self) -> str:
@@ -130,7 +130,7 @@ class Awaited(Struct, eq=False):
     subject: str | None = None
     """The tool, prompt or resource that was asked for."""
     observed: Any = None
-    """What observers know of it until they were told how it ended; None without observers."""
+    """What observers know of it until its end was reported to them; None without observers."""
 
     @property
     def named(self) -> str:
@@ -140,7 +140,7 @@ class Awaited(Struct, eq=False):
         return f"{self.method} {self.subject!r}"
 
     def allow(self, now: float, timeout: float | None, limit: float | None) -> float:
-        """Set how long to wait without news, and at most in all; gives when the time is up."""
+        """Set how long to wait without news, and at most in all. Return when the time is up."""
         self.timeout = timeout
         if limit is not None:
             self.limit = now + limit

@@ -243,7 +243,7 @@ class Handshake:
         self._strict = strict or erlmcp_codes
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
-        """Return who asks: whoever made the handshake; before it, only `initialize` and `ping` are heard."""
+        """Return who asks: whoever made the handshake; before it, only `initialize` and `ping` are answered."""
         session.met_stateless = False
         peer = session.peer
         if peer is None:

@@ -194,7 +194,7 @@ class Stateless:
         raise Need(missing)
 
     def pause(self, call: Call, need: Need) -> InputRequired:
-        """Say what is missing, with the journal of what is known already sealed beside it."""
+        """Return the result that names what is missing, with the journal of what is known sealed beside it."""
         if call.answers is not None:
             journal = call.answers.journal
         else:
@@ -214,7 +214,7 @@ class Stateless:
         )
 
     def seal(self, call: Call, result: Any) -> Any:
-        """Say that the result is complete, who made it, and how long it may be kept."""
+        """Mark a result as complete, with who made it and how long it may be kept."""
         if type(result) is PlainResult:
             return Raw(b"%b%b}" % (self._plain_head, result.members))
         if not isinstance(result, Result):
@@ -271,7 +271,7 @@ class Stateless:
         return MissingCapability({"extensions": {TASKS_EXTENSION: {}}}, f"The tool {tool} runs as a task only")
 
     def admit_to_tasks(self, call: Call) -> None:
-        """Only a request that declares the extension is heard."""
+        """Only a request that declares the extension is answered."""
         require_extension(call.peer, TASKS_EXTENSION)
 
 

@@ -125,7 +125,7 @@ def internal(what: str, error: BaseException, hint: str = "") -> Internal:
 
 
 def unencodable(call: Call, error: EncodeError) -> Internal:
-    """Make the refusal for a result that cannot be written; why is told, for it is about types, not about values."""
+    """Make the refusal for a result that cannot be written; the reason is about types, not about values."""
     masked = internal(f"writing the result of {call.method}", error)
     return Internal(f"The result of {call.method} cannot be written: {error}", masked.data)
 

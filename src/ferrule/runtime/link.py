@@ -113,7 +113,7 @@ class Link(Asking):
         """Make the account of what the calls of this link hold."""
         return Holdings(self.options.max_held, self.options.max_standing)
 
-    # -- what a carrier drives
+    # -- called by a transport
 
     def channel_opened(self, channel: Channel) -> None:
         """The first channel of a link is the one for what belongs to no call."""

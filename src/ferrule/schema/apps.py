@@ -144,7 +144,7 @@ def ui_of(tool: Tool) -> ToolUi | None:
 
 
 def shows_pages(settings: Mapping[str, Any] | None) -> bool:
-    """Tell from how a client declares the extension whether it shows pages of the type there is."""
+    """Whether a client that declares the extension so shows pages of the type there is."""
     if settings is None:
         return False
     types = settings.get("mimeTypes")

@@ -231,7 +231,7 @@ def is_remembered(raw: Raw) -> bool:
 
 
 def _below_meta(reason: str) -> str:
-    """Say where in the params something is wrong, when only their `_meta` was read."""
+    """Return where in the params something is wrong, when only their `_meta` was read."""
     if "at `$" in reason:
         return reason.replace("at `$", "at `$._meta")
     return f"{reason} - at `$._meta`"

@@ -54,7 +54,7 @@ class SpareTask(Coroutine[Any, Any, None]):
         in_place = self._in_place()
         in_place.send(None)
         self.begin: Callable[[Work], Any] = in_place.send
-        """Runs work until it first waits; gives what it waits for, or DONE."""
+        """Run work until it first waits. Return what it waits for, or DONE."""
 
     @types.coroutine
     def _in_place(self) -> Generator[Any, Any, None]:

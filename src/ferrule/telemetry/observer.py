@@ -1,4 +1,4 @@
-"""Observer: told of every request, link, connection, HTTP exchange and child process, in plain values.
+"""Observer: called for every request, link, connection, HTTP exchange and child process, in plain values.
 
 Rule 1: an observer changes nothing. What it raises is logged, once a minute at most, and goes no further.
 Rule 2: a request that was received ends with exactly one `request_finished`, also one that was refused or could not be
@@ -277,7 +277,7 @@ class Observer:
 
 EVENTS = tuple(name for name in vars(Observer) if not name.startswith("_"))
 LINK_EVENTS = tuple(name for name in EVENTS if name.startswith(("request_", "notification_", "link_")))
-"""What happens on links; the rest is told by transports."""
+"""What happens on links; the rest is reported by transports."""
 CONNECTION_EVENTS = tuple(name for name in EVENTS if name.startswith("connection_"))
 
 

@@ -123,12 +123,12 @@ def descend(value: Any, steps: Iterable[str]) -> Any:
 
 
 def missing(name: str, value: Any) -> Violation:
-    """Say that an object lacks a member."""
+    """Return the violation of an object that lacks a member."""
     return Violation("", excerpt(value), "required", f'"{name}" is a required property')
 
 
 def unknown(name: str, value: Any, above: Sequence[str | int] = ()) -> Violation:
-    """Say that a member has no place in its object."""
+    """Return the violation of a member that has no place in its object."""
     name = quoted(name)
     return Violation(pointer([*above, name]), excerpt(value), "additionalProperties", f'"{name}" is not expected here')
 

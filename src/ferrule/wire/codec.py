@@ -116,7 +116,7 @@ _decode_error = msgspec.json.Decoder(LooseError).decode
 _skip = msgspec.json.Decoder(Raw).decode
 
 write = msgspec.json.Encoder(decimal_format="number").encode
-"""What `encode` does where nothing goes wrong: a carrier on the hot path calls it and explains UNWRITABLE itself."""
+"""What `encode` does where nothing goes wrong: a transport on the hot path calls it and explains UNWRITABLE itself."""
 
 UNWRITABLE = (TypeError, ValueError, OverflowError, UnicodeError, RecursionError)
 
@@ -414,12 +414,12 @@ def encode_within(message: Message | Sequence[Message], max_size: int, beside: i
 
 
 def too_long(size: int, max_size: int) -> EncodeError:
-    """Say that a message of ours is over the limit, which a peer would refuse unread."""
+    """Return the error for a message of ours that is over the limit: a peer would refuse it unread."""
     return EncodeError(f"the message is {size} bytes long; the limit is {max_size}")
 
 
 def unwritable(reason: Exception) -> EncodeError:
-    """Say why a message cannot be written."""
+    """Return the error for a message that cannot be written."""
     if isinstance(reason, RecursionError):
         return EncodeError("the value is nested too deeply or contains itself")
     return EncodeError(str(reason))

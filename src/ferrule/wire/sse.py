@@ -63,7 +63,7 @@ def _one_line(text: str) -> str:
 
 
 class SseParser:
-    """Takes a stream piece by piece, however it was cut, and gives the events as they become complete."""
+    """Takes a stream piece by piece, however it was cut, and returns the events as they become complete."""
 
     def __init__(self, max_size: int = MAX_MESSAGE_SIZE) -> None:
         self.max_size = max_size
@@ -88,7 +88,7 @@ class SseParser:
         self.retry = before.retry
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take the next piece and give the events it completed; raises EventTooLarge."""
+        """Take the next piece. Return the events it completed; raises EventTooLarge."""
         # WHATWG HTML §9.2.5: a line ends with CRLF, LF or CR, and one byte order mark may come first.
         if self._after_return and data:
             self._after_return = False

@@ -30,13 +30,13 @@ class TaskHolder(Protocol):
         """Return the name of what a call runs: of a tool, or of a method."""
 
     def owner(self, call: Call, *, by_session: bool) -> str:
-        """Tell whose a task of this call is; empty for whoever knows its id."""
+        """Return whose a task of this call is; empty for whoever knows its id."""
 
     def require(self, capability: str) -> None:
         """Refuse a request for something that was not declared."""
 
     def changed(self, task: StoredTask) -> None:
-        """Tell those who subscribed to a task how it stands."""
+        """Notify those who subscribed to a task."""
 
     def may_tell_progress(self, call: Call) -> bool:
         """Return whether one more progress notice may go out now to the caller of a task."""
@@ -111,7 +111,7 @@ class Tasks:
             link.holdings.credit(held)
 
     async def keep(self, run: TaskRun, message: str | None) -> StoredTask:
-        """Keep a new task before anyone is told of it; raises Busy when there is no room for one more."""
+        """Keep a new task before anyone knows of it; raises Busy when there is no room for one more."""
         call = run.call
         settings = self.settings
         owner = self.owner(call)
@@ -155,7 +155,7 @@ class Tasks:
     # -- who may see what
 
     def owner(self, call: Call) -> str:
-        """Tell whose a task of this call is; empty for whoever knows its id."""
+        """Return whose a task of this call is; empty for whoever knows its id."""
         return self.holder.owner(call, by_session=self.settings.access == "session")
 
     async def find(self, call: Call, task_id: str) -> StoredTask | None:

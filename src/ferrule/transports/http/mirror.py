@@ -243,8 +243,8 @@ def _decoded(given: bytes, header: str) -> str:
 
 
 def _missing(header: str, why: str = "") -> HeaderMismatch:
-    told = f"; the client has to send it: {why}" if why else ""
-    return HeaderMismatch(f"Header mismatch: the header {header} is missing{told}")
+    hint = f"; the client has to send it: {why}" if why else ""
+    return HeaderMismatch(f"Header mismatch: the header {header} is missing{hint}")
 
 
 def _different(header: str, given: bytes, expected: str) -> HeaderMismatch:

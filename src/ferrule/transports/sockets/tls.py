@@ -85,7 +85,7 @@ def server_context(settings: Certified, name: str) -> ssl.SSLContext | None:
 
 
 def explain(error: OSError) -> str:
-    """Say in one sentence why a connection failed, and what to do."""
+    """Return in one sentence why a connection failed, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted ({error.verify_message}); "

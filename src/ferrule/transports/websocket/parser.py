@@ -221,7 +221,7 @@ class FrameReader:
             self.more = len(self._held) >= 2 and (not left or self._unfolded > BYTES_A_TURN)
 
     def _read_on(self, data: bytes, events: list[Event]) -> int:
-        """Add to the payload of a frame that came in several reads; gives where the next begins."""
+        """Add to the payload of a frame that came in several reads. Return where the next begins."""
         taken = min(self._missing, len(data))
         self._payload += data[:taken]
         self._missing -= taken

@@ -56,7 +56,7 @@ class HandshakeEndpoint:
     # -- POST
 
     def post(self, request: HttpRequest, responder: Responder, head: bytes) -> EndpointSession | None:
-        """Take one message, or a batch, of a session; gives the session, if there is one."""
+        """Take one message, or a batch, of a session. Return the session, if there is one."""
         identity = request.headers.get(SESSION_FIELD)
         if identity is None:
             self._without_session(request, responder, head)
@@ -85,7 +85,7 @@ class HandshakeEndpoint:
         if not self._shared.settings.stateless:
             refuse(responder, 400, "Bad request: the header Mcp-Session-Id is missing", head)
             return
-        # Protocol Version Header: without one it is 2025-03-26.
+        # Protocol Version Header: what a request without one is taken for.
         version = request.headers.get(mirror.VERSION_FIELD, HEADERLESS.encode()).decode("latin-1")
         if version.encode() not in self._versions:
             refuse(responder, 400, "Bad request: the header Mcp-Protocol-Version is missing", head)
@@ -118,7 +118,7 @@ class HandshakeEndpoint:
         self.post(request, responder, head)
 
     def _pass_on(self, crowd: Receiver, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        exchange = SessionlessExchange(crowd, responder, head, self._shared.settings, self._shared.pulse)
+        exchange = SessionlessExchange(crowd, responder, head, self._shared.settings, self._shared.keepalive)
         origin = origin_of(request, request.identity)
         if crowd.frame_received(request.body, exchange, origin):
             if exchange.open:

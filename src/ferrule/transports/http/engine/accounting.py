@@ -72,7 +72,7 @@ class Accounting:
         self.secure = settings.certificate is not None
         self.starts = Starts(settings.server_header)
         self.reports = reports_to(observer, access_log=settings.access_log)
-        """Who is told of each response: the access log, observers."""
+        """What is called with each response: the access log, observers."""
         self.new_answer: type[Answer] = Answer
         if self.reports:
             self.new_answer = ReportedAnswer

@@ -61,7 +61,7 @@ class Answer(Struct, eq=False):
     lost: Callable[[], None] | None = None
     said: int = 0
     """How much was written on the connection up to the last part that means something."""
-    unheard: int | None = None
+    unacknowledged: int | None = None
     """How many of the bytes written last a lost peer may not have got; None where nobody can tell."""
 
     @property
@@ -138,7 +138,7 @@ class Answer(Struct, eq=False):
             self.said = connection.written
 
     def fill(self) -> None:
-        """Say something that means nothing, where the answer leaves room for it."""
+        """Send filler, where the answer leaves room for it."""
         if self.begun:
             self.write(self.filler)
         elif self.connection is not None and not self.head.old:
@@ -156,7 +156,7 @@ class Answer(Struct, eq=False):
         connection.finished()
 
     def abort(self) -> None:
-        """Cut the way: what was written and not taken is lost."""
+        """Abort the connection: what was written and not taken is lost."""
         connection = self.connection
         self.connection = None
         self.lost = None
@@ -168,15 +168,15 @@ class Answer(Struct, eq=False):
         self.lost = lost
 
     def lose(self) -> None:
-        """Let go of a connection that is no more, and tell who watches."""
+        """Called when the connection is gone: release it, and call who watches."""
         connection = self.connection
         self.connection = None
         if self.begun and connection is not None:
             # With TLS other bytes go over the wire than were written.
             if connection.ledger.secure:
-                self.unheard = None
+                self.unacknowledged = None
             else:
-                self.unheard = unacknowledged(connection.socket, self.said)
+                self.unacknowledged = unacknowledged(connection.socket, self.said)
         lost = self.lost
         self.lost = None
         if lost is not None:
@@ -234,13 +234,13 @@ class ReportedAnswer(Answer):
         self._report(connection)
 
     def abort(self) -> None:
-        """Cut the way: what was written and not taken is lost."""
+        """Abort the connection: what was written and not taken is lost."""
         connection = self.connection
         Answer.abort(self)
         self._report(connection)
 
     def lose(self) -> None:
-        """Let go of a connection that is no more, and tell who watches."""
+        """Called when the connection is gone: release it, and call who watches."""
         connection = self.connection
         Answer.lose(self)
         self._report(connection)
@@ -297,7 +297,7 @@ def log_access(exchange: ObservedExchange) -> None:
 
 
 def reports_to(observer: Observers | None, *, access_log: bool) -> tuple[Report, ...]:
-    """Return who is told of responses."""
+    """Return what is called with each response."""
     reports: list[Report] = []
     if access_log:
         reports.append(log_access)

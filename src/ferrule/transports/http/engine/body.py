@@ -31,11 +31,11 @@ class Body(Protocol):
     done: bool
 
     def feed(self, data: bytes, at: int) -> int:
-        """Take what belongs to the body from `at` on; gives the place where it stopped."""
+        """Take what belongs to the body from `at` on. Return the place where it stopped."""
 
 
 class SizedBody:
-    """A body whose size the head told."""
+    """A body whose size the head names."""
 
     __slots__ = ("_length", "content", "done")
 
@@ -45,7 +45,7 @@ class SizedBody:
         self.done = False
 
     def feed(self, data: bytes, at: int) -> int:
-        """Take what belongs to the body from `at` on; gives the place where it stopped."""
+        """Take what belongs to the body from `at` on. Return the place where it stopped."""
         end = min(len(data), at + self._length - len(self.content))
         self.content += memoryview(data)[at:end]
         self.done = len(self.content) == self._length
@@ -69,7 +69,7 @@ class ChunkedBody:
         self._trailers = 0
 
     def feed(self, data: bytes, at: int) -> int:
-        """Take what belongs to the body from `at` on; gives the place where it stopped."""
+        """Take what belongs to the body from `at` on. Return the place where it stopped."""
         while at < len(data) and not self.done:
             if self._awaits == DATA:
                 at = self._take_data(data, at)

@@ -345,7 +345,7 @@ class Connection(Incoming, asyncio.Protocol):
         self.state = BODY_BEGUN[self.state]
 
     def _prolong(self) -> None:
-        """Give a body that moves more time: it may stand still for a while, and in all it has what it has earned."""
+        """Extend the deadline of a body that moves: by the pause it may make, in all by what its bytes have earned."""
         settings = self.ledger.settings
         body = cast("Body", self._body)
         earned = self._body_end - settings.max_body_time + len(body.content) / settings.min_body_rate
@@ -463,7 +463,7 @@ class Connection(Incoming, asyncio.Protocol):
             self._transport.close()
 
     def hand_over(self, head: bytes, successor: Any) -> None:
-        """Answer with 101 (RFC 9110 §15.2.2), and leave the connection to a protocol that the engine looks after too."""
+        """Answer with 101 (RFC 9110 §15.2.2), and leave the connection to another protocol that the engine sweeps."""
         handed_over = HANDED_OVER[self.state]
         self.write(self.ledger.starts[101] + head + b"\r\n")
         if self.answer is not None:

@@ -111,7 +111,7 @@ class Incoming:
             self._body = SizedBody(head.length)
 
     def _read_body(self) -> bytes | None:
-        """Take what has come of that body; gives it when it is whole."""
+        """Take what has come of that body. Return it when it is whole."""
         body = cast("Body", self._body)
         self._at = body.feed(self._buffer, self._at)
         if body.done:

@@ -158,7 +158,7 @@ class SseEndpoint:
             return
         session = self.open(request, responder, head)
         if session is not None:
-            session.stream.welcome(responder, head, messages_path, 0, b"", expires=expiry_of(request))
+            session.stream.begin(responder, head, messages_path, 0, b"", expires=expiry_of(request))
 
     async def _resume(
         self,
@@ -179,7 +179,7 @@ class SseEndpoint:
             refuse(responder, 404, NOTHING_TO_RESUME, head)
         elif not responder.gone:
             self._lost.pop(session, None)
-            stream.welcome(responder, head, messages_path, after, missed, expires=expiry_of(request))
+            stream.begin(responder, head, messages_path, after, missed, expires=expiry_of(request))
 
     # -- the messages
 
