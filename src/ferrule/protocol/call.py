@@ -38,7 +38,7 @@ class Revision(Struct, frozen=True):
     trims: Mapping[type, Callable[[Any], Any]] = {}
     """How to write what newer revisions added: by type, the older form."""
 
-    def trim(self, value: Any) -> Any:
+    def trim(self, value: object) -> Any:
         """Return a value the form this revision knows."""
         trim = self.trims.get(type(value))
         if trim is None:
@@ -60,7 +60,7 @@ class Peer(Struct, frozen=True):
         """The protocol revision spoken with this peer."""
         return self.revision.version
 
-    def extension(self, name: str) -> dict[str, Any] | None:
+    def extension(self, name: str) -> dict[str, object] | None:
         """Return the settings with which this peer declares an extension, None when it does not."""
         settings = (self.capabilities.extensions or {}).get(name)
         if isinstance(settings, dict):
@@ -71,7 +71,7 @@ class Peer(Struct, frozen=True):
 class Asker(Protocol):
     """The link a call came in on, as far as the rules need it."""
 
-    def ask(self, method: str, params: Any, channel: Channel) -> Awaitable[Raw]:
+    def ask(self, method: str, params: object, channel: Channel) -> Awaitable[Raw]:
         """Send the peer a request of ours and wait for its result."""
 
 

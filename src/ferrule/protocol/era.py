@@ -43,10 +43,10 @@ class Era(Protocol):
     def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
         """Return what to wait for to learn the answers, or raise Need."""
 
-    def pause(self, call: Call, need: Need) -> Any:
+    def pause(self, call: Call, need: Need) -> object:
         """Return the result that names what is missing."""
 
-    def seal(self, call: Call, result: Any) -> Any:
+    def seal(self, call: Call, result: object) -> object:
         """Return a result its form on the wire."""
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:

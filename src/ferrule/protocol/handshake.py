@@ -264,7 +264,7 @@ class Handshake:
         """Return the revision to answer an offer with: the one offered, else our newest."""
         return REVISIONS[version if version in self.versions else self.versions[0]]
 
-    def open(self, session: Session, params: InitializeParams, declared: dict[str, Any]) -> Revision:
+    def open(self, session: Session, params: InitializeParams, declared: dict[str, object]) -> Revision:
         """Make the handshake on the server's side."""
         asked = params.protocol_version
         if asked not in self.versions and (self._strict or not self.versions):
@@ -302,11 +302,11 @@ class Handshake:
             requests.append((question.method, _older_question(question, call.peer.revision)))
         return [call.link.ask(method, params, call.channel) for method, params in requests]
 
-    def pause(self, call: Call, need: Need) -> Any:
+    def pause(self, call: Call, need: Need) -> object:
         """No handler is interrupted in this era."""
         raise InvalidRequest("this revision cannot ask inside a result")
 
-    def seal(self, call: Call, result: Any) -> Any:
+    def seal(self, call: Call, result: object) -> object:
         """Leave out what the agreed revision does not have."""
         trim = call.peer.revision.trims.get(type(result))
         if trim is None:
@@ -353,7 +353,7 @@ STRANGER = Peer(OLDEST, ClientCapabilities())
 """A peer before its handshake."""
 
 
-def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
+def _older_question(question: Question, revision: Revision) -> dict[str, object]:
     """Write a question in the words of the agreed revision."""
     params = question.params
     if revision is NEWEST:
@@ -369,7 +369,7 @@ def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
     return params
 
 
-def _gated(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
+def _gated(params: dict[str, object], revision: Revision) -> dict[str, object]:
     """Return the params by which a capability is demanded: `includeContext` needed none at first."""
     if revision is NEWEST:
         return params

@@ -308,7 +308,7 @@ class Session:
 
     # -- we answer
 
-    def finish(self, call: Call, outcome: Any) -> Success | Failure | None:
+    def finish(self, call: Call, outcome: object) -> Success | Failure | None:
         """Make the reply of a call's outcome; None when the peer does not want it any more."""
         running = self.running.pop(call.id, None)
         if running is not call:
@@ -339,7 +339,7 @@ class Session:
     # -- we ask
 
     def expect(
-        self, method: str, waiter: Any, now: float, channel: Channel | None = None, timeout: float | None = None
+        self, method: str, waiter: object, now: float, channel: Channel | None = None, timeout: float | None = None
     ) -> Awaited:
         """Return a request of ours its id, and wait for its reply, for as long without news as `timeout` says."""
         identity = self.next_id
@@ -358,7 +358,7 @@ class Session:
         awaited = self.awaited.pop(identity, None)
         if awaited is None or not awaited.cancellable:
             return None
-        params: dict[str, Any] = {"requestId": identity}
+        params: dict[str, object] = {"requestId": identity}
         if reason:
             params["reason"] = reason
         return Notification(CANCELLED, params)
@@ -451,7 +451,7 @@ class SessionlessSession(Session):
         call = self.running[id(channel)] = self.call_of(request, channel, origin or self.origin)
         return call
 
-    def finish(self, call: Call, outcome: Any) -> Success | Failure | None:
+    def finish(self, call: Call, outcome: object) -> Success | Failure | None:
         """Make the reply of a call's outcome; None when its asker is gone."""
         if self.running.pop(id(call.channel), None) is None:
             return None

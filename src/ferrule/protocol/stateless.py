@@ -58,7 +58,7 @@ def _listed(result: ListToolsResult) -> ListToolsResult:
     return structs.replace(result, tools=[_no_execution(tool) for tool in result.tools])
 
 
-def _no_tasks(capabilities: Any) -> Any:
+def _no_tasks(capabilities: Any) -> object:
     if capabilities.tasks is None:
         return capabilities
     return structs.replace(capabilities, tasks=None)
@@ -104,7 +104,7 @@ class CacheHints(msgspec.Struct, frozen=True):
 
 NO_HINTS = CacheHints()
 
-NOTHING_DECLARED: Mapping[str, Any] = MappingProxyType({})
+NOTHING_DECLARED: Mapping[str, object] = MappingProxyType({})
 """What a server has told a client of itself in a handshake, where there is none."""
 
 
@@ -133,7 +133,7 @@ class Stateless:
         self._sealing = sealing
         self._hints = hints
         self._server = "" if implementation is None else implementation.name
-        self._identity: dict[str, Any] | None = None
+        self._identity: dict[str, object] | None = None
         if implementation is not None:
             self._identity = {SERVER_INFO_KEY: Raw(_write(implementation))}
         self._plain_head = _write(EmptyResult(result_type=COMPLETE, meta=self._identity))[:-1] + b","
@@ -213,7 +213,7 @@ class Stateless:
             result_type=INPUT_REQUIRED, meta=self._identity, input_requests=requests, request_state=state
         )
 
-    def seal(self, call: Call, result: Any) -> Any:
+    def seal(self, call: Call, result: object) -> object:
         """Mark a result as complete, with who made it and how long it may be kept."""
         if type(result) is PlainResult:
             return Raw(b"%b%b}" % (self._plain_head, result.members))
@@ -232,7 +232,7 @@ class Stateless:
             return result
         return trim(result)
 
-    def _completed(self, result: Any) -> Any:
+    def _completed(self, result: object) -> object:
         """What an extension gives need not be a Result; what is encoded already was sealed before."""
         if result is not None and not isinstance(result, dict):
             return result

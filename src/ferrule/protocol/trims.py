@@ -11,7 +11,6 @@ from ferrule.errors import CapabilityNotSupported, InvalidRequest, Refusal
 from ferrule.schema.content import (
     AudioContent,
     EmbeddedResource,
-    JsonObject,
     ResourceContents,
     ResourceLink,
     TextContent,
@@ -21,6 +20,7 @@ from ferrule.schema.model import (
     ClientCapabilities,
     ElicitationCapability,
     EmptyResult,
+    JsonObject,
     SamplingCapability,
 )
 from ferrule.schema.prompts import GetPromptResult, Prompt, PromptMessage

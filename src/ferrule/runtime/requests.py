@@ -126,13 +126,13 @@ class Asking:
 
     # -- we ask
 
-    def ask(self, method: str, params: Any, channel: Channel) -> Awaitable[Raw]:
+    def ask(self, method: str, params: object, channel: Channel) -> Awaitable[Raw]:
         """Send a request of ours, now if the peer is ready for it; what is returned waits for its result."""
         if self.session.peer_ready and not self.ended:
             return self._result(self.start(method, params, channel))
         return self._ask_when_ready(method, params, channel)
 
-    async def _ask_when_ready(self, method: str, params: Any, channel: Channel) -> Raw:
+    async def _ask_when_ready(self, method: str, params: object, channel: Channel) -> Raw:
         if not self.ended:
             ready: asyncio.Future[None] = self.loop.create_future()
             self._ready += (ready,)
@@ -162,7 +162,7 @@ class Asking:
             if not ready.done():
                 ready.set_result(None)
 
-    async def request(self, method: str, params: Any, **options: Any) -> Raw:
+    async def request(self, method: str, params: object, **options: Any) -> Raw:
         """Send a request of ours on the link's own channel and wait for its result."""
         awaited = self.start(method, params, None, **options)
         awaited.cancellable = method != "initialize"
@@ -173,11 +173,11 @@ class Asking:
     def start(
         self,
         method: str,
-        params: Any,
+        params: object,
         channel: Channel | None = None,
         timeout: float | None = None,
         limit: float | None = None,
-        on_progress: Callable[[float, float | None, str | None], Any] | None = None,
+        on_progress: Callable[[float, float | None, str | None], object] | None = None,
     ) -> Awaited:
         """Send a request of ours. Return the entry whose waiter will hold the result."""
         out = channel or self.channel
@@ -383,7 +383,7 @@ class FirstAnswer:
         self._session = session
         self._waiter = waiter
 
-    def __await__(self) -> Generator[Any, None, Raw]:
+    def __await__(self) -> Generator[object, None, Raw]:
         return self._waiter.__await__()
 
     def done(self) -> bool:
@@ -413,7 +413,7 @@ class Pong:
         """Return whether the answer, or its absence, is known."""
         return self._settled
 
-    def set_result(self, result: Any) -> None:
+    def set_result(self, result: object) -> None:
         """Called when the peer answered."""
         self._settled = True
         self._link.ponged(alive=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -299,7 +299,7 @@ class Observers(Observer):
         return not self._wanted.isdisjoint(events)
 
     def _guarded(self, event: str, callbacks: Sequence[Callable[..., None]]) -> Callable[..., None]:
-        def tell(*values: Any) -> None:
+        def tell(*values: object) -> None:
             for callback in callbacks:
                 try:
                     callback(*values)
@@ -354,7 +354,7 @@ def _callbacks(observers: Sequence[Observer], event: str) -> tuple[Callable[...,
     return tuple(found)
 
 
-def observers_of(given: Any, whose: str) -> Observers | None:
+def observers_of(given: object, whose: str) -> Observers | None:
     """Return what the option `observer` of a server or client names, as one; raises SetupError for what is none."""
     if given is None:
         return None

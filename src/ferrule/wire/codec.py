@@ -319,7 +319,7 @@ def _judge(loose: LooseEnvelope) -> Message | Rejected:
     return Rejected(_invalid(fault), identity, response)
 
 
-def _member(decode: Callable[[Raw], Any], raw: Raw | UnsetType) -> Any:
+def _member(decode: Callable[[Raw], object], raw: Raw | UnsetType) -> Any:
     """Read one member, UNSET when it is not there or not of its type."""
     if raw is UNSET:
         return UNSET

@@ -42,7 +42,7 @@ class TaskMethods:
         """Return how a task stands."""
         return describe(await self._found(call, "tasks"), call.peer.revision, Task)
 
-    async def result(self, call: Call) -> Any:
+    async def result(self, call: Call) -> object:
         """Wait for the end of a task, and give what its call would have been answered with."""
         task = await self._found(call, "tasks")
         while not task.ended:

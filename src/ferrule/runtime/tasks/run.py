@@ -28,6 +28,7 @@ from ferrule.protocol.needs import Need, Question
 from ferrule.protocol.tasks import input_request, related
 from ferrule.runtime.dispatch import Handler, internal, need_within
 from ferrule.runtime.tasks.form import describe
+from ferrule.schema.model import JsonObject
 from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, TASK_STATUS_CHANGED
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, TASK, CreateTaskResult, Task, TaskError
@@ -73,7 +74,7 @@ class TaskRun:
         self.work: asyncio.Task[None] | None = None
         self.held = 0
         """What the params of the call are debited with, from its answer to the end of its work."""
-        self.outcome: Any = Internal("The server stopped before the work began")
+        self.outcome: object = Internal("The server stopped before the work began")
         """What the work came to, where it ended before it became a task."""
         self.timer: asyncio.TimerHandle | None = None
         self.questions: dict[str, OpenQuestion] = {}
@@ -239,7 +240,7 @@ class TaskRun:
             params = {"progressToken": token, "progress": progress, "total": total, "message": message}
             self._tell(PROGRESS, {name: value for name, value in params.items() if value is not None})
 
-    async def _noted(self, members: dict[str, Any]) -> None:
+    async def _noted(self, members: JsonObject) -> None:
         """Write progress down: at once, then once in a while, the last never lost."""
         loop = self._tasks.loop
         wait = self._told_at + TELL_EVERY - loop.time()
@@ -250,11 +251,11 @@ class TaskRun:
             if self._late is None:
                 self._late = loop.call_later(wait, lambda: self._tasks.scope.spawn(self.change()))
 
-    def log(self, params: dict[str, Any]) -> None:
+    def log(self, params: dict[str, object]) -> None:
         """Send a log message, where tasks have them."""
         self._tell(LOG_MESSAGE, params)
 
-    def _tell(self, method: str, params: dict[str, Any]) -> None:
+    def _tell(self, method: str, params: dict[str, object]) -> None:
         if self.call.peer.revision.tasks_by_request and not self.kept.ended:
             self._send(Notification(method, {**params, "_meta": {RELATED_TASK_KEY: {"taskId": self.id}}}))
 
@@ -349,7 +350,7 @@ async def carry(run: TaskRun, proceed: Handler, what: str) -> None:
         await run.finish(_of_a_task(run.outcome))
 
 
-async def _outcome(call: Call, proceed: Handler, what: str) -> Any:
+async def _outcome(call: Call, proceed: Handler, what: str) -> object:
     try:
         return await proceed(call)
     except Refusal as refusal:
@@ -362,7 +363,7 @@ async def _outcome(call: Call, proceed: Handler, what: str) -> Any:
         return need_within(error) or internal(what, error)
 
 
-def _of_a_task(outcome: Any) -> Any:
+def _of_a_task(outcome: object) -> object:
     """Return the outcome of a task; a Need, which asks the client to call again, cannot be one."""
     if isinstance(outcome, Need):
         return InvalidRequest("A task asks with ctx.elicit, ctx.ask or ctx.sample, not by ending")

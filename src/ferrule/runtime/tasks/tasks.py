@@ -23,7 +23,7 @@ class TaskHolder(Protocol):
     """What the tasks of one side must know of it."""
 
     @property
-    def requests(self) -> dict[str, Any]:
+    def requests(self) -> dict[str, object]:
         """Which requests may become tasks, as it is declared."""
 
     def named(self, call: Call) -> str:
@@ -41,7 +41,7 @@ class TaskHolder(Protocol):
     def may_tell_progress(self, call: Call) -> bool:
         """Return whether one more progress notice may go out now to the caller of a task."""
 
-    def written(self, result: Any) -> bytes:
+    def written(self, result: object) -> bytes:
         """Write the result of a task as it is kept."""
 
     def read(self, task: StoredTask) -> Any:
@@ -89,13 +89,13 @@ class Tasks:
         return asyncio.get_running_loop()
 
     @property
-    def offered(self) -> dict[str, Any]:
+    def offered(self) -> dict[str, object]:
         """What is declared to peers that ask for tasks; where a caller cannot be known again, there is no list."""
         return self.settings.declared(self.holder.requests)
 
     # -- the beginning
 
-    def start(self, run: TaskRun, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def start(self, run: TaskRun, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Begin the work of a task, or of a call that may become one."""
         self._working.setdefault(run, "")
         task = run.work = self.scope.spawn(work)

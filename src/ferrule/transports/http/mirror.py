@@ -74,7 +74,7 @@ def decode_value(text: str) -> str:
         raise ValueError("its base64 is malformed") from None
 
 
-def _rendered(value: Any) -> str | None:
+def _rendered(value: object) -> str | None:
     """Return an argument the form it has in a header; None where it has none."""
     if isinstance(value, str):
         return value
@@ -87,7 +87,7 @@ def _rendered(value: Any) -> str | None:
     return None
 
 
-def _argument(arguments: Any, path: Path) -> Any:
+def _argument(arguments: object, path: Path) -> object:
     for key in path:
         if not isinstance(arguments, Mapping):
             return None
@@ -99,7 +99,7 @@ def _argument(arguments: Any, path: Path) -> Any:
 
 
 def mirrored_headers(
-    method: str, params: Mapping[str, Any], annotated: Annotated = NOT_ANNOTATED, version: str | None = None
+    method: str, params: Mapping[str, object], annotated: Annotated = NOT_ANNOTATED, version: str | None = None
 ) -> dict[str, str]:
     """Return the headers a request of the stateless era goes with; the version is the body's, unless it is given."""
     if version is None:
@@ -112,7 +112,7 @@ def mirrored_headers(
     return headers
 
 
-def param_headers(arguments: Any, annotated: Annotated) -> dict[str, str]:
+def param_headers(arguments: object, annotated: Annotated) -> dict[str, str]:
     """Return the headers that mirror a tool's arguments; what is null or absent has none."""
     headers = {}
     for name, path in annotated.items():
@@ -122,7 +122,7 @@ def param_headers(arguments: Any, annotated: Annotated) -> dict[str, str]:
     return headers
 
 
-def version_of(meta: Any) -> str | None:
+def version_of(meta: object) -> str | None:
     """Read the version from a request's metadata, encoded or not."""
     if isinstance(meta, Raw):
         return _read_meta(meta).version or None
@@ -228,7 +228,7 @@ def check_arguments(headers: Mapping[bytes, bytes], body: Peek, annotated: Annot
             raise _different(header, given, text)
 
 
-def _same(decoded: str, text: str, value: Any) -> bool:
+def _same(decoded: str, text: str, value: object) -> bool:
     number = DECIMAL.fullmatch(decoded)
     if number is None or isinstance(value, str):
         return decoded == text

@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any, cast
+from typing import cast
 
 from ferrule.errors import Busy, Refusal
 from ferrule.identity.principal import Principal
@@ -344,7 +344,7 @@ def look_period(idle_timeout: float | None) -> float:
 
 def _address(stream: asyncio.Transport) -> tuple[str, str]:
     """Return the peer's host, and host and port; both are empty where it has none."""
-    name: Any = stream.get_extra_info("peername")
+    name: object = stream.get_extra_info("peername")
     if not isinstance(name, tuple):
         return "", ""
     return str(name[0]), f"{name[0]}:{name[1]}"

@@ -21,7 +21,7 @@ from ferrule.transports.http.routes.web import WebRequest, WebResponse, respond
 
 logger = logging.getLogger("ferrule.http")
 
-Endpoint = Callable[[WebRequest], Awaitable[Any]]
+Endpoint = Callable[[WebRequest], Awaitable[object]]
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
