@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ferrule.errors import FerruleError
 from ferrule.supervision.signals import awaited_at_exit, left_running
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def _end_without_waiting(known: Collection[Any]) -> None:
+def _end_without_waiting(known: Collection[object]) -> None:
     """End the process, which is ours, where Python would wait for a thread or a process that a handler forgot."""
     left = left_running(known)
     if not left:
@@ -96,11 +96,11 @@ def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return every[:at], every[at + 1 :]
 
 
-def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+def _given(options: argparse.Namespace, *names: str) -> dict[str, object]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
-def _run(place: str, arguments: list[str], transport: str, options: dict[str, Any]) -> None:
+def _run(place: str, arguments: list[str], transport: str, options: dict[str, object]) -> None:
     kind = TRANSPORTS[transport]
     if kind.claim is None:
         _load(place, arguments).run(transport, **options)

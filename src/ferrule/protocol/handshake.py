@@ -249,7 +249,7 @@ class Handshake:
         self._strict = strict or erlmcp_codes
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
-        """Return who asks: whoever made the handshake; before it, only `initialize` and `ping` are heard."""
+        """Return who asks: whoever made the handshake; before it, only `initialize` and `ping` are answered."""
         session.met_stateless = False
         peer = session.peer
         if peer is None:
@@ -270,7 +270,7 @@ class Handshake:
         """Return the revision to answer an offer with: the one offered, else our newest."""
         return REVISIONS[version if version in self.versions else self.versions[0]]
 
-    def open(self, session: Session, params: InitializeParams, declared: dict[str, Any]) -> Revision:
+    def open(self, session: Session, params: InitializeParams, declared: dict[str, object]) -> Revision:
         """Make the handshake on the server's side."""
         asked = params.protocol_version
         if asked not in self.versions and (self._strict or not self.versions):
@@ -308,11 +308,11 @@ class Handshake:
             requests.append((question.method, _older_question(question, call.peer.revision)))
         return [call.link.ask(method, params, call.channel) for method, params in requests]
 
-    def pause(self, call: Call, need: Need) -> Any:
+    def pause(self, call: Call, need: Need) -> object:
         """No handler is interrupted in this era."""
         raise InvalidRequest("this revision cannot ask inside a result")
 
-    def seal(self, call: Call, result: Any) -> Any:
+    def seal(self, call: Call, result: object) -> object:
         """Leave out what the agreed revision does not have."""
         trim = call.peer.revision.trims.get(type(result))
         if trim is None:
@@ -321,7 +321,7 @@ class Handshake:
             return result
         return trim(result)
 
-    def _relayed(self, call: Call, foreign: Foreign) -> Any:
+    def _relayed(self, call: Call, foreign: Foreign) -> object:
         """Leave out of another peer's result what the agreed revision does not have."""
         revision = call.peer.revision
         if foreign.version == revision.version:
@@ -373,7 +373,7 @@ STRANGER = Peer(OLDEST, ClientCapabilities())
 """A peer before its handshake."""
 
 
-def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
+def _older_question(question: Question, revision: Revision) -> dict[str, object]:
     """Write a question in the words of the agreed revision."""
     params = question.params
     if revision is NEWEST:
@@ -389,7 +389,7 @@ def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
     return params
 
 
-def _gated(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
+def _gated(params: dict[str, object], revision: Revision) -> dict[str, object]:
     """Return the params by which a capability is demanded: `includeContext` needed none at first."""
     if revision is NEWEST:
         return params

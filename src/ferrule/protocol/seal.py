@@ -11,7 +11,7 @@ import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -139,7 +139,9 @@ class Seal:
         return raw[: HEADER.size], raw[HEADER.size : nonce_end], raw[nonce_end:]
 
 
-def request_binding(principal: str | None, method: str, params: Mapping[str, Any] | bytes, server: str = "") -> bytes:
+def request_binding(
+    principal: str | None, method: str, params: Mapping[str, object] | bytes, server: str = ""
+) -> bytes:
     """Return the digest of who asks which server what: the same for a retry, another for any other request.
 
     A server is named by its name alone, so that every process and every version of it opens what another has sealed.

@@ -59,7 +59,7 @@ def _listed(result: ListToolsResult) -> ListToolsResult:
     return structs.replace(result, tools=[_no_execution(tool) for tool in result.tools])
 
 
-def _no_tasks(capabilities: Any) -> Any:
+def _no_tasks(capabilities: Any) -> object:
     if capabilities.tasks is None:
         return capabilities
     return structs.replace(capabilities, tasks=None)
@@ -107,7 +107,7 @@ class CacheHints(msgspec.Struct, frozen=True):
 
 NO_HINTS = CacheHints()
 
-NOTHING_DECLARED: Mapping[str, Any] = MappingProxyType({})
+NOTHING_DECLARED: Mapping[str, object] = MappingProxyType({})
 """What a server has told a client of itself in a handshake, where there is none."""
 
 
@@ -136,7 +136,7 @@ class Stateless:
         self._sealing = sealing
         self._hints = hints
         self._server = "" if implementation is None else implementation.name
-        self._identity: dict[str, Any] | None = None
+        self._identity: dict[str, object] | None = None
         if implementation is not None:
             self._identity = {SERVER_INFO_KEY: Raw(_write(implementation))}
         self._plain_head = _write(EmptyResult(result_type=COMPLETE, meta=self._identity))[:-1] + b","
@@ -197,7 +197,7 @@ class Stateless:
         raise Need(missing)
 
     def pause(self, call: Call, need: Need) -> InputRequired:
-        """Say what is missing, with the journal of what is known already sealed beside it."""
+        """Return the result that names what is missing, with the journal of what is known sealed beside it."""
         if call.answers is not None:
             journal = call.answers.journal
         else:
@@ -221,8 +221,8 @@ class Stateless:
         except SealTooLarge as reason:
             raise Internal(f"{reason}; the largest entry is {_largest(journal)}") from None
 
-    def seal(self, call: Call, result: Any) -> Any:
-        """Say that the result is complete, who made it, and how long it may be kept."""
+    def seal(self, call: Call, result: object) -> object:
+        """Mark a result as complete, with who made it and how long it may be kept."""
         if type(result) is PlainResult:
             return Raw(b"%b%b}" % (self._plain_head, result.members))
         if not isinstance(result, Result):
@@ -242,7 +242,7 @@ class Stateless:
             return result
         return trim(result)
 
-    def _relayed(self, call: Call, foreign: Foreign) -> Any:
+    def _relayed(self, call: Call, foreign: Foreign) -> object:
         """Say of another peer's result what we say of our own."""
         row = call.row
         if row.result in call.peer.revision.trims and foreign.version not in self.versions:
@@ -282,7 +282,7 @@ class Stateless:
             request_state=self._sealed(call, Journal(relayed=state)),
         )
 
-    def _completed(self, result: Any) -> Any:
+    def _completed(self, result: object) -> object:
         """What an extension gives need not be a Result; what is encoded already was sealed before."""
         if result is not None and not isinstance(result, dict):
             return result
@@ -321,7 +321,7 @@ class Stateless:
         return MissingCapability({"extensions": {TASKS_EXTENSION: {}}}, f"The tool {tool} runs as a task only")
 
     def admit_to_tasks(self, call: Call) -> None:
-        """Only a request that declares the extension is heard."""
+        """Only a request that declares the extension is answered."""
         require_extension(call.peer, TASKS_EXTENSION)
 
 

@@ -64,7 +64,7 @@ def input_request(question: Question) -> InputRequest:
 
 
 def first_form(task: Task) -> Task:
-    """Say how a task stands in the words tasks had first: times have other names, the outcome is asked for apart."""
+    """Return a task in the form tasks had first: times have other names, the outcome is asked for apart."""
     return Task(
         task_id=task.task_id,
         status=task.status,
@@ -82,5 +82,5 @@ def wrapped(task: Task) -> WrappedTask:
 
 
 def acknowledged(cancelled: CancelTaskResult) -> EmptyResult:
-    """Say only that the wish was heard: how the task stands is asked for apart."""
+    """Return an acknowledgement only: the state of the task is asked for apart."""
     return EmptyResult(result_type=cancelled.result_type, meta=cancelled.meta)

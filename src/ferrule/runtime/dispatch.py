@@ -19,9 +19,9 @@ from ferrule.supervision.tracebacks import shown
 logger = logging.getLogger("ferrule.dispatch")
 
 Handler = Callable[[Call], Awaitable[Any]]
-Instant = Callable[[Call], Any]
-Layer = Callable[[Call, Handler], Awaitable[Any]]
-Done = Callable[[Call, Any], None]
+Instant = Callable[[Call], object]
+Layer = Callable[[Call, Handler], Awaitable[object]]
+Done = Callable[[Call, object], None]
 NoteHandler = Callable[[Note], None]
 
 
@@ -69,7 +69,7 @@ class Dispatcher:
             outcome = self._explain(call, error)
         done(call, outcome)
 
-    def run_now(self, call: Call, handler: Instant) -> Any:
+    def run_now(self, call: Call, handler: Instant) -> object:
         """Run a call that cannot wait."""
         try:
             return call.era.seal(call, handler(call))
@@ -92,7 +92,7 @@ class Dispatcher:
         except Exception:
             logger.exception("the handler of the notification %s failed", note.method)
 
-    def _explain(self, call: Call, error: BaseException) -> Any:
+    def _explain(self, call: Call, error: BaseException) -> object:
         need = need_within(error)
         if need is not None:
             try:
@@ -125,7 +125,7 @@ def internal(what: str, error: BaseException, hint: str = "") -> Internal:
 
 
 def unencodable(call: Call, error: EncodeError) -> Internal:
-    """Make the refusal for a result that cannot be written; why is told, for it is about types, not about values."""
+    """Make the refusal for a result that cannot be written; the reason is about types, not about values."""
     masked = internal(f"writing the result of {call.method}", error)
     return Internal(f"The result of {call.method} cannot be written: {error}", masked.data)
 
@@ -158,7 +158,7 @@ def _around(layer: Layer, proceed: Handler) -> Handler:
 
 
 def _waiting(handler: Instant) -> Handler:
-    async def wait(call: Call) -> Any:
+    async def wait(call: Call) -> object:
         return handler(call)
 
     return wait

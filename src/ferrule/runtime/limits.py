@@ -33,7 +33,7 @@ class TokenBucket:
         return True
 
     def wait(self, now: float) -> float:
-        """Tell the seconds until one token can be taken."""
+        """Return the seconds until one token can be taken."""
         self._fill(now)
         lacking = 1 - self._tokens
         if lacking <= TOKEN_SLACK:
@@ -59,7 +59,7 @@ class Coalescer:
         self._scheduled: set[Hashable] = set()
 
     def poke(self, key: Hashable, now: float) -> float | None:
-        """Learn of a change: 0.0 sends now, a positive delay schedules a notice, None means one is scheduled."""
+        """Called on a change: 0.0 sends now, a positive delay schedules a notice, None means one is scheduled."""
         if key in self._scheduled:
             return None
         sent = self._sent.get(key)

@@ -43,7 +43,7 @@ class LinkOptions(Struct, frozen=True):
     max_running: int = 100
     max_waiting: int = 1024
     max_message_size: int = MOST_SETTABLE_SIZE
-    """The outermost bound; a carrier refuses what is over its own, which is lower."""
+    """The outermost bound; a transport refuses what is over its own, which is lower."""
     max_held: int = 16 * 1024 * 1024
     """Estimated bytes of the calls that run or wait; one larger call is taken while nothing else is held."""
     max_standing: int = 128
@@ -57,7 +57,7 @@ class LinkOptions(Struct, frozen=True):
     half_closes: bool = True
     """Whether a peer may end its side and still be answered, as clients do; what it was asked is lost then."""
     tell_unreadable: bool = True
-    """Whether a peer is told that what it sent has no readable id; a client skips such lines."""
+    """Whether what has no readable id is answered with an error; a client skips such lines."""
 
     def __post_init__(self) -> None:
         if not LEAST_SETTABLE_SIZE <= self.max_message_size <= MOST_SETTABLE_SIZE:
@@ -126,13 +126,13 @@ class Asking:
 
     # -- we ask
 
-    def ask(self, method: str, params: Any, channel: Channel) -> Awaitable[Raw]:
+    def ask(self, method: str, params: object, channel: Channel) -> Awaitable[Raw]:
         """Send a request of ours, now if the peer is ready for it; what is returned waits for its result."""
         if self.session.peer_ready and not self.ended:
             return self._result(self.start(method, params, channel))
         return self._ask_when_ready(method, params, channel)
 
-    async def _ask_when_ready(self, method: str, params: Any, channel: Channel) -> Raw:
+    async def _ask_when_ready(self, method: str, params: object, channel: Channel) -> Raw:
         if not self.ended:
             ready: asyncio.Future[None] = self.loop.create_future()
             self._ready += (ready,)
@@ -162,7 +162,7 @@ class Asking:
             if not ready.done():
                 ready.set_result(None)
 
-    async def request(self, method: str, params: Any, **options: Any) -> Raw:
+    async def request(self, method: str, params: object, **options: Any) -> Raw:
         """Send a request of ours on the link's own channel and wait for its result."""
         awaited = self.start(method, params, None, **options)
         awaited.cancellable = method != "initialize"
@@ -173,13 +173,13 @@ class Asking:
     def start(
         self,
         method: str,
-        params: Any,
+        params: object,
         channel: Channel | None = None,
         timeout: float | None = None,
         limit: float | None = None,
-        on_progress: Callable[[float, float | None, str | None], Any] | None = None,
+        on_progress: Callable[[float, float | None, str | None], object] | None = None,
     ) -> Awaited:
-        """Send a request of ours; gives the entry whose waiter will hold the result."""
+        """Send a request of ours. Return the entry whose waiter will hold the result."""
         out = channel or self.channel
         if out is None or self.closed:
             raise LinkLost("the link is closed", sent=False) from self.error
@@ -214,7 +214,7 @@ class Asking:
         return channel is not None and channel.congested and not self.closed
 
     async def make_room(self, method: str, timeout: float | None) -> float | None:
-        """Wait until the peer takes more; gives what is left of the time-out, raises TimedOut when nothing is."""
+        """Wait until the peer takes more. Return what is left of the timeout; raises TimedOut when nothing is."""
         channel = self.channel
         began = self.loop.time()
         if channel is None:
@@ -383,7 +383,7 @@ class FirstAnswer:
         self._session = session
         self._waiter = waiter
 
-    def __await__(self) -> Generator[Any, None, Raw]:
+    def __await__(self) -> Generator[object, None, Raw]:
         return self._waiter.__await__()
 
     def done(self) -> bool:
@@ -413,7 +413,7 @@ class Pong:
         """Return whether the answer, or its absence, is known."""
         return self._settled
 
-    def set_result(self, result: Any) -> None:
+    def set_result(self, result: object) -> None:
         """Called when the peer answered."""
         self._settled = True
         self._link.ponged(alive=True)

@@ -27,7 +27,7 @@ SCHEMA_MAPS = {"patternProperties", "dependentSchemas", "$defs", "definitions"}
 MAX_QUOTE = 60
 
 
-def mirrored_arguments(input_schema: Mapping[str, Any]) -> Annotated:
+def mirrored_arguments(input_schema: Mapping[str, object]) -> Annotated:
     """Find the arguments a tool wants mirrored; raises ValueError with the reason the tool cannot be used."""
     found: dict[str, Path] = {}
     for path, schema in _positions(input_schema):
@@ -47,9 +47,9 @@ def mirrored_arguments(input_schema: Mapping[str, Any]) -> Annotated:
     return found
 
 
-def _positions(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
+def _positions(root: object) -> Iterator[tuple[Path | None, Mapping[str, object]]]:
     """Yield every place of a schema that is a schema, with the properties that lead there (None: something else)."""
-    stack: list[tuple[Path | None, Any]] = [((), root)]
+    stack: list[tuple[Path | None, object]] = [((), root)]
     while stack:
         path, schema = stack.pop()
         if not isinstance(schema, Mapping):

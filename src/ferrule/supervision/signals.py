@@ -65,7 +65,7 @@ def awaited_at_exit() -> list[Any]:
     return [each for each in found if not each.daemon]
 
 
-def left_running(known: Collection[Any], grace: float = LAST_GRACE) -> str:
+def left_running(known: Collection[object], grace: float = LAST_GRACE) -> str:
     """Return the names of what Python would wait for, started since `known` and alive after `grace` seconds."""
     until = time.monotonic() + grace
     started = [each for each in awaited_at_exit() if each not in known]

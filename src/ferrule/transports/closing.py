@@ -1,4 +1,4 @@
-"""How a channel ends, whatever carries it: within a time, and told to its receiver once."""
+"""How a channel is closed on any transport: within a time, and reported to its receiver once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def end_within(channel: Endable, grace: float) -> None:
 
 
 def tell_lost(receiver: Receiver, channel: Channel, error: Exception | None) -> None:
-    """Tell a receiver that its channel is gone; whatever it does with that, the carrier goes on."""
+    """Report to a receiver that its channel is gone; what it raises is logged."""
     try:
         receiver.channel_lost(channel, error)
     except Exception:

@@ -196,7 +196,7 @@ class MemoryChannel(ChannelDefaults):
         self.far.lose(None)
 
     def lose(self, error: Exception | None) -> None:
-        """Tell the receiver, once, that nothing more comes and nothing can go out."""
+        """Report to the receiver, once, that the channel is gone."""
         if self.lost:
             return
         self.closing = True

@@ -24,7 +24,7 @@ GROUP = "ferrule.transports"
 DEFAULT = "stdio"
 """The transport of a server that is not told another."""
 
-Late = str | Callable[..., Any]
+Late = str | Callable[..., object]
 """A class or a function, or where to find it: "module:Name"."""
 
 
@@ -52,14 +52,14 @@ class TransportKind(Struct, frozen=True, kw_only=True):
     hint: str = ""
     """What a person is told who starts it in a terminal."""
 
-    def new_listener(self, options: Mapping[str, Any]) -> Listener:
+    def new_listener(self, options: Mapping[str, object]) -> Listener:
         """Make a listener; raises SetupError for an option there is not."""
         self.check_options(options)
         assert self.listener is not None
         made: Listener = load(self.listener)(**options)
         return made
 
-    def check_options(self, options: Mapping[str, Any]) -> None:
+    def check_options(self, options: Mapping[str, object]) -> None:
         """Raise SetupError where there is no listener, or it has not one of these options."""
         if self.listener is None:
             raise SetupError(f"{self.name} cannot be served by name: make its listener and pass it to app.serve(…)")
@@ -70,7 +70,7 @@ class TransportKind(Struct, frozen=True, kw_only=True):
             if name not in parameters:
                 raise SetupError(f"{self.name} has no option {name!r}; the options are {', '.join(parameters)}")
 
-    def new_transport(self, address: str, options: Mapping[str, Any]) -> Transport:
+    def new_transport(self, address: str, options: Mapping[str, object]) -> Transport:
         """Make the transport that reaches an address."""
         if self.transport is None:
             raise SetupError(f"{self.name} has no client: {address!r} cannot be reached")
@@ -164,7 +164,7 @@ def load(where: Late) -> Callable[..., Any]:
     if not isinstance(where, str):
         return where
     module, _, name = where.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    found: Callable[..., object] = getattr(importlib.import_module(module), name)
     return found
 
 

@@ -219,7 +219,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
                 self._take_turn()
 
     def eof_received(self) -> bool:
-        """Hand on what was left without a line end, then the end itself; we go on writing where the carrier can."""
+        """Hand on what was left without a line end, then the end itself; writing continues where the transport can."""
         if not (self._eof_read or self._ended.done()):
             self._eof_read = True
             if not self._waiting:
@@ -227,7 +227,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         return self._transport.can_write_eof()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the receiver, once and behind what was read, and wake everyone who waits."""
+        """Called when the connection is gone: report it once, after what was read, and wake everyone who waits."""
         if self._lost.done() or self._gone:
             return
         self.error = self.error or error
@@ -375,7 +375,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         self._end_handed_over()
 
     def _end_handed_over(self) -> None:
-        """Called when the receiver was told that nothing more comes."""
+        """Called when the receiver knows that nothing more comes."""
 
     # -- ending
 

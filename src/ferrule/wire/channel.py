@@ -1,4 +1,4 @@
-"""Where carriers and rules meet: frames go up to a Receiver, messages go down a Channel."""
+"""Where transports and protocol meet: frames go up to a Receiver, messages go down a Channel."""
 
 from __future__ import annotations
 
@@ -102,19 +102,19 @@ class ChannelDefaults:
 
 
 class Receiver(Protocol):
-    """What a carrier drives."""
+    """What a transport calls."""
 
     def channel_opened(self, channel: Channel) -> None:
         """Called when the peer can be reached, before anything comes from it."""
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
-        """Take one frame: the bytes of exactly one JSON-RPC message; tells whether it will be answered.
+        """Take one frame: the bytes of exactly one JSON-RPC message. Return whether it will be answered.
 
-        A carrier that knows more about this very message than about its peer gives its `origin`.
+        A transport that knows more about this very message than about its peer gives its `origin`.
         """
 
     def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
-        """Learn that a frame was longer than the limit and was thrown away unread; `head` is how it began, if known."""
+        """Called when a frame was longer than the limit and dropped unread; `head` is how it began, if known."""
 
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
         """Called when a request sent on the channel will get no answer, though the channel lives on."""
@@ -138,7 +138,7 @@ class MessageReceiver(Protocol):
 
 
 class Origin(Struct, frozen=True):
-    """What the carrier knows about a sender."""
+    """What the transport knows about a sender."""
 
     carrier: str
     address: str = ""

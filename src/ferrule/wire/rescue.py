@@ -58,7 +58,7 @@ def rescue(frame: bytes) -> Rescued:
 def rescue_from_head(frame: bytes) -> Rescued:
     """Find the id where it stands ahead of everything long."""
     head = frame[:HEAD_SIZE]
-    members: dict[str, Any] = {}
+    members: dict[str, object] = {}
     position = 0
     while (member := MEMBER.match(head, position)) is not None:
         name, value = member.groups()
@@ -75,7 +75,7 @@ def rescue_from_head(frame: bytes) -> Rescued:
     return _rescued(members)
 
 
-def _rescued(members: dict[str, Any], *, nearly_json: bool = False) -> Rescued:
+def _rescued(members: dict[str, object], *, nearly_json: bool = False) -> Rescued:
     response = "method" not in members and ("result" in members or "error" in members)
     identity: Any = members.get("id")
     return Rescued(identity if _is_id(identity) else UNSET, response, nearly_json)

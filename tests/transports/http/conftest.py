@@ -54,7 +54,7 @@ class Answer:
         self.writes: list[bytes] = []
         self.streamed = self.over = self.aborted = self.gone = False
         self.backlog = 0
-        self.unheard: int | None = None
+        self.unacknowledged: int | None = None
         self._lost: Callable[[], None] | None = None
         self._changed = asyncio.Event()
         self._room = asyncio.Event()

@@ -10,7 +10,7 @@ from msgspec import structs
 from ferrule.errors import InvalidParams, Refusal
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
-from ferrule.runtime.tasks.form import cursor_after, read_cursor, told
+from ferrule.runtime.tasks.form import cursor_after, describe, read_cursor
 from ferrule.runtime.tasks.tasks import Tasks
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, CancelTaskResult, ListTasksResult, Task
@@ -40,9 +40,9 @@ class TaskMethods:
 
     async def get(self, call: Call) -> Task:
         """Return how a task stands."""
-        return told(await self._found(call, "tasks"), call.peer.revision, Task)
+        return describe(await self._found(call, "tasks"), call.peer.revision, Task)
 
-    async def result(self, call: Call) -> Any:
+    async def result(self, call: Call) -> object:
         """Wait for the end of a task, and give what its call would have been answered with."""
         task = await self._found(call, "tasks")
         while not task.ended:
@@ -73,7 +73,7 @@ class TaskMethods:
             more = cursor_after(page[-1])
         else:
             more = None
-        return ListTasksResult(tasks=[told(each, call.peer.revision, Task) for each in page], next_cursor=more)
+        return ListTasksResult(tasks=[describe(each, call.peer.revision, Task) for each in page], next_cursor=more)
 
     async def update(self, call: Call) -> EmptyResult:
         """Hand a task the answers to what it asked."""
@@ -95,7 +95,7 @@ class TaskMethods:
             task = run.kept
         elif not task.ended:
             task = await self._cancel_elsewhere(task)
-        return told(task, revision, CancelTaskResult)
+        return describe(task, revision, CancelTaskResult)
 
     async def _cancel_elsewhere(self, task: StoredTask) -> StoredTask:
         """Mark a task that another process runs: it finds out when it has something to tell."""

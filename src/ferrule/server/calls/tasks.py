@@ -13,7 +13,7 @@ from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.stateless import NEWEST as STATELESS
 from ferrule.protocol.tasks import TaskWish
 from ferrule.runtime.dispatch import Handler
-from ferrule.runtime.tasks.form import told
+from ferrule.runtime.tasks.form import describe
 from ferrule.runtime.tasks.run import TaskRun, carry
 from ferrule.schema.tasks import Task
 from ferrule.schema.tools import CallToolResult
@@ -57,7 +57,7 @@ class ToolTasks:
 
     def changed(self, task: StoredTask) -> None:
         """Tell the subscriptions that asked for this task."""
-        self._server.subscriptions.task_changed(task.id, lambda: told(task, STATELESS, Task))
+        self._server.subscriptions.task_changed(task.id, lambda: describe(task, STATELESS, Task))
 
     def may_tell_progress(self, call: Call) -> bool:
         """Return whether one more progress notice may go out now to the caller of a task."""

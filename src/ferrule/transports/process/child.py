@@ -256,7 +256,7 @@ class RunningChild:
             await asyncio.sleep(0.01)
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the whole group; tell whether anyone got it."""
+        """Send a signal to the whole group. Return whether anyone got it."""
         if self._group_gone:
             return False
         try:
@@ -391,7 +391,7 @@ class ChildProcess:
         self._grace = grace
         self._child: RunningChild | None = None
         self.observer: Observers | None = None
-        """Who is told that a child was started, and that it has ended."""
+        """Observers of children that start and end."""
 
     @property
     def pid(self) -> int | None:

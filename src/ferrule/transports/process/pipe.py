@@ -89,7 +89,7 @@ class PipeTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def can_write_eof(self) -> bool:
-        """Tell that we may go on writing after the end of what we read."""
+        """Whether writing can continue after the end of what is read: yes."""
         return True
 
     def close(self) -> None:

@@ -226,7 +226,7 @@ class AsgiWebSocketEndpoint(Entrance[AsgiWebSocket]):
         return UpgradeRefused(status, refusal.message, lines)
 
     async def close(self, grace: float) -> None:
-        """Tell every peer that we go away, and wait a while until they are gone."""
+        """Close every WebSocket with 1001, and wait a while until the peers are gone."""
         self.draining = True
         channels = list(self.channels)
         for channel in channels:

@@ -30,7 +30,7 @@ def read_url(url: str) -> Place:
     if not colon or scheme.lower() not in SCHEMES:
         raise SetupError("the URL must begin with ws:// or wss:// and name a host")
     if "#" in rest:
-        raise SetupError("the URL of a WebSocket has no fragment")
+        raise SetupError("the URL of a WebSocket has no fragment")  # RFC 6455 §3
     if not rest.strip("/"):
         raise SetupError("the URL names no host: write ws://host:port/path")
     return place(f"{SCHEMES[scheme.lower()]}:{rest}")

@@ -47,7 +47,7 @@ class Entrance(Generic[ChannelT]):
         self.draining = False
 
     def judge_sender(self, request: HttpRequest) -> UpgradeRefused | None:
-        """Say why nobody may open a WebSocket from there, or nothing."""
+        """Return why nobody may open a WebSocket from there, None where they may."""
         verdict = self._guard.judge(request)
         if verdict.status:
             return UpgradeRefused(verdict.status, verdict.why)
@@ -65,7 +65,7 @@ class Entrance(Generic[ChannelT]):
         return None
 
     def leave(self) -> None:
-        """Give a place back: of a WebSocket that has ended, or could not begin."""
+        """Free a place: of a WebSocket that has ended, or could not begin."""
         self._admission.leave()
 
     def link(self, request: HttpRequest) -> Receiver:
@@ -123,7 +123,7 @@ class WebSocketEndpoint(Entrance[WebSocketChannel]):
         return channel
 
     async def close(self, grace: float) -> None:
-        """Tell every peer that we go away, and wait a while for their goodbyes."""
+        """Close every WebSocket with 1001, and wait a while for the peers' close frames."""
         self.draining = True
         await self.callers.close()
         channels = list(self.channels)

@@ -32,7 +32,7 @@ class Options(Struct, frozen=True):
 
     websocket: WebSocketSettings
     engine: EngineSettings
-    doors: EndpointSettings
+    endpoint: EndpointSettings
 
 
 def sort_options(options: Mapping[str, Any]) -> Options:
@@ -67,7 +67,7 @@ class WebSocket:
     def __init__(self, **options: Any) -> None:
         self._options = sort_options(options)
         self._engine: Engine | None = None
-        self._door: WebSocketEndpoint | None = None
+        self._endpoint: WebSocketEndpoint | None = None
         self._closed = asyncio.Event()
 
     @property
@@ -82,10 +82,10 @@ class WebSocket:
         if self._engine is not None:
             raise SetupError("this WebSocket serves already")
         options = self._options
-        door = WebSocketEndpoint(acceptor, options.websocket, Guard(options.doors, options.engine.host))
+        endpoint = WebSocketEndpoint(acceptor, options.websocket, Guard(options.endpoint, options.engine.host))
         engine = Engine(self._handle, options.engine, observer=acceptor.observer)
         self._engine = engine
-        self._door = door
+        self._endpoint = endpoint
         self._acceptor = acceptor
         self._closed.clear()
         await acceptor.enter()
@@ -97,24 +97,24 @@ class WebSocket:
         finally:
             await engine.close()
             await acceptor.leave()
-            self._engine = self._door = None
+            self._engine = self._endpoint = None
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, let running calls end within `grace` seconds, close with 1001, then end."""
-        if self._engine is not None and self._door is not None and self._engine.address[1]:
+        if self._engine is not None and self._endpoint is not None and self._engine.address[1]:
             until = asyncio.get_running_loop().time() + grace
-            self._door.draining = True
+            self._endpoint.draining = True
             self._engine.stop()
             await self._acceptor.drain(grace)
-            await self._door.close(left_of_grace(until))
+            await self._endpoint.close(left_of_grace(until))
             await self._engine.drain(LAST_GRACE)
         self._closed.set()
 
     def _handle(self, request: HttpRequest, responder: Responder) -> None:
-        assert self._door is not None
+        assert self._endpoint is not None
         path = self._options.websocket.path
         if request.path == path:
-            self._door.handle(request, responder)
+            self._endpoint.handle(request, responder)
         else:
             responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {path}\n".encode())
 

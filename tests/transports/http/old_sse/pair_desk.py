@@ -26,7 +26,7 @@ class Page:
         self.body = b""
         self.whole = self.cut = self.gone = False
         self.backlog = 0
-        self.unheard: int | None = None
+        self.unacknowledged: int | None = None
         self._lost: Callable[[], None] | None = None
         self._events: list[Event] = []
         self._parser = SseParser()

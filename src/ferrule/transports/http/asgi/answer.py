@@ -75,7 +75,7 @@ class AsgiAnswer(Struct, eq=False):
     outbox: list[bytes] = []
     backlog: int = 0
     """How many bytes were written and not taken by the peer yet."""
-    unheard: int | None = None
+    unacknowledged: int | None = None
     """Not known: the bytes are the ASGI server's affair."""
     gone: bool = False
     """Whether nobody can read the answer any more, or all of it was said."""

@@ -74,7 +74,7 @@ class AsgiApp:
 
     async def start(self) -> None:
         """Get ready now, not at the first request; raises what the server's own lifespan raises."""
-        if self._stay is not None and self._stay.doors.draining:
+        if self._stay is not None and self._stay.endpoint.draining:
             self._stay = None
         await self._arrive()
 
@@ -128,11 +128,11 @@ class LoopEndpoint:
         before: LoopEndpoint | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.doors = HttpEndpoint(acceptor, settings, bound_to="")
+        self.endpoint = HttpEndpoint(acceptor, settings, bound_to="")
         if websocket is None:
             self._websocket = None
         else:
-            self._websocket = AsgiWebSocketEndpoint(acceptor, websocket, self.doors.guard)
+            self._websocket = AsgiWebSocketEndpoint(acceptor, websocket, self.endpoint.guard)
         self.ready = False
         self._acceptor = acceptor
         self._before = before
@@ -149,7 +149,7 @@ class LoopEndpoint:
         try:
             if before is not None:
                 await before.leave_late()
-            await self.doors.start()
+            await self.endpoint.start()
         except Exception as reason:
             self._left = True
             self._started.set_exception(reason)
@@ -161,7 +161,7 @@ class LoopEndpoint:
             await self._leaving.wait()
         finally:
             self._left = True
-            await self.doors.close()
+            await self.endpoint.close()
 
     async def wait_ready(self) -> None:
         """Wait until requests can be handled; raises what kept us from it."""
@@ -174,7 +174,7 @@ class LoopEndpoint:
         try:
             if self._websocket is not None:
                 self._websocket.draining = True
-            await self.doors.drain(grace)
+            await self.endpoint.drain(grace)
             if self._websocket is not None:
                 await self._websocket.close(left_of_grace(until))
         finally:
@@ -193,10 +193,10 @@ class LoopEndpoint:
 
     async def serve(self, scope: Event, receive: Receive, send: Send) -> None:
         """Read a request, and stay with it until it is answered."""
-        doors = self.doors
-        request = _request(scope, doors)
+        endpoint = self.endpoint
+        request = _request(scope, endpoint)
         answer = AsgiAnswer(request.method, receive, send, self._patience)
-        most = doors.settings.max_body_size
+        most = endpoint.settings.max_body_size
         body = await _read(receive, request.headers.get(b"content-length", b""), most, self._requests)
         if body is GONE:
             return
@@ -207,7 +207,7 @@ class LoopEndpoint:
         else:
             assert isinstance(body, bytes)
             request.body = body
-            doors.handle(request, answer)
+            endpoint.handle(request, answer)
         await answer.deliver()
 
     async def converse(self, scope: Event, receive: Receive, send: Send) -> None:
@@ -216,8 +216,8 @@ class LoopEndpoint:
             await receive()
             await refuse_websocket(scope, send, NO_WEBSOCKETS)
         else:
-            request = _request({**scope, "method": "GET"}, self.doors)
-            request.path = _socket_path(scope, self.doors, self._websocket.settings.path)
+            request = _request({**scope, "method": "GET"}, self.endpoint)
+            request.path = _socket_path(scope, self.endpoint, self._websocket.settings.path)
             await self._websocket.serve(scope, request, receive, send)
 
 
@@ -260,7 +260,7 @@ async def _read(receive: Receive, announced: bytes, most: int, requests: Account
         requests.give(size)
 
 
-def _request(scope: Event, doors: HttpEndpoint) -> HttpRequest:
+def _request(scope: Event, endpoint: HttpEndpoint) -> HttpRequest:
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in headers:
@@ -270,7 +270,7 @@ def _request(scope: Event, doors: HttpEndpoint) -> HttpRequest:
     client = scope.get("client")
     return HttpRequest(
         scope["method"],
-        _path(scope, doors),
+        _path(scope, endpoint),
         scope.get("query_string", b"").decode("latin-1"),
         headers,
         address=str(client[0]) if client else "",
@@ -280,11 +280,11 @@ def _request(scope: Event, doors: HttpEndpoint) -> HttpRequest:
     )
 
 
-def _path(scope: Event, doors: HttpEndpoint) -> str:
+def _path(scope: Event, endpoint: HttpEndpoint) -> str:
     """Return the path below the place we are mounted at."""
     path: str = scope["path"]
     root = scope.get("root_path", "").rstrip("/")
-    own = doors.settings.path
+    own = endpoint.settings.path
     if root and (path == root or path.startswith(root + "/")):
         path = path[len(root) :]
     if path in ("", "/"):
@@ -292,7 +292,7 @@ def _path(scope: Event, doors: HttpEndpoint) -> str:
         if root.endswith(own):
             return own
         return "/"
-    if path in doors.routes:
+    if path in endpoint.routes:
         return path
     raw: bytes | None = scope.get("raw_path")
     # Only there can an encoded slash be told from a slash.
@@ -301,11 +301,11 @@ def _path(scope: Event, doors: HttpEndpoint) -> str:
     return raw.decode("latin-1").partition("?")[0]
 
 
-def _socket_path(scope: Event, doors: HttpEndpoint, wanted: str) -> str:
+def _socket_path(scope: Event, endpoint: HttpEndpoint, wanted: str) -> str:
     """Return the path of a WebSocket below our mount; mounted at our own path, that path still counts as given."""
-    path = _path(scope, doors)
+    path = _path(scope, endpoint)
     root = scope.get("root_path", "").rstrip("/")
-    own = doors.settings.path
+    own = endpoint.settings.path
     if root.endswith(own) and own + path == wanted:
         return wanted
     return path

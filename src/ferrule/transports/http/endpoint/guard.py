@@ -76,7 +76,11 @@ class Guard:
         self.takes_events = Remembering(lambda accept: _accepts(accept, EVENTS))
 
     def judge(self, request: HttpRequest) -> Verdict:
-        """Judge where a request is meant for and which page sent it."""
+        """Judge where a request is meant for and which page sent it.
+
+        Against DNS rebinding: MCP 2025-11-25 basic/transports, Security Warning; MCP 2026-07-28
+        transports/streamable-http, Security & Endpoint.
+        """
         headers = request.headers
         key = (headers.get(b"host", b""), headers.get(b"origin"), request.secure)
         verdict = self._verdicts.get(key)
@@ -117,7 +121,7 @@ class Guard:
         return host in self._hosts or name in self._hosts or ANYONE in self._hosts
 
     def preflight(self, request: HttpRequest, methods: str) -> bytes:
-        """Return what a browser wants to know before it sends the request proper."""
+        """Return what a browser wants to know before it sends the request proper (WHATWG Fetch, CORS preflight)."""
         wanted = request.headers.get(b"access-control-request-headers", b"").decode("latin-1")
         names = [name.strip() for name in wanted.split(",", MOST_PREFLIGHT)[:MOST_PREFLIGHT]]
         mirrored = []
@@ -141,6 +145,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_json(content_type: str) -> bool:
+    """Whether a media type is JSON (RFC 9110 §8.3.1). Its charset means nothing (RFC 8259 §11): UTF-8 may be said."""
     if len(content_type) > LONGEST_REMEMBERED:
         return False
     kind, *parameters = (part.strip() for part in content_type.lower().split(";"))
@@ -153,7 +158,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def _accepts(accept: str, kind: str) -> bool:
-    """Whether an Accept header allows a media type: the most specific range that matches decides."""
+    """Whether an Accept header allows a media type: the most specific range that matches decides (RFC 9110 §12.5.1)."""
     if not accept:
         return True
     ranks = {kind: 2, f"{kind.partition('/')[0]}/*": 1, "*/*": 0}
@@ -169,5 +174,6 @@ def _accepts(accept: str, kind: str) -> bool:
 
 
 def _is_zero(parameter: str) -> bool:
+    """Whether a parameter is the weight 0, "not acceptable" (RFC 9110 §12.4.2)."""
     name, _, value = parameter.partition("=")
     return name.strip() == "q" and value.strip().strip("0") in ("", ".")

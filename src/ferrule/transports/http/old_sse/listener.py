@@ -18,5 +18,5 @@ class Sse(Http):
     @property
     def url(self) -> str:
         """Where clients find us, once we listen."""
-        settings = self._door_settings
+        settings = self._endpoint_settings
         return super().url.removesuffix(settings.path) + settings.sse_path

@@ -21,7 +21,7 @@ from ferrule.transports.http.routes.web import WebRequest, WebResponse, respond
 
 logger = logging.getLogger("ferrule.http")
 
-Endpoint = Callable[[WebRequest], Awaitable[Any]]
+Endpoint = Callable[[WebRequest], Awaitable[object]]
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -71,7 +71,7 @@ class RoutesEndpoint:
         self._scope = Scope(asyncio.get_running_loop())
 
     def handle(self, request: HttpRequest, responder: Responder) -> bool:
-        """Answer a request, now or later; gives False when no route has its path."""
+        """Answer a request, now or later. Return False when no route has its path."""
         found = [(route, values) for route in self._routes if (values := route.match(request.path)) is not None]
         if not found:
             return False
