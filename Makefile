@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test setup peers lint format fuzz faults bench conformance autobahn soak coverage-map mutants clean
+.PHONY: run test setup peers lint format options fuzz faults bench conformance autobahn soak coverage-map mutants clean
 
 run: $(READY)
 	$(BIN)/python examples/tour.py
@@ -31,6 +31,10 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix src tests bench examples
 	$(BIN)/ruff format src tests bench examples
+
+# After an option was added or changed: writes its keyword arguments for type checkers, and its row in the guide.
+options: $(READY)
+	$(BIN)/python tests/settings/generate.py
 
 fuzz: $(READY)
 	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/fuzz tests/wire tests/protocol tests/server/offers/test_uri_template.py

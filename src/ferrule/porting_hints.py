@@ -173,11 +173,6 @@ CLIENT_OPTIONS = {
 """Options of a client elsewhere."""
 
 
-CLOSE = 0.75
-"""How alike the misspelled name of an option and ours must be, from 0 to 1."""
-LONGEST_NAME = 100
-
-
 def foreign_name(name: str) -> str:
     """Return the sentence that answers a name `ferrule` does not have; empty where nothing is known of it."""
     if name in TYPES:
@@ -196,14 +191,3 @@ def foreign_module(name: str) -> str:
             return ours
         parts.pop()
     return ""
-
-
-def unknown_option(name: str, known: list[str]) -> str:
-    """Return what to write instead of an option a client does not have, as the end of a sentence."""
-    if name in CLIENT_OPTIONS:
-        return f"; instead of {name}=… write {CLIENT_OPTIONS[name]}"
-    import difflib
-
-    every = f"; the options are {', '.join(known)}"
-    meant = difflib.get_close_matches(name[:LONGEST_NAME], known, n=1, cutoff=CLOSE)
-    return f"; did you mean {meant[0]!r}?{every}" if meant else every

@@ -82,7 +82,7 @@ def test_only_the_table_names_transports() -> None:
 
 def test_a_client_and_a_server_know_no_class_of_a_transport() -> None:
     """Beside what everyone needs: the contract, the table, the process and the memory that objects are reached by."""
-    allowed = {"contract", "registry", "options", "memory", "process"}
+    allowed = {"contract", "registry", "keywords", "memory", "process"}
     found = [
         (module.place, found.module)
         for module in modules()

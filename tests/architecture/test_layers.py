@@ -26,7 +26,7 @@ LAYERS = {
     "cli": 8,
 }
 STRANGERS = {frozenset({"wire", "schema"}), frozenset({"runtime", "transports"}), frozenset({"server", "client"})}
-LEAVES = {"supervision", "stores", "telemetry", "auth", "validation"}
+LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "settings"}
 LEAVES_USED_FROM = 4
 LEAVES_MAY_USE = 2
 FREE = {"testing", "types", "__init__", "__main__"}
@@ -48,11 +48,10 @@ LATE_IMPORTS = {
         "server/offers/catalogue.py",
         "ferrule.server.offers.spelling",
     ): "only who asks for what is not there is told what is like it",
-    ("porting_hints.py", "difflib"): "only who asks for what is not there is told what is like it",
+    ("settings/option.py", "difflib"): "only who asks for what is not there is told what is like it",
     ("client/targets.py", "ferrule.client.scripts"): "only a path to a file is looked into",
     ("client/settings.py", "ferrule.porting_hints"): "only who gives an option that is not there is told what to write",
     ("__init__.py", "ferrule.porting_hints"): "only who asks for what is not there is told what is elsewhere",
-    ("server/foreign_names.py", "difflib"): "only who asks for what is not there is told what is like it",
     ("server/offers/resources.py", "ferrule.server.offers.uri_template"): "only a URI with variables is a template",
     ("server/settings.py", "ferrule.runtime.tasks.settings"): "only a server with tasks keeps them in a way of its own",
     ("server/hosting/composition.py", "ferrule.runtime.tasks.tasks"): "only a server with tasks keeps them",

@@ -20,7 +20,7 @@ LIMITS = {
     "Any per 1000": 45,  # goal: 25
     "gerund module names": 2,
     "public attributes of the largest class": 93,
-    "modules in the largest ring": 33,  # goal: 0
+    "modules in the largest ring": 34,  # goal: 0
 }
 
 

@@ -262,7 +262,7 @@ async def test_a_header_that_would_split_the_answer_is_not_sent(http_way: tuple[
 
 
 def test_auth_must_be_a_verifier() -> None:
-    with pytest.raises(SetupError, match="auth must be a Verifier"):
+    with pytest.raises(SetupError, match="auth must be Verifier or None"):
         Server("x", auth=lambda facts: ANONYMOUS)  # type: ignore[arg-type]
 
 

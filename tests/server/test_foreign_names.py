@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ferrule import AssistantMessage, Context, Message, Server, SetupError, UserMessage
-from ferrule.server.foreign_names import CONTEXT, OPTIONS, SERVER, alike, answering
+from ferrule.server.foreign_names import CONTEXT, OPTIONS, SERVER, answering
+from ferrule.settings.option import alike
 from ferrule.testing import pair
 from ferrule.types import Completion, CompletionArgument, CompletionContext, PromptReference, ResourceReference
 
@@ -215,7 +216,9 @@ def test_a_name_no_one_could_have_meant_is_compared_with_nothing():
 
 
 def test_what_others_call_the_schema_of_a_tool_is_named_and_not_its_neighbour():
-    with pytest.raises(SetupError, match=r"there is no option 'input_schema'; instead of input_schema=… write schema="):
+    with pytest.raises(
+        SetupError, match=r"the tool a: unknown option 'input_schema'; instead of input_schema=… write schema="
+    ):
         Server("s").add_tool("a", lambda: "", input_schema={"type": "object"})
 
 

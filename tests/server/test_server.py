@@ -70,7 +70,8 @@ class TestOptions:
 
     def test_an_unknown_option_is_named(self):
         with pytest.raises(
-            SetupError, match=r"Server: .*'pagesize'; did you mean 'page_size'.; the options are version, .*page_size"
+            SetupError,
+            match=r"Server: .*'pagesize'; did you mean 'page_size'.; the options are allow_batch, .*page_size.*version",
         ):
             Server("x", pagesize=5)
 

@@ -18,12 +18,11 @@ from ferrule.server.hosting.serving import _listener
 from ferrule.transports.http.client.old_sse import SseTransport
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.transport import HttpTransport
-from ferrule.transports.http.listener import Http
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Http, Sse
 from ferrule.transports.http.settings import EndpointSettings, EngineSettings
 from ferrule.transports.memory import Memory
 from ferrule.transports.process.child import ChildProcess
-from ferrule.transports.process.stdio import Stdio
+from ferrule.transports.process.stdio import Stdio, StdioSettings
 from ferrule.transports.registry import TRANSPORTS
 from ferrule.transports.tcp.listener import Tcp, Unix
 from ferrule.transports.tcp.settings import TcpOptions, TcpSettings, UnixSettings
@@ -37,7 +36,7 @@ REQUIRED: dict[str, dict[str, Any]] = {"unix": {"path": "/tmp/nowhere.sock"}}
 """What a transport cannot be without."""
 
 DOCUMENTED = {
-    Stdio: "stdio.md",
+    StdioSettings: "stdio.md",
     ChildProcess: "stdio.md",
     EndpointSettings: "http.md",
     EngineSettings: "http.md",

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 from msgspec import Raw, structs
@@ -28,7 +28,7 @@ from ferrule.client.link.inbox import Deliver, Inbox
 from ferrule.client.link.keeper import Keeper
 from ferrule.client.link.replay import LOST
 from ferrule.client.notifications import Phases
-from ferrule.client.settings import ClientOptions, read_settings, require_level
+from ferrule.client.settings import read_settings, require_level
 from ferrule.errors import (
     Cancelled,
     PeerError,
@@ -42,6 +42,9 @@ from ferrule.schema.roots import Root
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tools import CallToolResult
 from ferrule.wire.messages import Notification
+
+if TYPE_CHECKING:
+    from ferrule.client.keywords import ClientKeywords
 
 
 class Debounce:
@@ -87,7 +90,7 @@ class Client(ToolRequests, ClientConnection, SkillRequests):
         elicitation: AnswerHandler | None = None,
         url_elicitation: AnswerHandler | None = None,
         roots: Iterable[Any] | Callable[[], Any] | None = None,
-        **options: Unpack[ClientOptions],
+        **options: Unpack[ClientKeywords],
     ) -> None:
         settings = self.settings = read_settings(options)
         self.target = target

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ferrule.client.link.opening import Mode
 from ferrule.client.link.reconnect import Reconnect
@@ -14,99 +14,106 @@ from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.schema.model import LogLevel
 from ferrule.schema.tasks import TASKS_EXTENSION
-from ferrule.transports.options import require_number, require_types
+from ferrule.settings.option import FilePath, NonNegativeInt, PositiveSeconds, Seconds, check, read, require
+from ferrule.transports.process.child import StderrSink
 
-NUMBERS = (
-    "request_timeout",
-    "tool_timeout",
-    "init_timeout",
-    "probe_timeout",
-    "ping_timeout",
-    "max_request_time",
-    "max_rounds",
-    "max_list_items",
-    "max_list_bytes",
-    "task_patience",
-)
-"""The options that may not be less than nothing."""
 ANSWERS = ("sampling", "elicitation", "url_elicitation", "roots")
 """The options that say who answers the server's questions."""
 
 if TYPE_CHECKING:
+    from ferrule.client.keywords import ClientKeywords
     from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.telemetry.observer import Observer, Observers
+    from ferrule.transports.keywords import HttpClientKeywords, TcpClientKeywords, WebSocketClientKeywords
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
-    """The options of a client, with their defaults; times are seconds."""
+    """The options of a client, with their defaults; times are seconds, sizes bytes."""
 
     mode: Mode = "auto"
+    """Which era to speak: whichever the server does, or one of the two."""
     protocol_version: str | None = None
+    """The only version to speak; None for the newest both know."""
     name: str = "ferrule"
+    """What the server is told we are called."""
     version: str = "0.1.0"
-    request_timeout: float | None = 5.0
-    tool_timeout: float | None = 30.0
-    init_timeout: float | None = None
-    probe_timeout: float = 5.0
-    ping_timeout: float = 5.0
-    max_request_time: float | None = None
+    """What the server is told our version is."""
+    request_timeout: Seconds | None = 5.0
+    """How long any request may take but a tool call; None for as long as it takes."""
+    tool_timeout: Seconds | None = 30.0
+    """How long a tool call may take; progress starts it anew. None for as long as it takes."""
+    init_timeout: Seconds | None = None
+    """How long the server may take to open the conversation; None for what `request_timeout` says."""
+    probe_timeout: Seconds = 5.0
+    """How long a server may take to say which era it speaks."""
+    ping_timeout: Seconds = 5.0
+    """How long a ping may take."""
+    max_request_time: Seconds | None = None
+    """The longest a request may take in spite of progress; None for no limit."""
     probe_on_timeout: bool = True
+    """Whether a server is asked, when a call times out, if it is still there; a silent one counts as lost."""
     reconnect: Reconnect | bool | None = None
     """Come back after a loss; None: where the client makes its own way to the server, not over an object given."""
-    max_rounds: int = 10
-    max_list_items: int = 100_000
+    max_rounds: NonNegativeInt = 10
+    """How many rounds of questions one request may take (stateless era)."""
+    max_list_items: NonNegativeInt = 100_000
     """How many items a server may list, on all pages of one list together."""
-    max_list_bytes: int = 24 * 1024 * 1024
+    max_list_bytes: NonNegativeInt = 24 * 1024 * 1024
     """How many bytes one list may take once it is read, as estimated."""
-    question_rate: float | None = None
+    question_rate: Annotated[float, Meta(gt=0)] | None = None
     """How many questions of one kind a second are answered, and in one burst; None for all."""
-    root_check_interval: float | None = 10.0
+    root_check_interval: PositiveSeconds | None = 10.0
     """How often roots are looked at that a server was told of, to tell it when one appears or goes; None for never."""
     strict: bool = True
+    """Whether what the server did not declare, or its era does not have, is refused without asking it."""
     cache: bool = True
+    """Whether what a server lets us keep is kept."""
     allow_batch: bool = False
-    log_level: str | None = None
+    """Whether JSON-RPC batches are read and sent in every revision."""
+    log_level: LogLevel | None = None
+    """From which level on the server is asked for its log messages; None for what it sends unasked."""
     send_client_info: bool = True
+    """Whether each request names the client (stateless era)."""
     sampling_tools: bool = False
+    """Whether the sampling handler can use tools."""
     sampling_context: bool = False
+    """Whether the sampling handler can include context of servers."""
     extensions: Mapping[str, Any] | None = None
+    """Extensions of the protocol to declare, each with its settings."""
     tasks: bool = False
     """Whether a server may answer any call with a task, which is then followed to its end (stateless era)."""
-    question_tasks: Any = False
+    question_tasks: TaskSettings | bool = False
     """Whether a server may let its questions become tasks, or TaskSettings for how those are kept (handshake era)."""
-    task_patience: float = 30.0
+    task_patience: Seconds = 30.0
     """How long a task that is being followed may be out of reach."""
     validate_results: bool = True
+    """Whether structured results are held against the output schema of their tool."""
     env: Mapping[str, str] | None = None
-    cwd: str | None = None
-    stderr: Any = "pass"
+    """Environment variables of a child process, beside the harmless ones it gets anyway."""
+    cwd: FilePath | None = None
+    """The working directory of a child process."""
+    stderr: StderrSink = "pass"
+    """Where the stderr of a child process goes: on to ours, nowhere, into the log, or to a function."""
     headers: Mapping[str, str] | None = None
     """Sent with every HTTP request, and with the one that opens a WebSocket: an authorization, for one."""
-    http: Mapping[str, Any] | None = None
+    http: HttpClientKeywords | None = None
     """More options of HTTP: see HttpOptions."""
-    tcp: Mapping[str, Any] | None = None
+    tcp: TcpClientKeywords | None = None
     """Options of TCP, TLS and Unix sockets: see TcpOptions."""
-    websocket: Mapping[str, Any] | None = None
+    websocket: WebSocketClientKeywords | None = None
     """Options of WebSocket: see WebSocketOptions."""
-    observer: Any = None
+    observer: Observer | Sequence[Observer] | None = None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
 
     def __post_init__(self) -> None:
-        require_types(self)
-        for name in NUMBERS:
-            if (value := getattr(self, name)) is not None:
-                require_number(name, value)
-        _require("mode", self.mode, get_args(Mode))
-        if self.question_rate is not None and not self.question_rate > 0:
-            raise SetupError(f"question_rate must be more than 0, or None, not {self.question_rate!r}")
-        if self.root_check_interval is not None and not self.root_check_interval > 0:
-            raise SetupError(f"root_check_interval must be more than 0, or None, not {self.root_check_interval!r}")
+        check(self)
         if not isinstance(self.question_tasks, bool):
             _require_task_settings(self.question_tasks)
-        if self.log_level is not None:
-            require_level(self.log_level)
-        if self.protocol_version is not None:
-            _require("protocol version", self.protocol_version, [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS])
+        for name, value in (("http", self.http), ("tcp", self.tcp), ("websocket", self.websocket)):
+            require(name, value, Mapping[str, object] | None)
+        known = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
+        if self.protocol_version is not None and self.protocol_version not in known:
+            raise SetupError(f"protocol_version must be one of {', '.join(known)}, not {self.protocol_version!r}")
 
     @property
     def declared_extensions(self) -> Mapping[str, Any] | None:
@@ -118,12 +125,9 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     @property
     def kept_questions(self) -> TaskSettings | None:
         """How questions that become tasks are kept; None where none does."""
-        if isinstance(self.question_tasks, bool):
-            if self.question_tasks:
-                return _task_settings()()
-            return None
-        given: TaskSettings = self.question_tasks
-        return given
+        if self.question_tasks is True:
+            return _task_settings()()
+        return self.question_tasks or None
 
     @property
     def observers(self) -> Observers | None:
@@ -147,19 +151,13 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
         }
 
 
-def read_settings(options: ClientOptions) -> ClientSettings:
+def read_settings(options: ClientKeywords) -> ClientSettings:
     """Make settings of keyword options; raises SetupError for one that does not exist or cannot be."""
-    known = ClientSettings.__struct_fields__
-    for name in options:
-        if name not in known:
-            from ferrule.porting_hints import unknown_option
+    if all(name in ClientSettings.__struct_fields__ for name in options):
+        return read(ClientSettings, options, "Client")
+    from ferrule.porting_hints import CLIENT_OPTIONS
 
-            instead = unknown_option(name, sorted((*known, *ANSWERS)))
-            raise SetupError(f"Client: unknown option {name!r}{instead}")
-    try:
-        return ClientSettings(**options)
-    except SetupError as reason:
-        raise SetupError(f"Client: {reason}") from None
+    return read(ClientSettings, options, "Client", beside=ANSWERS, hints=CLIENT_OPTIONS)
 
 
 def _task_settings() -> type[TaskSettings]:
@@ -184,51 +182,4 @@ def _with_headers(options: Mapping[str, Any] | None, headers: Mapping[str, str] 
 
 def require_level(level: str) -> None:
     """Refuse a log level no server knows."""
-    _require("log level", level, get_args(LogLevel))
-
-
-def _require(what: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise SetupError(f"there is no {what} {value!r}: it is one of {', '.join(known)}")
-
-
-class ClientOptions(TypedDict, total=False):
-    """The options of a client, as keyword arguments; see ClientSettings for their defaults."""
-
-    mode: Mode
-    protocol_version: str | None
-    name: str
-    version: str
-    request_timeout: float | None
-    tool_timeout: float | None
-    init_timeout: float | None
-    probe_timeout: float
-    ping_timeout: float
-    max_request_time: float | None
-    probe_on_timeout: bool
-    reconnect: Reconnect | bool | None
-    max_rounds: int
-    max_list_items: int
-    max_list_bytes: int
-    question_rate: float | None
-    root_check_interval: float | None
-    strict: bool
-    cache: bool
-    allow_batch: bool
-    log_level: str | None
-    send_client_info: bool
-    sampling_tools: bool
-    sampling_context: bool
-    extensions: Mapping[str, Any] | None
-    tasks: bool
-    question_tasks: TaskSettings | bool
-    task_patience: float
-    validate_results: bool
-    env: Mapping[str, str] | None
-    cwd: str | None
-    stderr: Any
-    headers: Mapping[str, str] | None
-    http: Mapping[str, Any] | None
-    tcp: Mapping[str, Any] | None
-    websocket: Mapping[str, Any] | None
-    observer: Observer | Sequence[Observer] | None
+    require("the log level", level, LogLevel)

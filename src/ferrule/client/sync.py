@@ -6,16 +6,22 @@ import asyncio
 import concurrent.futures
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ferrule.client.client import Client
+from ferrule.client.features.answers import AnswerHandler
+from ferrule.client.features.progress import ProgressHandler
 from ferrule.client.features.tasks import Task
+from ferrule.client.link.connection import DRAIN
 from ferrule.errors import AlreadyInitialized, NotConnected, SetupError
 from ferrule.schema.tasks import Task as TaskState
 from ferrule.schema.tools import CallToolResult
+
+if TYPE_CHECKING:
+    from ferrule.client.keywords import ClientKeywords
 
 GRACE = 10.0
 """How long what is cancelled may take to end."""
@@ -24,8 +30,24 @@ GRACE = 10.0
 class SyncClient:
     """A Client that runs in a thread of its own; every method of Client blocks until it is done."""
 
-    def __init__(self, target: Any, **options: Any) -> None:
-        self._client = Client(target, **options)
+    def __init__(
+        self,
+        target: Any,
+        *,
+        sampling: AnswerHandler | None = None,
+        elicitation: AnswerHandler | None = None,
+        url_elicitation: AnswerHandler | None = None,
+        roots: Iterable[Any] | Callable[[], Any] | None = None,
+        **options: Unpack[ClientKeywords],
+    ) -> None:
+        self._client = Client(
+            target,
+            sampling=sampling,
+            elicitation=elicitation,
+            url_elicitation=url_elicitation,
+            roots=roots,
+            **options,
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -57,9 +79,9 @@ class SyncClient:
             self._stop()
             raise
 
-    def close(self, *args: Any, **options: Any) -> None:
-        """End the conversation; harmless when called again."""
-        self._end(self._client.close(*args, **options))
+    def close(self, drain: float = DRAIN) -> None:
+        """Wait up to `drain` seconds for what was asked, and end the conversation; harmless when called again."""
+        self._end(self._client.close(drain))
 
     def _end(self, work: Coroutine[Any, Any, Any]) -> None:
         self._require_other_thread(work)
@@ -151,8 +173,8 @@ class SyncClient:
         if not inspect.ismethod(attribute):
             return attribute
 
-        def call(*args: Any, **options: Any) -> Any:
-            value = self._called(attribute, args, options)
+        def call(*args: Any, **named: Any) -> Any:
+            value = self._called(attribute, args, named)
             if isinstance(value, Task):
                 return SyncTask(value, self._wait, self._each)
             if inspect.isasyncgen(value):
@@ -189,9 +211,12 @@ class SyncTask:
         """Look how the task stands."""
         return self._wait(self._task.status())  # type: ignore[no-any-return]
 
-    def result(self, **options: Any) -> CallToolResult:
+    def result(
+        self, *, timeout: float | None = None, on_progress: ProgressHandler | None = None, raise_on_error: bool = True
+    ) -> CallToolResult:
         """Wait for the end of the task, and give its result."""
-        return self._wait(self._task.result(**options))  # type: ignore[no-any-return]
+        result = self._task.result(timeout=timeout, on_progress=on_progress, raise_on_error=raise_on_error)
+        return self._wait(result)  # type: ignore[no-any-return]
 
     def cancel(self) -> None:
         """Ask the server to end the task."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +13,7 @@ from msgspec import Struct
 from ferrule.errors import SetupError
 from ferrule.transports.contract import Transport
 from ferrule.transports.memory import Memory
-from ferrule.transports.process.child import ChildProcess
+from ferrule.transports.process.child import ChildKeywords, ChildProcess
 from ferrule.transports.registry import TRANSPORTS
 
 UNDERSTOOD = (
@@ -41,10 +41,10 @@ Given = Mapping[str, Mapping[str, Any]]
 def transport_for(
     target: Any,
     *,
-    http: Mapping[str, Any] | None = None,
-    tcp: Mapping[str, Any] | None = None,
-    websocket: Mapping[str, Any] | None = None,
-    **child_options: Any,
+    http: Mapping[str, object] | None = None,
+    tcp: Mapping[str, object] | None = None,
+    websocket: Mapping[str, object] | None = None,
+    **child_options: Unpack[ChildKeywords],
 ) -> Transport:
     """Choose the transport for a target; the options are for those it has a use for."""
     if _is_transport(target):

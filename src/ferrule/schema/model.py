@@ -47,8 +47,8 @@ class Vocabulary(StructMeta):
     call makes its objects with `quickly`.
     """
 
-    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object], **options: Any) -> None:  # noqa: N805
-        super().__init__(name, bases, namespace, **options)
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object], **keywords: Any) -> None:  # noqa: N805
+        super().__init__(name, bases, namespace, **keywords)
         for ours, theirs in _spec_names(cls).items():
             if ours != theirs and ours in cls.__dict__:
                 setattr(cls, theirs, cls.__dict__[ours])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from ferrule.errors import SetupError
+from ferrule.settings.option import require_known
 
 T = TypeVar("T")
 
@@ -95,13 +95,6 @@ class Elsewhere:
         raise AttributeError(said, name=self._name, obj=instance)
 
 
-SHORT_NAME = 5
-CLOSE_SHORT, CLOSE = 0.7, 0.8
-"""How alike the misspelled name of an option and ours must be, from 0 to 1: `prot` is port, `subscriptions` nothing."""
-LONGEST_NAME = 200
-"""A longer name is no misspelled one, and comparing it would take long."""
-
-
 def answering(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     """Let a class answer names of other libraries with ours."""
 
@@ -115,32 +108,8 @@ def answering(names: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
     return mark
 
 
-def instead_of(options: Iterable[str], known: Collection[str] = ()) -> str:
-    """Name what to write instead of options we do not have, as the end of a sentence: ours, or one spelled alike."""
-    return "".join(_instead(name, known) for name in options if name not in known)
-
-
-def _instead(name: str, known: Collection[str]) -> str:
-    if name in OPTIONS:
-        return f"; instead of {name}=… write {OPTIONS[name]}"
-    meant = alike(name, known, closeness=CLOSE_SHORT if len(name) <= SHORT_NAME else CLOSE)
-    return f"; did you mean {meant!r}?" if meant else ""
-
-
-def alike(name: str, known: Iterable[str], closeness: float = 0.6) -> str:
-    """Return what is spelled most like a name, or nothing; a name may come from a peer, and be as long as a message."""
-    if len(name) > LONGEST_NAME:
-        return ""
-    import difflib
-
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=closeness)), "")
-
-
-def refuse_foreign(what: str, options: Iterable[str], ours: Iterable[str] = ()) -> None:
+def refuse_foreign(where: str, options: Iterable[str], ours: Collection[str] = ()) -> None:
     """Refuse options of other libraries that are not also ours."""
-    foreign = []
     for name in options:
-        if name in OPTIONS and name not in set(ours):
-            foreign.append(name)
-    if foreign:
-        raise SetupError(f"{what}: unknown option {foreign[0]!r}{instead_of(foreign[:1])}")
+        if name in OPTIONS and name not in ours:
+            require_known(where, [name], ours, OPTIONS)

@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
@@ -36,7 +36,7 @@ from ferrule.server.calls.kept_results import KeptResults
 from ferrule.server.calls.threads import Threads
 from ferrule.server.extensions.extension import Extensions
 from ferrule.server.extensions.shortcuts import ExtensionShortcuts
-from ferrule.server.foreign_names import SERVER, answering, instead_of
+from ferrule.server.foreign_names import OPTIONS, SERVER, answering
 from ferrule.server.hosting.composition import Composition
 from ferrule.server.hosting.lifespans import Lifespan
 from ferrule.server.hosting.link_state import Links
@@ -55,14 +55,20 @@ from ferrule.server.offers.prompts import PromptOptions, Prompts
 from ferrule.server.offers.resources import ResourceOptions, Resources
 from ferrule.server.offers.tools import Tools
 from ferrule.server.offers.visibility import Visibility
-from ferrule.server.settings import ServerOptions, ServerSettings
-from ferrule.transports.options import require_types
+from ferrule.server.settings import ServerSettings
+from ferrule.settings.option import read
 from ferrule.wire.channel import Origin, Receiver
+
+if TYPE_CHECKING:
+    from ferrule.server.keywords import OpenApiKeywords, PromptKeywords, ResourceKeywords, ServerKeywords, ToolKeywords
 
 logger = logging.getLogger("ferrule.server")
 
 F = TypeVar("F", bound=Callable[..., Any])
 L = TypeVar("L", bound=Link)
+Offered = TypeVar("Offered", ToolOptions, ResourceOptions, PromptOptions)
+BESIDE_SETTINGS = ("version", "lifespan", "middleware")
+"""The options of a server that are no settings."""
 
 
 @answering(SERVER)
@@ -77,18 +83,10 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
         version: str = "0.0.0",
         lifespan: Lifespan | Sequence[Lifespan] | None = None,
         middleware: Iterable[AnyLayer] = (),
-        **options: Unpack[ServerOptions],
+        **options: Unpack[ServerKeywords],
     ) -> None:
         _require_texts(name=name, version=version, instructions=instructions or "")
-        try:
-            self.settings = ServerSettings(**options)
-        except TypeError as reason:
-            known = ", ".join(("version", "lifespan", "middleware", *ServerSettings.__struct_fields__))
-            instead = instead_of(options, ServerSettings.__struct_fields__)
-            raise SetupError(f"Server: {reason}{instead}; the options are {known}") from None
-        except SetupError as reason:
-            raise SetupError(f"Server: {reason}") from None
-        settings = self.settings
+        settings = self.settings = read(ServerSettings, options, "Server", beside=BESIDE_SETTINGS, hints=OPTIONS)
         check_extensions(settings.extensions or (), "Server")
         self.name = name
         self.version = version
@@ -113,7 +111,7 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
         self._own_handlers: dict[str, Handler] = {}
         self._roots_handlers: list[Callable[[], Any]] = []
         self.handshake = Handshake(
-            settings.versions, erlmcp_codes=settings.error_profile == "erlmcp", strict=settings.strict_version
+            tuple(settings.versions), erlmcp_codes=settings.error_profile == "erlmcp", strict=settings.strict_version
         )
         self.stateless = Stateless(
             self._sealing(),
@@ -135,26 +133,26 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
         return Sealing(Seal(Keyring(keys)), time.time, lambda: os.urandom(12), self.settings.request_state_lifetime)
 
     @classmethod
-    def from_openapi(cls, spec: Any, client: Any, **options: Any) -> Self:
+    def from_openapi(cls, spec: Any, client: Any, **options: Unpack[OpenApiKeywords]) -> Self:
         """Offer a web API by its OpenAPI description; the client (an `httpx.AsyncClient`, say) makes the requests."""
         from ferrule.server.openapi.importer import from_openapi
 
         return from_openapi(cls, spec, client, options)
 
     @classmethod
-    def from_fastapi(cls, application: Any, **options: Any) -> Self:
+    def from_fastapi(cls, application: Any, *, run_lifespan: bool = True, **options: Unpack[OpenApiKeywords]) -> Self:
         """Offer a FastAPI application; it is called in this process, without a network."""
         from ferrule.server.openapi.importer import from_fastapi
 
-        return from_fastapi(cls, application, options)
+        return from_fastapi(cls, application, options, run_lifespan=run_lifespan)
 
     # -- offering
 
     @overload
     def tool(self, fn: F, /) -> F: ...
     @overload
-    def tool(self, fn: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
-    def tool(self, fn: Any = None, /, **options: Any) -> Any:
+    def tool(self, fn: str | None = None, /, **options: Unpack[ToolKeywords]) -> Callable[[F], F]: ...
+    def tool(self, fn: Any = None, /, **options: Unpack[ToolKeywords]) -> Any:
         """Offer a function as a tool; with or without parentheses."""
         if isinstance(fn, str):
             options["name"] = fn
@@ -166,8 +164,8 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
     @overload
     def prompt(self, fn: F, /) -> F: ...
     @overload
-    def prompt(self, fn: str | None = None, /, **options: Any) -> Callable[[F], F]: ...
-    def prompt(self, fn: Any = None, /, **options: Any) -> Any:
+    def prompt(self, fn: str | None = None, /, **options: Unpack[PromptKeywords]) -> Callable[[F], F]: ...
+    def prompt(self, fn: Any = None, /, **options: Unpack[PromptKeywords]) -> Any:
         """Offer a function as a prompt; with or without parentheses."""
         if isinstance(fn, str):
             options["name"] = fn
@@ -176,7 +174,7 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
             return fn
         return _decorator(lambda f: self.add_prompt(f, **options))
 
-    def resource(self, uri: str, **options: Any) -> Callable[[F], F]:
+    def resource(self, uri: str, **options: Unpack[ResourceKeywords]) -> Callable[[F], F]:
         """Offer a function as a resource, or as a template when the URI has variables."""
         if not isinstance(uri, str):
             raise SetupError('@app.resource needs the URI: @app.resource("notes://{id}")')
@@ -212,7 +210,7 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
         self._own_handlers[row.name] = handler
         self.recompose()
 
-    def add_tool(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Any) -> Tool:
+    def add_tool(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Unpack[ToolKeywords]) -> Tool:
         """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
@@ -226,7 +224,9 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
         """Offer a tool no longer."""
         self.tools.catalogue.remove(name)
 
-    def add_resource(self, uri: str, fn: Callable[..., Any], **options: Any) -> Resource | ResourceTemplate:
+    def add_resource(
+        self, uri: str, fn: Callable[..., Any], **options: Unpack[ResourceKeywords]
+    ) -> Resource | ResourceTemplate:
         """Offer a resource, or a template when the URI has variables."""
         return self.resources.add(uri, fn, _options(ResourceOptions, options, f"the resource {uri}")).listed
 
@@ -238,7 +238,9 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
 
     remove_resource_template = remove_resource
 
-    def add_prompt(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Any) -> Prompt:
+    def add_prompt(
+        self, fn: Any, handler: Callable[..., Any] | None = None, **options: Unpack[PromptKeywords]
+    ) -> Prompt:
         """Offer a prompt: `add_prompt(fn)` or `add_prompt("name", fn)`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
@@ -411,15 +413,7 @@ def _name(fn: Any, options: Mapping[str, Any]) -> str:
     return str(options.get("name") or getattr(fn, "__name__", type(fn).__name__))
 
 
-def _options(kind: type[Any], options: Mapping[str, Any], what: str) -> Any:
-    known = kind.__struct_fields__
-    if strange := [name for name in options if name not in known]:
-        hint = instead_of(strange[:1], known) or f"; the options are {', '.join(known)}"
-        raise SetupError(f"{what}: there is no option {strange[0]!r}{hint}")
-    try:
-        made = kind(**options)
-        require_types(made, options)
-    except SetupError as reason:
-        raise SetupError(f"{what}: {reason}") from None
+def _options(kind: type[Offered], options: Mapping[str, Any], what: str) -> Offered:
+    made = read(kind, options, what, hints=OPTIONS)
     check_keys(made.meta or (), what)
     return made

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from ferrule.client.client import Client
+from ferrule.client.features.answers import AnswerHandler
 from ferrule.transports.contract import Acceptor
+
+if TYPE_CHECKING:
+    from ferrule.client.keywords import ClientKeywords
 
 ERAS: tuple[Literal["handshake"], Literal["stateless"]] = ("handshake", "stateless")
 
 
-def pair(server: Acceptor, era: Literal["handshake", "stateless"] = "handshake", **options: Any) -> Client:
+def pair(
+    server: Acceptor,
+    era: Literal["handshake", "stateless"] = "handshake",
+    *,
+    sampling: AnswerHandler | None = None,
+    elicitation: AnswerHandler | None = None,
+    url_elicitation: AnswerHandler | None = None,
+    roots: Iterable[Any] | Callable[[], Any] | None = None,
+    **options: Unpack[ClientKeywords],
+) -> Client:
     """Return a client of this server, still through the codec: `async with pair(app, era) as client: …`."""
-    return Client(server, mode=era, **options)
+    options.setdefault("mode", era)
+    return Client(
+        server,
+        sampling=sampling,
+        elicitation=elicitation,
+        url_elicitation=url_elicitation,
+        roots=roots,
+        **options,
+    )

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from msgspec import UNSET, Raw
 
 from ferrule.errors import CarrierError
+from ferrule.settings.option import MessageSize, require
 from ferrule.transports.closing import tell_lost
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.options import require_message_size
 from ferrule.wire.channel import ChannelDefaults, MessageReceiver, Origin, Receiver, Traits
 from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Message, Request, Success
@@ -223,7 +223,7 @@ class Memory:
     carrier = "memory"
 
     def __init__(self, acceptor: Acceptor, *, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
-        require_message_size(max_message_size)
+        require("max_message_size", max_message_size, MessageSize)
         self._acceptor = acceptor
         self._max_message_size = max_message_size
         self._channel: MemoryChannel | None = None

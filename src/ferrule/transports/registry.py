@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.settings.option import require_known
 from ferrule.transports.contract import Listener, Transport
 
 logger = logging.getLogger("ferrule.transports")
@@ -66,9 +67,7 @@ class TransportKind(Struct, frozen=True, kw_only=True):
         parameters = inspect.signature(load(self.listener)).parameters
         if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
             return  # it looks at them itself
-        for name in options:
-            if name not in parameters:
-                raise SetupError(f"{self.name} has no option {name!r}; the options are {', '.join(parameters)}")
+        require_known(self.name, options, parameters)
 
     def new_transport(self, address: str, options: Mapping[str, object]) -> Transport:
         """Make the transport that reaches an address."""
@@ -192,7 +191,7 @@ TRANSPORTS = Transports(
     TransportKind(
         name="sse",
         help="HTTP+SSE, for clients older than Streamable HTTP",
-        listener="ferrule.transports.http.old_sse.listener:Sse",
+        listener="ferrule.transports.http.listener:Sse",
         prefixes=("sse+http://", "sse+https://"),
         transport="ferrule.transports.http.client.old_sse:SseTransport",
         options="http",

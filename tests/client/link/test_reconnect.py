@@ -23,12 +23,12 @@ def test_chance_takes_up_to_half_of_a_wait():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"replay": "all"}, "replay is one of safe, none, not 'all'"),
-        ({"meanwhile": "block"}, "meanwhile is one of wait, fail, not 'block'"),
-        ({"first_delay": -1}, "delays"),
-        ({"first_delay": 5, "longest_delay": 1}, "delays"),
-        ({"factor": 0.5}, "delays"),
-        ({"jitter": 2}, "jitter is from 0 to 1"),
+        ({"replay": "all"}, "Reconnect: replay must be one of safe, none, not 'all'"),
+        ({"meanwhile": "block"}, "meanwhile must be one of wait, fail, not 'block'"),
+        ({"first_delay": -1}, "first_delay must be at least 0 seconds, not -1"),
+        ({"first_delay": 5, "longest_delay": 1}, "longest_delay must be at least first_delay, 5 seconds, not 1"),
+        ({"factor": 0.5}, "factor must be at least 1, not 0.5"),
+        ({"jitter": 2}, "jitter must be from 0 to 1, not 2"),
         ({"max_attempts": 0}, "use reconnect=False"),
         ({"first_delay": "1"}, "first_delay must be a number, not '1'"),
     ],

@@ -126,11 +126,11 @@ async def test_a_cancelled_call_gives_its_place_in_line_away(era, kind):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"max_concurrent": 0}, "max_concurrent must be at least 1, not 0"),
-        ({"max_concurrent": -1}, "max_concurrent must be a number of at least 1, not -1"),
+        ({"max_concurrent": 0}, "max_concurrent must be at least 1 or None, not 0"),
+        ({"max_concurrent": -1}, "max_concurrent must be at least 1 or None, not -1"),
         ({"max_concurrent": 1.5}, "max_concurrent must be a whole number or None, not 1.5"),
-        ({"max_threads": 0}, "max_threads must be a number of at least 1, not 0"),
-        ({"max_waiting": -1}, "max_waiting must be a number of at least 0, not -1"),
+        ({"max_threads": 0}, "max_threads must be at least 1, not 0"),
+        ({"max_waiting": -1}, "max_waiting must be at least 0, not -1"),
     ],
 )
 def test_limits_that_let_nobody_in_are_refused_at_once(options, why):
@@ -153,7 +153,7 @@ async def test_a_server_has_as_many_threads_as_it_is_given(era):
         gate.open.set()
         await asyncio.gather(*calls)
     assert gate.most == 2
-    with pytest.raises(SetupError, match="max_threads must be a number of at least 1"):
+    with pytest.raises(SetupError, match="max_threads must be at least 1"):
         Server("none", max_threads=0)
 
 

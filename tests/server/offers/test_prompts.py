@@ -315,7 +315,7 @@ def test_every_way_to_decorate_gives_the_function_back():
 
     assert [bare(), called(), named()] == ["1", "2", "3"]
     assert [prompt.name for prompt in app.list_prompts()] == ["bare", "called", "renamed"]
-    with pytest.raises(SetupError, match="the prompt x: there is no option 'colour'"):
+    with pytest.raises(SetupError, match="the prompt x: unknown option 'colour'"):
         app.add_prompt("x", lambda: "", colour="red")
     with pytest.raises(SetupError, match="there is a prompt 'bare' already"):
         app.add_prompt("bare", lambda: "")

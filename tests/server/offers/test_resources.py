@@ -391,7 +391,7 @@ class TestSetup:
 
     def test_an_unknown_option_is_named(self):
         with pytest.raises(
-            SetupError, match=r"the resource x://y: there is no option 'mimetype'; did you mean 'mime_type'"
+            SetupError, match=r"the resource x://y: unknown option 'mimetype'; did you mean 'mime_type'"
         ):
             Server("x").add_resource("x://y", lambda: "", mimetype="text/plain")
 

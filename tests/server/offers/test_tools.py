@@ -736,11 +736,11 @@ class TestSetup:
             Server("x").tool(lambda: None)
 
     def test_an_unknown_option_is_named_with_those_there_are(self):
-        with pytest.raises(SetupError, match=r"the tool a: .*'colour'; the options are name, title"):
+        with pytest.raises(SetupError, match=r"the tool a: .*'colour'; the options are annotations, deprecated"):
             Server("x").add_tool("a", lambda: None, colour="red")
 
     def test_an_option_that_is_nearly_one_is_told_which(self):
-        with pytest.raises(SetupError, match="the tool a: there is no option 'timout'; did you mean 'timeout'"):
+        with pytest.raises(SetupError, match="the tool a: unknown option 'timout'; did you mean 'timeout'"):
             Server("x").add_tool("a", lambda: None, timout=3)
         with pytest.raises(SetupError, match=r"Server: .*'tool_time_out'; did you mean 'tool_timeout'"):
             Server("x", tool_time_out=3)
@@ -749,7 +749,7 @@ class TestSetup:
         ("options", "why"),
         [
             ({"timeout": "5s"}, "timeout must be a number or None, not '5s'"),
-            ({"timeout": 0}, "timeout must be more than 0 seconds, or None for the server's, not 0"),
+            ({"timeout": 0}, "timeout must be more than 0 seconds or None, not 0"),
             ({"timeout": float("nan")}, "timeout must be more than 0 seconds"),
             ({"visible": "ada"}, "visible must be a function or None, not 'ada'"),
             ({"middleware": print}, "middleware must be a list, not "),

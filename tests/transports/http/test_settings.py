@@ -42,7 +42,7 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
         ({"path": "mcp"}, "path must begin with a slash"),
         ({"sse_path": ""}, "sse_path must begin with a slash"),
         ({"messages_path": "x"}, "messages_path must begin with a slash"),
-        ({"response": "xml"}, "auto, json or sse"),
+        ({"response": "xml"}, "response must be one of auto, json, sse, not 'xml'"),
         ({"path": "/mcp?key=1"}, "path must be a path as it stands in a URL"),
         ({"sse_path": "/a b"}, "sse_path must be a path as it stands in a URL"),
         ({"path": "/livez"}, "path cannot be /livez, which tells of health"),

@@ -480,7 +480,11 @@ def test_stdi_03_given_descriptors_are_served_and_the_standard_streams_left_alon
 
     async def test() -> None:
         before = sys.stdin, sys.stdout, sys.stderr, os.fstat(0), os.fstat(1), sorted(os.listdir("/proc/self/fd"))
-        acceptor, stdio, ready = Answering(0.1), Stdio(1024, pipes.their_read, pipes.their_write), asyncio.Event()
+        acceptor, stdio, ready = (
+            Answering(0.1),
+            Stdio(max_message_size=1024, read_fd=pipes.their_read, write_fd=pipes.their_write),
+            asyncio.Event(),
+        )
         serving = asyncio.ensure_future(stdio.serve(acceptor, ready.set))
         await ready.wait()
         assert acceptor.origin == Origin(carrier="stdio")
@@ -508,7 +512,9 @@ def test_stdi_06_cancelling_the_server_leaves_no_thread_and_no_descriptor(loop: 
     async def test() -> None:
         before, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
         read_fd = pipes.their_read if kind == "pipe" else terminal
-        serving = asyncio.ensure_future(Stdio(1024, read_fd, pipes.their_write).serve(Answering(), lambda: None))
+        serving = asyncio.ensure_future(
+            Stdio(max_message_size=1024, read_fd=read_fd, write_fd=pipes.their_write).serve(Answering(), lambda: None)
+        )
         await asyncio.sleep(0.05)
         while len(ours := set(threading.enumerate()) - threads) < (kind == "terminal"):
             await asyncio.sleep(0.01)
@@ -528,7 +534,7 @@ def test_stdi_06_cancelling_the_server_leaves_no_thread_and_no_descriptor(loop: 
 def test_a_client_that_never_reads_its_last_answers_is_given_up_after_the_grace(loop: str, pipes: Pipes) -> None:
     async def test() -> None:
         acceptor = Answering(result="x" * 4 * MIB)
-        stdio = Stdio(8 * MIB, pipes.their_read, pipes.their_write, grace=0.2)
+        stdio = Stdio(max_message_size=8 * MIB, read_fd=pipes.their_read, write_fd=pipes.their_write, grace=0.2)
         os.write(pipes.write, request(1))
         end, pipes.write = pipes.write, os.open(os.devnull, os.O_RDONLY)
         os.close(end)

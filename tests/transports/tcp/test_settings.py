@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from ferrule.errors import SetupError
+from ferrule.settings.option import read
 from ferrule.transports.tcp.listener import Tcp, Unix
-from ferrule.transports.tcp.settings import TcpOptions, TcpSettings, UnixSettings, is_loopback, settings_from
+from ferrule.transports.tcp.settings import TcpOptions, TcpSettings, UnixSettings, is_loopback
 from ferrule.transports.tcp.transport import TcpTransport
 from ferrule.wire.framing import AutoFramer, HeaderFramer, LineFramer
 
@@ -63,11 +64,14 @@ def test_loopback_needs_no_proof(host: str) -> None:
     [
         ({"framing": "words"}, "framing must be one of line, content-length, auto, not 'words'"),
         ({"on_oversize": "drop"}, "on_oversize must be one of close, skip, not 'drop'"),
-        ({"port": -1}, "port must be at least 0, not -1"),
-        ({"max_connections": 0}, "max_connections must be more than 0"),
-        ({"idle_timeout": -1.0}, "idle_timeout must be more than 0"),
+        ({"port": -1}, "port must be from 0 to 65535, not -1"),
+        ({"max_connections": 0}, "max_connections must be at least 1, not 0"),
+        ({"idle_timeout": -1.0}, "idle_timeout must be more than 0 seconds or None, not -1.0"),
         ({"client_ca": "ca.pem"}, "client_ca without a certificate"),
-        ({"hots": "127.0.0.1"}, "tcp: unknown option 'hots'; the options are allow_remote, backlog"),
+        (
+            {"hots": "127.0.0.1"},
+            "tcp: unknown option 'hots'; did you mean 'host'\\?; the options are allow_remote, backlog",
+        ),
         ({"certificate": "nowhere.pem"}, "tcp: the certificate 'nowhere.pem' is not a file"),
     ],
 )
@@ -80,7 +84,7 @@ def test_a_unix_listener_needs_a_path() -> None:
     with pytest.raises(SetupError, match="unix: a path is needed"):
         Unix()
     with pytest.raises(SetupError, match=r"unix: .*path"):
-        settings_from(UnixSettings, {}, "unix")
+        read(UnixSettings, {}, "unix")
 
 
 def test_a_client_cannot_wait_for_what_its_server_begins_with() -> None:

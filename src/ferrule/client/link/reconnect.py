@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ferrule.errors import SetupError
+from ferrule.settings.option import Fraction, PositiveInt, Seconds, check
 from ferrule.supervision.backoff import Backoff
-from ferrule.transports.options import require_types
 
 Replay = Literal["safe", "none"]
 Meanwhile = Literal["wait", "fail"]
@@ -20,12 +20,15 @@ Meanwhile = Literal["wait", "fail"]
 class Reconnect(Struct, frozen=True, kw_only=True):
     """When a client comes back after a loss, and what it does then; times are seconds."""
 
-    first_delay: float = 1.0
-    factor: float = 2.0
-    longest_delay: float = 30.0
-    jitter: float = 0.5
+    first_delay: Seconds = 1.0
+    """How long to wait before the first attempt."""
+    factor: Annotated[float, Meta(ge=1)] = 2.0
+    """By how much each wait is longer than the one before."""
+    longest_delay: Seconds = 30.0
+    """The longest wait."""
+    jitter: Fraction = 0.5
     """How much of each wait chance may take away, so that not all clients come at once: 0 none, 1 all."""
-    max_attempts: int | None = None
+    max_attempts: PositiveInt | None = None
     """How often in a row to try in vain before giving up; None: for ever."""
     resubscribe: bool = False
     """Subscribe again to what was subscribed to; else subscriptions end with the link."""
@@ -36,20 +39,15 @@ class Reconnect(Struct, frozen=True, kw_only=True):
     chance: Callable[[], float] = random.random
     """Where jitter comes from: gives numbers from 0 to 1."""
     sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep
+    """How to wait: for tests."""
 
     def __post_init__(self) -> None:
-        require_types(self)
-        for name, words in (("replay", get_args(Replay)), ("meanwhile", get_args(Meanwhile))):
-            if getattr(self, name) not in words:
-                raise SetupError(f"reconnect: {name} is one of {', '.join(words)}, not {getattr(self, name)!r}")
-        if self.first_delay < 0 or self.longest_delay < self.first_delay or self.factor < 1:
-            raise SetupError(
-                "reconnect: delays start at 0 or more and never shrink; the longest is not below the first"
-            )
-        if not 0 <= self.jitter <= 1:
-            raise SetupError(f"reconnect: jitter is from 0 to 1, not {self.jitter!r}")
-        if self.max_attempts is not None and self.max_attempts < 1:
-            raise SetupError(f"reconnect: max_attempts is at least 1, not {self.max_attempts}; use reconnect=False")
+        if self.max_attempts == 0:
+            raise SetupError("Reconnect: max_attempts must be at least 1 or None, not 0; use reconnect=False")
+        check(self, "Reconnect: ")
+        if self.longest_delay < self.first_delay:
+            least = f"at least first_delay, {self.first_delay:g} seconds"
+            raise SetupError(f"Reconnect: longest_delay must be {least}, not {self.longest_delay!r}")
 
     def delay(self, number: int) -> float:
         """Return the wait before the attempt of a number, counted from 1."""

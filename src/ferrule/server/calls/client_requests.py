@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 from msgspec import Raw
@@ -23,6 +23,7 @@ from ferrule.server.calls.forms import Elicitation, elicit_question, read_elicit
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.run import TaskRun
+    from ferrule.schema.keywords import SamplingKeywords
     from ferrule.server.server import Server
 
 _read_message = msgspec.json.Decoder(CreateMessageResult).decode
@@ -102,7 +103,7 @@ class ClientRequests:
         return {key: read_elicitation(raw, schema) for (key, (_, schema)), raw in learned}
 
     async def sample(
-        self, messages: Any, *, max_tokens: int = 1000, key: str = "", **options: Any
+        self, messages: Any, *, max_tokens: int = 1000, key: str = "", **options: Unpack[SamplingKeywords]
     ) -> CreateMessageResult:
         """Ask the client's model; `messages` is text, a message or a list of them."""
         raw = (await self._learn([sample_question(messages, max_tokens, key, options)]))[0]

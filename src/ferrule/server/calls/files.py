@@ -13,7 +13,7 @@ import stat
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypedDict, Unpack
 
 from ferrule.errors import SetupError
 from ferrule.schema.content import (
@@ -207,10 +207,23 @@ class Audio(Found):
         return AudioContent(in_ascii(data), self.mime_of(data), self.annotations, self.meta)
 
 
+class MediaKeywords(TypedDict, total=False):
+    """The options of a picture, a sound or a file."""
+
+    path: str | os.PathLike[str] | None
+    data: bytes | None
+    format: str | None
+    mime_type: str | None
+    name: str | None
+    annotations: Annotations | None
+    meta: Mapping[str, Any] | None
+    max_size: int
+
+
 class File(Found, Linkable):
     """Any file: a small one is sent within the result, a large one as a link that the caller can read for a while."""
 
-    def __init__(self, source: Any = None, *, embed_up_to: int = EMBED_UP_TO, **options: Any) -> None:
+    def __init__(self, source: Any = None, *, embed_up_to: int = EMBED_UP_TO, **options: Unpack[MediaKeywords]) -> None:
         super().__init__(source, **options)
         self.embed_up_to = embed_up_to
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Peer
@@ -31,8 +31,11 @@ from ferrule.schema.tools import Tool
 from ferrule.server.calls.context import Context
 from ferrule.server.extensions.extension import Extension
 from ferrule.server.offers.catalogue import View
+from ferrule.server.offers.resources import ResourceOptions
+from ferrule.settings.option import check, pick, read, require_known
 
 if TYPE_CHECKING:
+    from ferrule.server.keywords import PageKeywords
     from ferrule.server.server import Server
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +43,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 DOCUMENT = re.compile(r"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 LONGEST_LEAD = 64 * 1024
 """Characters of spaces and comments that may stand before a document."""
+
+
+class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page asks of the host that shows it."""
+
+    csp: Csp | Mapping[str, Iterable[str]] | None = None
+    """The origins it needs; what is not named is blocked."""
+    permissions: str | Collection[str] = ()
+    """What of the browser it would like to use: camera, microphone, geolocation, clipboard_write."""
+    domain: str | None = None
+    """The origin it would like to have for its own."""
+    prefers_border: bool | None = None
+    """Whether the host should draw a border around it; None leaves that to the host."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+RESOURCE_OPTIONS = frozenset(ResourceOptions.__struct_fields__) - {"mime_type", "meta", "contents_meta"}
+"""The options of a page's resource; the others are the page's own to say."""
 
 
 class AppPage(msgspec.Struct, frozen=True):
@@ -58,21 +81,24 @@ class Apps(Extension):
         self._pages: dict[str, AppPage] = {}
 
     @overload
-    def page(self, uri: str, html: str | os.PathLike[str], **options: Any) -> None: ...
+    def page(self, uri: str, html: str | os.PathLike[str], **options: Unpack[PageKeywords]) -> None: ...
     @overload
-    def page(self, uri: str, html: None = None, **options: Any) -> Callable[[F], F]: ...
-    def page(self, uri: str, html: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+    def page(self, uri: str, html: None = None, **options: Unpack[PageKeywords]) -> Callable[[F], F]: ...
+    def page(self, uri: str, html: str | os.PathLike[str] | None = None, **options: Unpack[PageKeywords]) -> Any:
         """Offer a page: its text, its file, or, as a decorator, a function that gives its text."""
         check_page_uri(uri)
-        meta = _meta(options)
+        where = f"the page {uri}"
+        require_known(where, options, (*PageOptions.__struct_fields__, *RESOURCE_OPTIONS))
+        meta = _meta(read(PageOptions, pick(PageOptions, options), where))
+        offered = pick(ResourceOptions, options)
         if html is None:
 
             def add(fn: F) -> F:
-                self._add(uri, fn, meta, options)
+                self._add(uri, fn, meta, offered)
                 return fn
 
             return add
-        self._add(uri, _giver(uri, html), meta, {"name": uri.rpartition("/")[2], **options})
+        self._add(uri, _giver(uri, html), meta, {"name": uri.rpartition("/")[2], **offered})
         return None
 
     def _add(self, uri: str, fn: Callable[..., Any], meta: dict[str, Any], options: Mapping[str, Any]) -> None:
@@ -106,18 +132,22 @@ class Apps(Extension):
         return shows_pages(context.extension(APPS))
 
 
-def _meta(options: dict[str, Any]) -> dict[str, Any]:
-    """Take what a page asks of its host out of the options of its resource."""
-    csp: Csp | Mapping[str, Iterable[str]] | None = options.pop("csp", None)
-    border: bool | None = options.pop("prefers_border", None)
+def _meta(asked: PageOptions) -> dict[str, Any]:
+    """Return what a page asks of its host, as the metadata of its resource."""
+    if asked.prefers_border is None:
+        border: bool | UnsetType = UNSET
+    else:
+        border = asked.prefers_border
     page = PageMeta(
-        csp=csp_of(csp),
-        permissions=permissions_of(options.pop("permissions", ())),
-        domain=options.pop("domain", None),
-        prefers_border=UNSET if border is None else border,
+        csp=csp_of(asked.csp),
+        permissions=permissions_of(asked.permissions),
+        domain=asked.domain,
+        prefers_border=border,
     )
-    asked = msgspec.to_builtins(page)
-    return {"ui": asked} if asked else {}
+    written = msgspec.to_builtins(page)
+    if written:
+        return {"ui": written}
+    return {}
 
 
 def _giver(uri: str, html: str | os.PathLike[str]) -> Callable[[], Any]:

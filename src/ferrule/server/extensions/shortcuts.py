@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from ferrule.errors import SetupError
 from ferrule.schema.apps import APPS
@@ -12,7 +13,9 @@ from ferrule.server.extensions.extension import Extension, Extensions
 if TYPE_CHECKING:
     from ferrule.server.extensions.apps import Apps
     from ferrule.server.extensions.skills import Skills
+    from ferrule.server.keywords import PageKeywords
 
+F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E", bound=Extension)
 
 
@@ -30,13 +33,27 @@ class ExtensionShortcuts:
         self.extensions.join(extension)
         return extension
 
-    def skills(self, *folders: str | os.PathLike[str], **options: Any) -> Skills:
+    def skills(
+        self,
+        *folders: str | os.PathLike[str],
+        prefix: str = "",
+        directory_read: bool = True,
+        watch: float | None = 1.0,
+        max_file_size: int = 4 * 1024 * 1024,
+    ) -> Skills:
         """Offer folders of skills, each with a SKILL.md: `app.skills("skills")`; the options are those of `Skills`."""
         from ferrule.server.extensions.skills import Skills
 
-        return self.extend(Skills(*folders, **options))
+        skills = Skills(
+            *folders, prefix=prefix, directory_read=directory_read, watch=watch, max_file_size=max_file_size
+        )
+        return self.extend(skills)
 
-    def page(self, uri: str, html: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+    @overload
+    def page(self, uri: str, html: str | os.PathLike[str], **options: Unpack[PageKeywords]) -> None: ...
+    @overload
+    def page(self, uri: str, html: None = None, **options: Unpack[PageKeywords]) -> Callable[[F], F]: ...
+    def page(self, uri: str, html: str | os.PathLike[str] | None = None, **options: Unpack[PageKeywords]) -> Any:
         """Offer a page for `@app.tool(ui=…)`: its text, its Path, or, as a decorator, a function that gives it."""
         return self.apps().page(uri, html, **options)
 

@@ -99,8 +99,14 @@ class Skills(Extension):
         async def read() -> ReadResourceResult:
             return await self._read("", skill.uri)
 
-        options = {"name": skill.name, "description": skill.description, "mime_type": "text/markdown"}
-        server.add_resource(skill.uri, read, size=self._found.files[skill.uri].stamp.size, **options)
+        server.add_resource(
+            skill.uri,
+            read,
+            name=skill.name,
+            description=skill.description,
+            mime_type="text/markdown",
+            size=self._found.files[skill.uri].stamp.size,
+        )
 
     def lifespan(self, server: Server) -> AbstractAsyncContextManager[Any] | None:
         """Look for changes while the server is in use."""

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from ferrule.errors import FerruleError, SetupError
 from ferrule.server.extensions.extension import Extension, Extensions
@@ -31,6 +31,16 @@ if TYPE_CHECKING:
     from ferrule.runtime.tasks.tasks import Tasks
     from ferrule.server.server import Server
     from ferrule.transports.http.asgi.app import AsgiApp
+    from ferrule.transports.keywords import (
+        AsgiKeywords,
+        HttpKeywords,
+        ListenerKeywords,
+        StdioKeywords,
+        TcpKeywords,
+        UnixKeywords,
+        WebSocketKeywords,
+        WebSocketListenerKeywords,
+    )
 
 logger = logging.getLogger("ferrule.server")
 
@@ -225,9 +235,26 @@ class Serving:
             entrance.closing = entrance.closing or not entrance.hosted
         await asyncio.gather(*(listener.close(within) for listener in list(self._listeners)))
 
-    async def run_async(self, transport: str = "stdio", **options: Any) -> None:
+    @overload
+    async def run_async(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioKeywords]) -> None: ...
+    @overload
+    async def run_async(
+        self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]
+    ) -> None: ...
+    @overload
+    async def run_async(self, transport: Literal["ws"], **options: Unpack[WebSocketListenerKeywords]) -> None: ...
+    @overload
+    async def run_async(self, transport: Literal["tcp"], **options: Unpack[TcpKeywords]) -> None: ...
+    @overload
+    async def run_async(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
+    @overload
+    async def run_async(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
+    async def run_async(self, transport: str = "stdio", **options: object) -> None:
         """Serve one transport by name, with signals that stop it in order."""
         require_asyncio("app.run_async()", "use app.run(), or `await app.run_async()` within asyncio.run(main())")
+        await self._run(transport, options)
+
+    async def _run(self, transport: str, options: Mapping[str, object]) -> None:
         kind = _kind(transport)
         listener = _listener(transport, options)
         if kind.hint and sys.stdin is not None and sys.stdin.isatty():
@@ -245,7 +272,19 @@ class Serving:
         if isinstance(listener, AnnouncedListener):
             _say(f"{self.name} serves MCP at {listener.url}. Ctrl-C ends it.")
 
-    def run(self, transport: str = "stdio", **options: Any) -> None:
+    @overload
+    def run(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["ws"], **options: Unpack[WebSocketListenerKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["tcp"], **options: Unpack[TcpKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
+    @overload
+    def run(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
+    def run(self, transport: str = "stdio", **options: object) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks.
 
         What handlers started and left running is not waited for, only named in the log.
@@ -256,7 +295,7 @@ class Serving:
         runner = asyncio.Runner(loop_factory=_loop_factory())
         runner.get_loop().set_default_executor(UnwaitedExecutor(thread_name_prefix="asyncio"))
         try:
-            runner.run(self.run_async(transport, **options))
+            runner.run(self._run(transport, options))
         except FerruleError as error:
             raise in_one_sentence(error, str(error)) from None
         except Exception as error:
@@ -269,12 +308,14 @@ class Serving:
             if left := left_running(known):
                 logger.warning("the server has ended, but Python waits for what still runs: %s", left)
 
-    def asgi(self, path: str = "/mcp", **options: Any) -> AsgiApp:
+    def asgi(
+        self, path: str = "/mcp", *, websocket: bool | WebSocketKeywords = False, **options: Unpack[AsgiKeywords]
+    ) -> AsgiApp:
         """Return this server as an ASGI app, to serve or to mount; the options are those of `EndpointSettings`."""
         refuse_foreign("asgi", options)
         module = importlib.import_module("ferrule.transports.http.asgi.app")
         entrance = Entrance(self._whole(), hosted=True)
-        made: AsgiApp = module.AsgiApp(entrance, self.settings.shutdown_grace, path=path, **options)
+        made: AsgiApp = module.AsgiApp(entrance, self.settings.shutdown_grace, path, websocket, **options)
         return made
 
     def _whole(self) -> Server:

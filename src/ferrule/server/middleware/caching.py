@@ -20,7 +20,7 @@ from ferrule.server.calls.kept_results import PREFIX
 from ferrule.server.functions.types.known import encode_hook
 from ferrule.server.middleware.caller_key import caller
 from ferrule.server.middleware.hooks import Middleware
-from ferrule.transports.options import require_number
+from ferrule.settings.option import NonNegativeFloat, PositiveInt, require
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -55,10 +55,9 @@ class Caching(Middleware):
     ) -> None:
         if isinstance(tools, str):
             raise SetupError(f"Caching: tools must be a set of names, not the text {tools!r}")
-        require_number("Caching: ttl", ttl)
-        for name, value in (("max_entries", max_entries), ("max_bytes", max_bytes)):
-            if value < 1:
-                raise SetupError(f"Caching: {name} must be at least 1, not {value}")
+        require("Caching: ttl", ttl, NonNegativeFloat)
+        require("Caching: max_entries", max_entries, PositiveInt)
+        require("Caching: max_bytes", max_bytes, PositiveInt)
         self._ttl = ttl
         if tools is None:
             self._tools = None

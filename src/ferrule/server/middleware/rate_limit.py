@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
-from ferrule.errors import RateLimited, SetupError
+from ferrule.errors import RateLimited
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.limits import TokenBucket
 from ferrule.server.middleware.caller_key import Key, key_of, methods_of
 from ferrule.server.middleware.hooks import Middleware
-from ferrule.transports.options import require_number
+from ferrule.settings.option import NonNegativeFloat, PositiveInt, require
 
 
 class RateLimit(Middleware):
@@ -32,11 +32,9 @@ class RateLimit(Middleware):
         max_keys: int = 10_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if max_keys < 1:
-            raise SetupError(f"RateLimit: max_keys must be at least 1, not {max_keys}")
-        for name, value in (("rate", rate), ("burst", burst)):
-            if value is not None:
-                require_number(f"RateLimit: {name}", value)
+        require("RateLimit: max_keys", max_keys, PositiveInt)
+        require("RateLimit: rate", rate, NonNegativeFloat)
+        require("RateLimit: burst", burst, NonNegativeFloat | None)
         self._rate = rate
         if burst is None:
             self._burst = max(rate, 1.0)

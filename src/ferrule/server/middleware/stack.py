@@ -9,9 +9,9 @@ from typing import Any
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Note
 from ferrule.runtime.dispatch import Handler, Layer, NoteHandler
-from ferrule.server.foreign_names import alike
 from ferrule.server.functions.signatures import takes
 from ferrule.server.middleware.hooks import HOOKS, Middleware
+from ferrule.settings.option import alike
 
 AnyLayer = Layer | Middleware
 

@@ -26,7 +26,7 @@ class Announcements:
     _capabilities: ServerCapabilities | None
     _roots_handlers: list[Callable[[], Any]]
 
-    def notify_resource_updated(self, uri: str, **extra: Any) -> None:
+    def notify_resource_updated(self, uri: str, **extra: object) -> None:
         """Tell whoever listens that a resource changed."""
         self.resources.forget(uri)
         self.changes.updated(uri, {"_meta": extra} if extra else {})

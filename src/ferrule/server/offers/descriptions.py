@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,8 @@ from ferrule.server.functions.binder import Binding
 from ferrule.server.functions.schemas import inlined
 from ferrule.server.middleware.stack import AnyLayer
 from ferrule.server.offers.entry import Visible
+from ferrule.server.settings import ResultPolicy
+from ferrule.settings.option import Bytes, NonNegativeInt, PositiveInt, PositiveSeconds, check
 
 logger = logging.getLogger("ferrule.tools")
 
@@ -30,47 +32,59 @@ MAX_DESCRIPTION = 10_000
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    """What can be said about a tool besides its function."""
+    """What can be said about a tool besides its function; times are seconds, sizes bytes."""
 
     name: str | None = None
+    """What it is called by; None for the name of its function."""
     title: str | None = None
+    """The name that hosts show to people."""
     description: str | None = None
-    annotations: ToolAnnotations | Mapping[str, Any] | None = None
+    """What it does, for the model; None for the docstring of its function."""
+    annotations: ToolAnnotations | Mapping[str, object] | None = None
+    """Hints for hosts: whether it only reads, destroys, may be repeated, reaches out."""
     icons: list[Icon] | None = None
-    meta: Mapping[str, Any] | None = None
-    timeout: float | None = None
+    """Pictures that hosts show beside the name."""
+    meta: Mapping[str, object] | None = None
+    """The `_meta` it is listed with."""
+    timeout: PositiveSeconds | None = None
+    """How long a call may run; None for what the server says."""
     inline: bool = False
+    """Run a plain function on the event loop, and not in a thread: for what never waits."""
     schema: Mapping[str, Any] | None = None
+    """The JSON Schema of its arguments, in the place of the one made from its signature."""
     output_schema: Mapping[str, Any] | None = None
+    """The JSON Schema of its structured results, in the place of the one made from its signature."""
     structured_output: bool | None = None
     """Whether its results are data with a schema; None for yes where the return annotation has one."""
     deprecated: bool = False
-    max_threads: int = 32
+    """Whether hosts are told to use something else."""
+    max_threads: PositiveInt = 32
+    """How many calls of a plain function may run in threads at once."""
     inline_refs: bool | None = None
     """Whether its schemas are written without references; None for what the server says."""
     ui: ToolUi | Mapping[str, Any] | str | None = None
     """The page that shows its results, by its URI; or that and who may call it."""
-    max_concurrent: int | None = None
+    max_concurrent: PositiveInt | None = None
     """How many calls may run at once, be they in threads or not."""
-    max_waiting: int = 4096
+    max_waiting: NonNegativeInt = 4096
     """How many more may wait for their turn; the next is refused as busy."""
-    result_limit: int | None = None
+    result_limit: Bytes | None = None
     """How many bytes a result may have; None for what the server says."""
-    result_policy: str | None = None
+    result_policy: ResultPolicy | None = None
     """What becomes of a larger one: `refuse`, `truncate` or `spill`."""
     tags: Collection[str] | None = ()
+    """Words to switch it on and off by, together with others."""
     visible: Visible | None = None
+    """Whether a caller sees it, asked for each call and list."""
     middleware: Sequence[AnyLayer] = ()
+    """What surrounds its calls, inside of the server's own middleware."""
     task: TaskSupport | bool = "forbidden"
+    """Whether a call may or must run as a task; True for that it may."""
     task_start: Literal["call", "handler"] = "call"
+    """Whether a call becomes a task at once, or when its handler says so."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.timeout, int | float) and not self.timeout > 0:
-            raise SetupError(f"timeout must be more than 0 seconds, or None for the server's, not {self.timeout!r}")
-        if self.task not in (*get_args(TaskSupport), True, False):
-            raise SetupError(f"task is one of {', '.join(get_args(TaskSupport))}, not {self.task!r}")
-        if self.task_start not in ("call", "handler"):
-            raise SetupError(f"task_start is call or handler, not {self.task_start!r}")
+        check(self)
 
     @property
     def task_support(self) -> TaskSupport:

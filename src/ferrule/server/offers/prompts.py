@@ -26,6 +26,7 @@ from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
 from ferrule.server.offers.entry import Entry, Visible
 from ferrule.server.offers.mounts import through
+from ferrule.settings.option import PositiveInt, check
 
 if TYPE_CHECKING:
     from ferrule.server.server import Server
@@ -72,16 +73,30 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
     """What can be said about a prompt besides its function."""
 
     name: str | None = None
+    """What it is called by; None for the name of its function."""
     title: str | None = None
+    """The name that hosts show to people."""
     description: str | None = None
+    """What it is for; None for the docstring of its function."""
     arguments: Sequence[PromptArgument] | None = None
+    """Its arguments as they are listed; None for those of its function."""
     icons: list[Icon] | None = None
-    meta: Mapping[str, Any] | None = None
+    """Pictures that hosts show beside the name."""
+    meta: Mapping[str, object] | None = None
+    """The `_meta` it is listed with."""
     schema: Mapping[str, Any] | None = None
+    """The JSON Schema of its arguments, in the place of the one made from its signature."""
     inline: bool = False
-    max_threads: int = 32
+    """Run a plain function on the event loop, and not in a thread: for what never waits."""
+    max_threads: PositiveInt = 32
+    """How many calls of a plain function may run in threads at once."""
     tags: Collection[str] | None = ()
+    """Words to switch it on and off by, together with others."""
     visible: Visible | None = None
+    """Whether a caller sees it, asked for each call and list."""
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 class RegisteredPrompt(Entry):

@@ -36,6 +36,7 @@ from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
 from ferrule.server.offers.entry import Entry, Visible
 from ferrule.server.offers.mounts import through
+from ferrule.settings.option import NonNegativeInt, PositiveInt, Seconds, check
 
 if TYPE_CHECKING:
     from ferrule.server.offers.uri_template import UriTemplate
@@ -52,20 +53,36 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     """What can be said about a resource besides its function."""
 
     name: str | None = None
+    """What it is called; None for the name of its function."""
     title: str | None = None
+    """The name that hosts show to people."""
     description: str | None = None
+    """What it holds; None for the docstring of its function."""
     mime_type: str | None = None
-    size: int | None = None
-    annotations: Annotations | Mapping[str, Any] | None = None
+    """The media type of its contents; None for what the function returns."""
+    size: NonNegativeInt | None = None
+    """How many bytes it has, where that is known."""
+    annotations: Annotations | Mapping[str, object] | None = None
+    """Hints for hosts: for whom it is, and how important."""
     icons: list[Icon] | None = None
-    meta: Mapping[str, Any] | None = None
+    """Pictures that hosts show beside the name."""
+    meta: Mapping[str, object] | None = None
+    """The `_meta` it is listed with."""
     inline: bool = False
-    max_threads: int = 32
-    ttl: float | None = None
+    """Run a plain function on the event loop, and not in a thread: for what never waits."""
+    max_threads: PositiveInt = 32
+    """How many reads by a plain function may run in threads at once."""
+    ttl: Seconds | None = None
+    """For how many seconds clients may keep what they read; None for what the server says."""
     tags: Collection[str] | None = ()
+    """Words to switch it on and off by, together with others."""
     visible: Visible | None = None
-    contents_meta: Mapping[str, Any] | None = None
+    """Whether a caller sees it, asked for each read and list."""
+    contents_meta: Mapping[str, object] | None = None
     """The metadata of what is read, where it gives none of its own."""
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 def _is_text(annotation: Any) -> bool:

@@ -133,7 +133,7 @@ class UriTemplate:
             return None
         return values
 
-    def expand(self, /, **values: Any) -> str:
+    def expand(self, /, **values: object) -> str:
         """Fill the template; what has no value, or None, is left out."""
         last = self._slots[-1] if self._slots else None
         if last and last.operator is SIMPLE and last.takes_slashes:

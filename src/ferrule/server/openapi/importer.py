@@ -6,10 +6,10 @@ import contextlib
 import inspect
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from ferrule.errors import SetupError, ToolError
 from ferrule.schema.tools import CallToolResult, ToolAnnotations
@@ -30,8 +30,9 @@ from ferrule.server.openapi.document import Document
 from ferrule.server.openapi.in_process import InProcess
 from ferrule.server.openapi.operations import Operation, read_operation
 from ferrule.server.openapi.requests import Outgoing, compose, paths_beside
-from ferrule.server.openapi.rules import OpenApiRule, kind_of
+from ferrule.server.openapi.rules import ImportOptions, kind_of
 from ferrule.server.openapi.schemas import Schemas
+from ferrule.settings.option import pick, read
 from ferrule.validation.checker import LateSchema
 
 if TYPE_CHECKING:
@@ -76,12 +77,8 @@ logger = logging.getLogger("ferrule.openapi")
 
 SAFE, REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"}), frozenset({"PUT", "DELETE"})
 
-MAX_ANSWER = 4 * 1024 * 1024
-"""What goes into a message twice, as text and as data, and still fits."""
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 """What reading a description raises that is not what it should be: something else than an object, a list, a text."""
-
-Adjust = Callable[[Operation, dict[str, Any]], dict[str, Any] | None]
 
 
 class WebClient(Protocol):
@@ -91,24 +88,6 @@ class WebClient(Protocol):
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None
     ) -> Response:
         """Send a request and give the whole answer."""
-
-
-class ImportOptions(Struct, frozen=True, kw_only=True):
-    """How a web API is offered."""
-
-    rules: Sequence[OpenApiRule] = ()
-    names: Mapping[str, str] = {}
-    """Names by the operation's id or by its place (`GET /pets`)."""
-    adjust: Adjust | None = None
-    """Changes the options of each tool; gives None to leave it out."""
-    forward_headers: Collection[str] = ()
-    """Headers of the MCP request that go on to the API; none by default."""
-    output_schemas: bool = True
-    """Whether tools promise what the API's description promises; an answer that breaks it is a failure then."""
-    scheme: str = "api"
-    """The scheme of the resources' URIs."""
-    max_answer: int = MAX_ANSWER
-    """How many bytes an answer of the API may have, unpacked."""
 
 
 def offer(server: Server, document: Document, client: WebClient, options: ImportOptions) -> None:
@@ -282,25 +261,27 @@ def _read_type(operation: Operation) -> str | None:
 S = TypeVar("S", bound="Server")
 
 
-def from_openapi(make: type[S], spec: Any, client: WebClient, given: dict[str, Any]) -> S:
+def from_openapi(make: type[S], spec: Any, client: WebClient, given: Mapping[str, Any]) -> S:
     """Make a server of an OpenAPI document; the options are those of a server and of `ImportOptions`."""
     document = Document.read(spec)
-    importing = {name: given.pop(name) for name in ImportOptions.__struct_fields__ if name in given}
-    name = given.pop("name", None) or document.title
-    given = {"version": document.version, "instructions": document.description, **given}
-    server = make(name, **given)
-    offer(server, document, client, ImportOptions(**importing))
+    importing = read(ImportOptions, pick(ImportOptions, given), "from_openapi")
+    serving = {"version": document.version, "instructions": document.description, **given}
+    for name in ImportOptions.__struct_fields__:
+        serving.pop(name, None)
+    name = serving.pop("name", None) or document.title
+    server = make(name, **serving)
+    offer(server, document, client, importing)
     return server
 
 
-def from_fastapi(make: type[S], application: Any, given: dict[str, Any]) -> S:
+def from_fastapi(make: type[S], application: Any, given: Mapping[str, Any], *, run_lifespan: bool) -> S:
     """Make a server of a FastAPI application; `run_lifespan=False` leaves its start to others."""
     describe = getattr(application, "openapi", None)
     if not callable(describe):
         raise SetupError("from_fastapi needs a FastAPI application, or one that describes itself by openapi()")
     inside = InProcess(application)
-    if given.pop("run_lifespan", True):
-        given["lifespan"] = [_of_application(inside), *listed(given.get("lifespan"))]
+    if run_lifespan:
+        given = {**given, "lifespan": [_of_application(inside), *listed(given.get("lifespan"))]}
     return from_openapi(make, describe(), inside, given)
 
 

@@ -1,15 +1,16 @@
-"""Which operations become tools, which resources, and which stay out."""
+"""How a web API is offered: which operations become tools, which resources, which stay out; and the options."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.server.openapi.operations import Operation
+from ferrule.settings.option import Bytes, check
 
 Kind = Literal["tool", "resource", "none"]
 
@@ -52,3 +53,32 @@ def kind_of(operation: Operation, rules: Sequence[OpenApiRule]) -> Kind:
     if rule.kind == "resource" and operation.method != "GET":
         raise SetupError(f"{operation.place} cannot be a resource: only what is read with GET can")
     return rule.kind
+
+
+MAX_ANSWER = 4 * 1024 * 1024
+"""What goes into a message twice, as text and as data, and still fits."""
+
+Adjust = Callable[[Operation, dict[str, Any]], dict[str, Any] | None]
+"""Changes the options of a tool, or leaves it out."""
+
+
+class ImportOptions(Struct, frozen=True, kw_only=True):
+    """How a web API is offered."""
+
+    rules: Sequence[OpenApiRule] = ()
+    """What becomes of which operations: a tool, a resource, nothing."""
+    names: Mapping[str, str] = {}
+    """Names by the operation's id or by its place (`GET /pets`)."""
+    adjust: Adjust | None = None
+    """Changes the options of each tool; gives None to leave it out."""
+    forward_headers: Collection[str] = ()
+    """Headers of the MCP request that go on to the API; none by default."""
+    output_schemas: bool = True
+    """Whether tools promise what the API's description promises; an answer that breaks it is a failure then."""
+    scheme: str = "api"
+    """The scheme of the resources' URIs."""
+    max_answer: Bytes = MAX_ANSWER
+    """How many bytes an answer of the API may have, unpacked."""
+
+    def __post_init__(self) -> None:
+        check(self)

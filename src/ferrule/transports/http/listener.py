@@ -1,11 +1,11 @@
-"""Streamable HTTP as a listener: the endpoint on our own engine."""
+"""Streamable HTTP as a listener, and with HTTP+SSE beside it: the endpoint on our own engine."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from ferrule.errors import SetupError
 from ferrule.transports.closing import left_of_grace
@@ -17,13 +17,16 @@ from ferrule.transports.http.settings import split_options
 from ferrule.transports.websocket.endpoint import WebSocketEndpoint
 from ferrule.transports.websocket.settings import beside_http
 
+if TYPE_CHECKING:
+    from ferrule.transports.keywords import HttpKeywords
+
 logger = logging.getLogger("ferrule.http")
 
 
 class Http:
     """Lets clients reach us over HTTP; the options are those of `EndpointSettings` and `EngineSettings`."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[HttpKeywords]) -> None:
         self._endpoint_settings, self._engine_settings = split_options(options)
         self._websocket_settings = beside_http(self._engine_settings.websocket, self._endpoint_settings.path)
         self._engine: Engine | None = None
@@ -104,3 +107,19 @@ class Http:
         name = f"[{host}]" if ":" in host else host
         scheme = "https" if self._engine_settings.certificate else "http"
         return f"{scheme}://{name}:{port}{self._endpoint_settings.path}"
+
+
+class Sse(Http):
+    """Lets clients reach us over HTTP+SSE; `path` is where the stream is opened, all else is as for `Http`."""
+
+    def __init__(self, **options: Unpack[HttpKeywords]) -> None:
+        if "path" in options:
+            options["sse_path"] = options.pop("path")
+        options.setdefault("sse", True)
+        super().__init__(**options)
+
+    @property
+    def url(self) -> str:
+        """Where clients find us, once we listen."""
+        settings = self._endpoint_settings
+        return super().url.removesuffix(settings.path) + settings.sse_path

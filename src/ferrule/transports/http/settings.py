@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from ferrule.errors import SetupError
-from ferrule.transports.options import require_message_size, require_types
+from ferrule.settings.option import (
+    Bytes,
+    FilePath,
+    MessageSize,
+    Port,
+    PositiveInt,
+    PositiveSeconds,
+    Seconds,
+    check,
+    pick,
+    read,
+    require_known,
+)
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 Response = Literal["auto", "json", "sse"]
@@ -27,60 +40,65 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     """What the endpoint does with a request; times are seconds, sizes bytes."""
 
     path: str = "/mcp"
+    """Where MCP is served."""
     response: Response = "auto"
     """JSON until something streams, or always one of the two."""
     stateless: bool = False
     """Serve the handshake era without sessions."""
-    allowed_origins: tuple[str, ...] = ()
+    allowed_origins: Collection[str] = ()
     """Web pages that may call: exact origins such as https://app.example.com, or "*"."""
-    allowed_hosts: tuple[str, ...] | None = None
+    allowed_hosts: Collection[str] | None = None
     """Host names a request may be for; None: the loopback names where bound to loopback, any elsewhere."""
-    max_body_size: int = MAX_MESSAGE_SIZE
-    max_sessions: int = 20_000
+    max_body_size: MessageSize = MAX_MESSAGE_SIZE
+    """The longest body of a request."""
+    max_sessions: PositiveInt = 20_000
     """One more makes room: a session nobody has used, or the idlest of whoever has most."""
-    session_idle_timeout: float = 1800.0
-    session_lifetime: float = 86_400.0
-    max_events: int = 1000
+    session_idle_timeout: PositiveSeconds = 1800.0
+    """How long a session may be unused."""
+    session_lifetime: PositiveSeconds = 86_400.0
+    """How old a session may become."""
+    max_events: PositiveInt = 1000
     """How many events are kept for one stream's lost reader."""
-    max_event_bytes: int = 4 * 1024 * 1024
-    event_age: float = 300.0
-    retry: float = 1.0
+    max_event_bytes: Bytes = 4 * 1024 * 1024
+    """How many bytes of events are kept for one stream's lost reader."""
+    event_age: PositiveSeconds = 300.0
+    """How long they are kept."""
+    retry: Seconds = 1.0
     """How long a client should wait before it comes back for a stream."""
-    quiet: float = 2.0
+    quiet: PositiveSeconds = 2.0
     """A call that runs this long is answered as a stream, so that its client knows we live and can come back."""
-    stream_keepalive: float = 15.0
-    max_streams: int = 5000
+    stream_keepalive: PositiveSeconds = 15.0
+    """How often a comment shows on a silent stream that it lives."""
+    max_streams: PositiveInt = 5000
     """Streams that are read at once; one more that stands open by its nature is answered 503."""
-    max_stream_backlog: int = 1024 * 1024
+    max_stream_backlog: Bytes = 1024 * 1024
     """A stream whose reader lags this far behind is cut; a session's can be resumed."""
     sse: bool = False
     """Serve the HTTP+SSE pair of the oldest revision too."""
     sse_path: str = "/sse"
+    """Where a client of the pair opens its stream."""
     messages_path: str = "/messages"
-    sse_retry: float = 5.0
+    """Where it sends its messages."""
+    sse_retry: Seconds = 5.0
     """How long a client of the pair should wait before it comes back for its stream."""
-    sse_grace: float = 60.0
+    sse_grace: Seconds = 60.0
     """How long a session of the pair waits for a reader that was lost."""
-    sse_max_lost: int = 10_000
+    sse_max_lost: PositiveInt = 10_000
     """How many sessions of the pair may wait for a reader or for its first word; one more ends the longest waiting."""
     poll_routes: bool = False
     """Serve /mcp/sse, /mcp/messages, /mcp/sessions/create and /mcp/events too."""
-    poll_timeout: float = 30.0
+    poll_timeout: Seconds = 30.0
     """How long a long poll waits for an event."""
-    drain_delay: float = 0.0
+    drain_delay: Seconds = 0.0
     """How long /readyz says no before nobody new is accepted: a load balancer needs a moment to look elsewhere."""
     health: bool = True
     """Answer /livez and /readyz."""
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_message_size(self.max_body_size, "max_body_size")
+        check(self)
         self._require_paths()
         _require_origins(self.allowed_origins)
         _require_hosts(self.allowed_hosts or ())
-        if self.response not in ("auto", "json", "sse"):
-            raise SetupError(f"response must be auto, json or sse, not {self.response!r}")
-        _require_numbers(self, MAY_BE_ZERO)
 
     def _require_paths(self) -> None:
         for name in ("path", "sse_path", "messages_path"):
@@ -99,39 +117,51 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     """How the engine treats connections; times are seconds, sizes bytes."""
 
     host: str = "127.0.0.1"
-    port: int = 8000
-    backlog: int = 1024
+    """The address to listen on."""
+    port: Port = 8000
+    """The port to listen on; 0 for any that is free."""
+    backlog: PositiveInt = 1024
+    """How many connections the system may hold that are not accepted yet."""
     reuse_port: bool = False
     """Let several processes listen on one port; the system spreads connections over them."""
-    certificate: str | None = None
+    certificate: FilePath | None = None
     """A PEM file: with it, connections are TLS."""
-    private_key: str | None = None
+    private_key: FilePath | None = None
+    """A PEM file, where the certificate's file does not hold the key."""
     private_key_password: str | None = None
-    max_connections: int = 16_384
-    max_head_size: int = 16 * 1024
-    max_headers: int = 100
-    max_buffered: int = 32 * 1024 * 1024
+    """What the key is encrypted with."""
+    max_connections: PositiveInt = 16_384
+    """How many connections may be open at once."""
+    max_head_size: Bytes = 16 * 1024
+    """The longest head of a request."""
+    max_headers: PositiveInt = 100
+    """How many headers a request may have."""
+    max_buffered: Bytes = 32 * 1024 * 1024
     """What all unfinished bodies together may take; over it, the largest are shed with 503."""
-    head_timeout: float = 10.0
-    body_timeout: float = 20.0
+    head_timeout: PositiveSeconds = 10.0
+    """How long the head of a request may take."""
+    body_timeout: PositiveSeconds = 20.0
     """How long a body may stand still; one that moves has as long as `min_body_rate` says, up to `max_body_time`."""
-    max_body_time: float = 120.0
-    min_body_rate: int = 512
+    max_body_time: PositiveSeconds = 120.0
+    """How long any body may take."""
+    min_body_rate: PositiveInt = 512
     """Bytes a second: every so many give a body one second more than `body_timeout`."""
-    idle_timeout: float = 75.0
-    write_timeout: float = 10.0
+    idle_timeout: PositiveSeconds = 75.0
+    """How long a connection may stay open between two requests."""
+    write_timeout: PositiveSeconds = 10.0
     """How long a peer may take nothing of what is written before its connection is cut."""
-    websocket: bool | dict[str, Any] = False
+    websocket: bool | Mapping[str, object] = False
     """Serve WebSockets too, at /mcp/ws; as a dict, with the options of `WebSocketSettings`."""
     access_log: bool = False
+    """Log each request."""
     server_header: str = ""
+    """A `Server` header for every answer; empty for none."""
 
     def __post_init__(self) -> None:
-        require_types(self)
-        _require_numbers(self, MAY_BE_ZERO)
+        check(self)
 
 
-def _require_origins(origins: tuple[str, ...]) -> None:
+def _require_origins(origins: Collection[str]) -> None:
     """Refuse what no browser would ever send: it would let nobody in, and nothing would tell why."""
     for origin in origins:
         if origin not in (ANYONE, "null") and (not _ORIGIN.fullmatch(origin) or _USUAL_PORT.fullmatch(origin)):
@@ -141,7 +171,7 @@ def _require_origins(origins: tuple[str, ...]) -> None:
             )
 
 
-def _require_hosts(hosts: tuple[str, ...]) -> None:
+def _require_hosts(hosts: Collection[str]) -> None:
     """Refuse what no Host header can be."""
     for host in hosts:
         if host != ANYONE and not _NAMED_HOST.fullmatch(host.lower()):
@@ -151,33 +181,9 @@ def _require_hosts(hosts: tuple[str, ...]) -> None:
             )
 
 
-MAY_BE_ZERO = frozenset({"drain_delay", "port", "retry", "sse_grace", "sse_retry", "poll_timeout"})
-
-
-def _require_numbers(settings: Struct, may_be_zero: frozenset[str]) -> None:
-    """Refuse a number nothing could work with."""
-    for field in structs.fields(settings):
-        value = getattr(settings, field.name)
-        if field.type in (int, float) and not (value > 0 or (value == 0 and field.name in may_be_zero)):
-            least = "at least 0" if field.name in may_be_zero else "more than 0"
-            raise SetupError(f"{field.name} must be {least}, not {value!r}")
-
-
-def split_options(options: dict[str, Any]) -> tuple[EndpointSettings, EngineSettings]:
+def split_options(options: Mapping[str, Any], where: str = "http") -> tuple[EndpointSettings, EngineSettings]:
     """Sort keyword options into the two groups; refuses unknown ones."""
-    doors = {}
-    for key, value in options.items():
-        if key in EndpointSettings.__struct_fields__:
-            doors[key] = value
-    engine = {}
-    for key, value in options.items():
-        if key in EngineSettings.__struct_fields__:
-            engine[key] = value
-    unknown = []
-    for key in options:
-        if key not in doors and key not in engine:
-            unknown.append(key)
-    if unknown:
-        known = ", ".join(sorted((*EndpointSettings.__struct_fields__, *EngineSettings.__struct_fields__)))
-        raise SetupError(f"http: unknown option {unknown[0]!r}; the options are {known}")
-    return EndpointSettings(**doors), EngineSettings(**engine)
+    require_known(where, options, (*EndpointSettings.__struct_fields__, *EngineSettings.__struct_fields__))
+    endpoint = read(EndpointSettings, pick(EndpointSettings, options), where)
+    engine = read(EngineSettings, pick(EngineSettings, options), where)
+    return endpoint, engine

@@ -22,10 +22,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from ferrule.errors import CarrierError, ChildFailed, SetupError
-from ferrule.transports.options import require_message_size, require_number
+from ferrule.settings.option import FilePath, MessageSize, Seconds, require
 from ferrule.transports.process.pipe import READ_SIZE, PipeTransport
 from ferrule.transports.process.stdio import QuietStderr
 from ferrule.transports.stream import StreamChannel
@@ -344,7 +344,18 @@ def take_descriptor(file: IO[bytes] | None) -> int:
         return os.dup(file.fileno())
 
 
-def from_command_line(address: str, **options: Any) -> ChildProcess:
+class ChildKeywords(TypedDict, total=False):
+    """The options of `ChildProcess`."""
+
+    env: Mapping[str, str] | None
+    inherit_env: Sequence[str] | bool
+    cwd: FilePath | None
+    stderr: StderrSink
+    max_message_size: MessageSize
+    grace: Seconds
+
+
+def from_command_line(address: str, **options: Unpack[ChildKeywords]) -> ChildProcess:
     """Return the transport to "stdio:command with arguments"; raises SetupError for one that cannot be read."""
     _, _, command = address.partition(":")
     try:
@@ -380,8 +391,8 @@ class ChildProcess:
     ) -> None:
         if isinstance(command, str) or not command:
             raise SetupError("the command must be a list: the program, then its arguments")
-        require_message_size(max_message_size)
-        require_number("grace", grace)
+        require("max_message_size", max_message_size, MessageSize)
+        require("grace", grace, Seconds)
         self._command = list(map(os.fspath, command))
         self._env = env or {}
         self._inherit_env = inherit_env

@@ -18,11 +18,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Unpack, cast
+
+from msgspec import Struct
 
 from ferrule.errors import CarrierError, SetupError
+from ferrule.settings.option import MessageSize, NonNegativeInt, Seconds, check, read
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.options import require_message_size, require_number
 from ferrule.transports.process.pipe import READ_SIZE, PipeTransport, loop_can_watch
 from ferrule.transports.stream import StreamChannel
 from ferrule.wire.channel import Origin, Traits
@@ -32,6 +34,8 @@ from ferrule.wire.messages import Message, Notification
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+    from ferrule.transports.keywords import StdioKeywords
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 PIPE_SIZE = 1024 * 1024
@@ -316,29 +320,38 @@ class StdioChannel(StreamChannel):
         self._left = True
 
 
-class Stdio:
-    """Serves the one peer at the other end of our own stdin and stdout, or of two given descriptors."""
+class StdioSettings(Struct, frozen=True, kw_only=True):
+    """How the one peer at the other end of two descriptors is served; times are seconds, sizes bytes."""
 
-    def __init__(
-        self,
-        max_message_size: int = MAX_MESSAGE_SIZE,
-        read_fd: int | None = None,
-        write_fd: int | None = None,
-        *,
-        grace: float = DRAIN_GRACE,
-        json_only: bool = False,
-    ) -> None:
-        if (read_fd is None) != (write_fd is None):
+    max_message_size: MessageSize = MAX_MESSAGE_SIZE
+    """The longest message that is read."""
+    grace: Seconds = DRAIN_GRACE
+    """How long running calls may take to end after the client has closed our input."""
+    json_only: bool = False
+    """Whether lines that cannot be JSON are passed over."""
+    read_fd: NonNegativeInt | None = None
+    """A descriptor to read from, in the place of stdin."""
+    write_fd: NonNegativeInt | None = None
+    """A descriptor to write to, in the place of stdout."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        if (self.read_fd is None) != (self.write_fd is None):
             raise SetupError("Stdio needs both read_fd and write_fd, or neither")
-        require_message_size(max_message_size)
-        require_number("grace", grace)
-        self._max_message_size = max_message_size
-        if read_fd is None or write_fd is None:
+
+
+class Stdio:
+    """Serves the one peer at the other end of our own stdin and stdout, or of two given descriptors.
+
+    The options are those of `StdioSettings`.
+    """
+
+    def __init__(self, **options: Unpack[StdioKeywords]) -> None:
+        settings = self._settings = read(StdioSettings, options, "stdio")
+        if settings.read_fd is None or settings.write_fd is None:
             self._given = None
         else:
-            self._given = (read_fd, write_fd)
-        self._grace = grace
-        self._json_only = json_only
+            self._given = (settings.read_fd, settings.write_fd)
         self._acceptor: Acceptor | None = None
         self._channel: StdioChannel | None = None
         self._served = asyncio.Event()
@@ -361,8 +374,8 @@ class Stdio:
 
     async def _serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
         receiver = acceptor.link(Origin(carrier="stdio"))
-        framer = LineFramer(self._max_message_size)
-        channel = StdioChannel(receiver, framer, on_oversize="skip", json_only=self._json_only)
+        framer = LineFramer(self._settings.max_message_size)
+        channel = StdioChannel(receiver, framer, on_oversize="skip", json_only=self._settings.json_only)
         StandardStreams(*self._open(), channel)
         self._acceptor = acceptor
         self._channel = channel
@@ -370,7 +383,7 @@ class Stdio:
         try:
             ready()
             await channel.wait_ended()
-            await self._finish(self._grace)
+            await self._finish(self._settings.grace)
         finally:
             channel.abort()
             await channel.wait_lost()

@@ -12,15 +12,16 @@ from typing import Protocol
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.settings.option import FilePath
 
 
 class TlsSettings(Struct, frozen=True):
     """Whom to trust, and who we are."""
 
     verify: bool = True
-    ca: str | None = None
+    ca: FilePath | None = None
     """A file of certificates to trust instead of the system's."""
-    cert: str | tuple[str, str] | None = None
+    cert: FilePath | tuple[FilePath, FilePath] | None = None
     """Our own certificate with its key, in one PEM file or two."""
 
     def context(self) -> ssl.SSLContext:
@@ -31,7 +32,7 @@ class TlsSettings(Struct, frozen=True):
             raise SetupError(f"cannot use the authorities of ca={self.ca!r}: {reason}") from None
         if self.cert is not None:
             try:
-                certificate, key = (self.cert, None) if isinstance(self.cert, str) else self.cert
+                certificate, key = self.cert if isinstance(self.cert, tuple | list) else (self.cert, None)
                 # Without a password here OpenSSL would ask the terminal for one.
                 context.load_cert_chain(certificate, key, "")
             except (OSError, ValueError) as reason:
@@ -49,11 +50,11 @@ class Certified(Protocol):
     """The certificate of a listener; its settings are one."""
 
     @property
-    def certificate(self) -> str | None:
+    def certificate(self) -> FilePath | None:
         """A PEM file; None: connections are plain."""
 
     @property
-    def private_key(self) -> str | None:
+    def private_key(self) -> FilePath | None:
         """The PEM file of its key, where the certificate's does not hold it."""
 
     @property

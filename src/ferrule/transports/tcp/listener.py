@@ -14,9 +14,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from ferrule.errors import CarrierError, SetupError
+from ferrule.settings.option import FilePath, read
 from ferrule.transports.closing import left_of_grace
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.sockets.accept import Accepting
@@ -25,7 +26,10 @@ from ferrule.transports.sockets.bind import listen
 from ferrule.transports.sockets.tls import server_context
 from ferrule.transports.tcp.address import Address
 from ferrule.transports.tcp.connections import Reception
-from ferrule.transports.tcp.settings import ServedSettings, TcpSettings, UnixSettings, settings_from
+from ferrule.transports.tcp.settings import ServedSettings, TcpSettings, UnixSettings
+
+if TYPE_CHECKING:
+    from ferrule.transports.keywords import TcpKeywords, UnixKeywords
 
 
 def listen_unix(path: str, mode: int, backlog: int) -> socket.socket:
@@ -188,8 +192,8 @@ class SocketListener(ABC):
 class Tcp(SocketListener):
     """Lets clients reach us over TCP, or TLS with a certificate; the options are those of `TcpSettings`."""
 
-    def __init__(self, **options: Any) -> None:
-        settings = self._tcp = settings_from(TcpSettings, options, "tcp")
+    def __init__(self, **options: Unpack[TcpKeywords]) -> None:
+        settings = self._tcp = read(TcpSettings, options, "tcp")
         self._context = server_context(settings, "tcp")
         if self._context is not None and settings.client_ca is not None:
             ask_for_certificates(self._context, settings.client_ca)
@@ -225,33 +229,34 @@ class Tcp(SocketListener):
 class Unix(SocketListener):
     """Lets clients on this machine reach us over a Unix socket; the options are those of `UnixSettings`."""
 
-    def __init__(self, path: str | os.PathLike[str] = "", **options: Any) -> None:
-        if not path:
+    def __init__(self, path: FilePath = "", /, **options: Unpack[UnixKeywords]) -> None:
+        given = {"path": path, **options}
+        if not given["path"]:
             raise SetupError("unix: a path is needed, such as /run/user/1000/mcp.sock")
-        where = os.fspath(path) if isinstance(path, os.PathLike) else path
-        self._unix = settings_from(UnixSettings, {"path": where, **options}, "unix")
+        self._unix = read(UnixSettings, given, "unix")
+        self._path = os.fspath(self._unix.path)
         super().__init__(self._unix)
         self._identity: tuple[int, int] | None = None
 
     async def _listen(self) -> list[socket.socket]:
-        listening = listen_unix(self._unix.path, self._unix.mode, self._unix.backlog)
-        self._identity = identity_of(self._unix.path)
+        listening = listen_unix(self._path, self._unix.mode, self._unix.backlog)
+        self._identity = identity_of(self._path)
         return [listening]
 
     def _named(self, listening: socket.socket) -> Address:
-        return Address("unix", path=self._unix.path)
+        return Address("unix", path=self._path)
 
     def _receive(self, acceptor: Acceptor) -> Reception:
         return Reception(acceptor, self._unix, "unix", self._admission)
 
     def _stop_accepting(self) -> None:
         if self._identity is not None:
-            remove_unix(self._unix.path, self._identity)
+            remove_unix(self._path, self._identity)
             self._identity = None
         super()._stop_accepting()
 
 
-def ask_for_certificates(context: ssl.SSLContext, authorities: str) -> None:
+def ask_for_certificates(context: ssl.SSLContext, authorities: FilePath) -> None:
     """Serve only peers whose certificate one of the authorities signed; raises SetupError."""
     try:
         context.load_verify_locations(cafile=authorities)

@@ -11,13 +11,13 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
 
 from ferrule.errors import CarrierError, ConnectFailed, FerruleError, SetupError
+from ferrule.settings.option import NonNegativeInt, PositiveInt, PositiveSeconds, check
 from ferrule.supervision.scope import Scope
-from ferrule.transports.options import require_types
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -29,26 +29,25 @@ Strategy = Literal["round_robin", "least_loaded", "random"]
 class PoolSettings(Struct, frozen=True, kw_only=True):
     """How many connections there are, and who gets which; times are seconds."""
 
-    min_size: int = 10
-    max_size: int = 1000
+    min_size: NonNegativeInt = 10
+    """How many connections are kept open in any case."""
+    max_size: PositiveInt = 1000
+    """How many there may be."""
     strategy: Strategy = "round_robin"
-    max_load: int = 1
+    """Who gets which."""
+    max_load: PositiveInt = 1
     """How many users one connection has at once; with more users, another is opened."""
-    checkout_timeout: float = 5.0
-    health_interval: float = 5.0
-    idle_time: float = 60.0
+    checkout_timeout: PositiveSeconds = 5.0
+    """How long a user waits for a connection."""
+    health_interval: PositiveSeconds = 5.0
+    """How often unused connections are checked."""
+    idle_time: PositiveSeconds = 60.0
     """How long a connection over the least number may be unused."""
 
     def __post_init__(self) -> None:
-        require_types(self)
-        if not 0 <= self.min_size <= self.max_size or self.max_size < 1:
-            raise SetupError(
-                f"min_size must be from 0 to max_size, and that at least 1: {self.min_size}, {self.max_size}"
-            )
-        if self.strategy not in get_args(Strategy):
-            raise SetupError(f"there is no strategy {self.strategy!r}: it is one of {', '.join(get_args(Strategy))}")
-        if not all(each > 0 for each in (self.max_load, self.checkout_timeout, self.health_interval, self.idle_time)):
-            raise SetupError("max_load, checkout_timeout, health_interval and idle_time must be more than 0")
+        check(self)
+        if self.min_size > self.max_size:
+            raise SetupError(f"min_size must be at most max_size: {self.min_size}, {self.max_size}")
 
 
 class Member(Generic[T]):

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
 from ferrule.errors import CarrierError, ConnectFailed, SetupError
+from ferrule.settings.option import read
 from ferrule.transports.closing import end_within
 from ferrule.transports.sockets.bind import prepare
 from ferrule.transports.sockets.dial import dial, reaching
 from ferrule.transports.sockets.tls import TlsSettings, explain
 from ferrule.transports.stream import StreamChannel
 from ferrule.transports.tcp.address import Address, read_address
-from ferrule.transports.tcp.settings import TcpOptions, settings_from
+from ferrule.transports.tcp.settings import TcpOptions
 from ferrule.wire.channel import Receiver, Traits
 from ferrule.wire.framing import Frames, FramingLost, Oversize
 from ferrule.wire.rescue import rescue_from_head
+
+if TYPE_CHECKING:
+    from ferrule.transports.keywords import TcpClientKeywords
 
 REFUSAL_START = b'{"jsonrpc":"2.0","id":null,"error":'
 
@@ -73,12 +77,12 @@ class TcpTransport:
     After a close or a loss it can be connected again. It never does so by itself: see `Redialing`.
     """
 
-    def __init__(self, address: str | Address, **options: Any) -> None:
+    def __init__(self, address: str | Address, **options: Unpack[TcpClientKeywords]) -> None:
         if isinstance(address, str):
             self.address = read_address(address)
         else:
             self.address = address
-        self._options = settings_from(TcpOptions, options, "tcp")
+        self._options = read(TcpOptions, options, "tcp")
         if self._options.framing == "auto":
             raise SetupError("tcp: a client speaks first, so its framing is line or content-length, not auto")
         self._context: ssl.SSLContext | None = None

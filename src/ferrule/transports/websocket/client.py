@@ -6,17 +6,21 @@ import asyncio
 import os
 import ssl
 from base64 import b64encode
-from typing import Any, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
+from ferrule.settings.option import read
 from ferrule.transports.closing import end_within
 from ferrule.transports.http.client.url import Place, place
 from ferrule.transports.sockets.dial import dial, reaching
 from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.transports.websocket.channel import WebSocketChannel
 from ferrule.transports.websocket.handshake import MAX_ANSWER_HEAD, NOT_HTTP, Agreed, judge_answer, write_request
-from ferrule.transports.websocket.settings import WebSocketOptions, read_options
+from ferrule.transports.websocket.settings import WebSocketOptions
 from ferrule.wire.channel import Receiver
+
+if TYPE_CHECKING:
+    from ferrule.transports.keywords import WebSocketClientKeywords
 
 SWEEP = 1.0
 HTTP = b"HTTP/"
@@ -44,9 +48,9 @@ class WebSocketTransport:
 
     carrier = "websocket"
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, **options: Unpack[WebSocketClientKeywords]) -> None:
         self._place = read_url(url)
-        self._options = read_options(WebSocketOptions, options)
+        self._options = read(WebSocketOptions, options, "websocket")
         self._context: ssl.SSLContext | None = None
         self._channel: WebSocketChannel | None = None
         self._sweeping: asyncio.TimerHandle | None = None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.settings.option import pick, read, require_known
 from ferrule.transports.closing import LAST_GRACE, left_of_grace
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.endpoint.guard import Guard
@@ -19,6 +20,9 @@ from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.settings import EndpointSettings, EngineSettings
 from ferrule.transports.websocket.endpoint import WebSocketEndpoint
 from ferrule.transports.websocket.settings import WebSocketSettings
+
+if TYPE_CHECKING:
+    from ferrule.transports.keywords import WebSocketListenerKeywords
 
 logger = logging.getLogger("ferrule.http")
 
@@ -37,34 +41,22 @@ class Options(Struct, frozen=True):
 
 def sort_options(options: Mapping[str, Any]) -> Options:
     """Sort keyword options; refuses unknown ones."""
-    spoken = {}
-    for key, value in options.items():
-        if key in WebSocketSettings.__struct_fields__:
-            spoken[key] = value
-    engine = {}
-    for key, value in options.items():
-        if key in EngineSettings.__struct_fields__:
-            engine[key] = value
-    guarding = {}
-    for key, value in options.items():
-        if key in GUARDING:
-            guarding[key] = value
-    unknown = []
-    for key in options:
-        if key not in {*spoken, *engine, *guarding} or key == "websocket":
-            unknown.append(key)
-    if unknown:
-        known = {*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, *GUARDING} - {"websocket"}
-        raise SetupError(f"ws: unknown option {unknown[0]!r}; the options are {', '.join(sorted(known))}")
-    settings = WebSocketSettings(**spoken)
+    known = {*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, *GUARDING} - {"websocket"}
+    require_known("ws", options, known)
+    settings = read(WebSocketSettings, pick(WebSocketSettings, options), "ws")
+    engine = pick(EngineSettings, options)
     engine["max_connections"] = settings.max_connections + SPARE_CONNECTIONS
-    return Options(settings, EngineSettings(**engine), EndpointSettings(**guarding))
+    guarding = {}
+    for name in GUARDING:
+        if name in options:
+            guarding[name] = options[name]
+    return Options(settings, read(EngineSettings, engine, "ws"), read(EndpointSettings, guarding, "ws"))
 
 
 class WebSocket:
     """Lets clients reach us over WebSocket; the options are those of `WebSocketSettings` and `EngineSettings`."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[WebSocketListenerKeywords]) -> None:
         self._options = sort_options(options)
         self._engine: Engine | None = None
         self._endpoint: WebSocketEndpoint | None = None

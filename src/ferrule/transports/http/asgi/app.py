@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 from urllib.parse import quote
 
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.errors import SetupError
+from ferrule.settings.option import read
 from ferrule.supervision.scope import Scope
 from ferrule.transports.closing import left_of_grace
 from ferrule.transports.http.asgi.answer import AsgiAnswer, Event, QuietCalls, Receive, Send
@@ -29,6 +30,9 @@ from ferrule.transports.websocket.asgi import refuse as refuse_websocket
 from ferrule.transports.websocket.handshake import UpgradeRefused
 from ferrule.transports.websocket.settings import WebSocketSettings, beside_http
 
+if TYPE_CHECKING:
+    from ferrule.transports.keywords import AsgiKeywords
+
 logger = logging.getLogger("ferrule.http")
 
 NO_WEBSOCKETS = UpgradeRefused(403, "Forbidden: MCP is served over HTTP here, without WebSockets")
@@ -40,12 +44,18 @@ PATH_CHARACTERS = "/:@!$&'()*+,;=-._~"
 class AsgiApp:
     """A server as an ASGI 3 application: serve it, or mount it anywhere; it starts when it is first needed."""
 
-    def __init__(self, acceptor: HttpAcceptor, grace: float, **options: Any) -> None:
+    def __init__(
+        self,
+        acceptor: HttpAcceptor,
+        grace: float,
+        path: str = "/mcp",
+        websocket: bool | Mapping[str, object] = False,
+        **options: Unpack[AsgiKeywords],
+    ) -> None:
         self._acceptor = acceptor
         self._grace = grace
-        websocket = options.pop("websocket", False)
-        self._settings = _settings(options)
-        self._websocket = beside_http(websocket, self._settings.path)
+        self._settings = read(EndpointSettings, {"path": path, **options}, "asgi", beside=["websocket"])
+        self._websocket = beside_http(websocket, path)
         self._stay: LoopEndpoint | None = None
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
@@ -309,11 +319,3 @@ def _socket_path(scope: Event, endpoint: HttpEndpoint, wanted: str) -> str:
     if root.endswith(own) and own + path == wanted:
         return wanted
     return path
-
-
-def _settings(options: dict[str, Any]) -> EndpointSettings:
-    known = EndpointSettings.__struct_fields__
-    for name in options:
-        if name not in known:
-            raise SetupError(f"asgi: unknown option {name!r}; the options are {', '.join(sorted(known))}")
-    return EndpointSettings(**options)

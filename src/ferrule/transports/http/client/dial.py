@@ -7,16 +7,20 @@ import os
 import ssl
 from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ferrule.errors import ConnectFailed, SetupError
+from ferrule.settings.option import read
 from ferrule.transports.http.client.connection import HttpConnection, Owner
 from ferrule.transports.http.client.headers import RequestHeaders
-from ferrule.transports.http.client.options import http_options
+from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.pool import Pool
 from ferrule.transports.http.client.url import Place, place
 from ferrule.transports.sockets.dial import dial, reaching
 from ferrule.transports.sockets.tls import TlsSettings
+
+if TYPE_CHECKING:
+    from ferrule.transports.keywords import HttpClientKeywords
 
 
 def proxy_for(target: Place, given: str | bool, environment: Mapping[str, str]) -> Place | None:
@@ -171,9 +175,9 @@ class Tunnel(asyncio.Protocol):
 class Destination:
     """One server as a URL and options name it; raises SetupError for what cannot be meant."""
 
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
+    def __init__(self, url: str, options: HttpClientKeywords) -> None:
         self.place = place(url)
-        self.options = http_options(options)
+        self.options = read(HttpOptions, options, "http")
         self._proxy = proxy_for(self.place, self.options.proxy, os.environ)
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
 from ferrule.transports.closing import tell_lost
@@ -22,6 +22,9 @@ from ferrule.wire.channel import Channel, ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Id, Message, Request
 from ferrule.wire.sse import Event
+
+if TYPE_CHECKING:
+    from ferrule.transports.keywords import HttpClientKeywords
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -197,7 +200,7 @@ class SseTransport:
 
     carrier = "http"
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, **options: Unpack[HttpClientKeywords]) -> None:
         if url[: len(PREFIX)].lower() == PREFIX:
             url = url[len(PREFIX) :]
         self.destination = Destination(url, options)

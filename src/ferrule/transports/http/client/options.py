@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.settings.option import (
+    FilePath,
+    Fraction,
+    MessageSize,
+    NonNegativeInt,
+    PositiveInt,
+    PositiveSeconds,
+    Seconds,
+    check,
+)
 from ferrule.supervision.backoff import Backoff
 from ferrule.transports.http.client.status import RETRYABLE, Retry
 from ferrule.transports.http.message import header_lines
-from ferrule.transports.options import require_message_size, require_number, require_types
 from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
-
-LEAST = {
-    **dict.fromkeys(("pool_size", "max_streams"), 1),
-    **dict.fromkeys(("connect_timeout", "renew_timeout"), 0.001),
-    **dict.fromkeys(("max_waiting", "max_retries", "retry_delay", "max_retry_delay", "jitter"), 0),
-}
-"""What a number must be at least for anything to work with it."""
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -29,42 +30,44 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
 
     headers: Mapping[str, str] = {}
     """Sent with every request; an authorization goes here."""
-    connect_timeout: float = 5.0
-    pool_size: int = 10
+    connect_timeout: PositiveSeconds = 5.0
+    """How long opening a connection may take."""
+    pool_size: PositiveInt = 10
     """How many connections are kept for ordinary requests; more requests than that wait."""
-    max_streams: int = 100
+    max_streams: PositiveInt = 100
     """How many connections there may be besides, for streams that stay open and for what cannot wait."""
-    max_waiting: int | None = 2000
+    max_waiting: NonNegativeInt | None = 2000
+    """How many requests may wait for a connection; the next is refused. None for any number."""
     retry: Retry = "safe"
     """Send again what failed: only where nothing can happen twice, always, or never."""
-    retry_statuses: tuple[int, ...] = tuple(sorted(RETRYABLE))
+    retry_statuses: Collection[int] = tuple(sorted(RETRYABLE))
     """The HTTP statuses after which a request may be sent again at all."""
-    max_retries: int = 3
-    retry_delay: float = 1.0
-    max_retry_delay: float = 60.0
-    jitter: float = 0.5
+    max_retries: NonNegativeInt = 3
+    """How often a request is sent again."""
+    retry_delay: Seconds = 1.0
+    """How long to wait before the first time; each wait is twice the one before."""
+    max_retry_delay: Seconds = 60.0
+    """The longest wait."""
+    jitter: Fraction = 0.5
+    """How much of each wait is taken away at random: 0 none, 1 all."""
     proxy: str | bool = True
     """A proxy's URL; True asks HTTP_PROXY, HTTPS_PROXY and NO_PROXY; False means none."""
     verify: bool = True
-    ca: str | None = None
-    cert: str | tuple[str, str] | None = None
-    max_message_size: int = MAX_MESSAGE_SIZE
-    renew_timeout: float = 10.0
+    """Whether the server's certificate must be valid."""
+    ca: FilePath | None = None
+    """A file of certificates to trust instead of the system's."""
+    cert: FilePath | tuple[FilePath, FilePath] | None = None
+    """Our own certificate with its key, in one PEM file or two."""
+    max_message_size: MessageSize = MAX_MESSAGE_SIZE
+    """The longest message that is read."""
+    renew_timeout: PositiveSeconds = 10.0
     """How long a server that forgot our session may take to open a new one."""
     chance: Callable[[], float] = random.random
     """Where jitter comes from: gives numbers from 0 to 1."""
 
     def __post_init__(self) -> None:
-        require_types(self)
-        if self.retry not in get_args(Retry):
-            raise SetupError(f"retry must be one of {', '.join(get_args(Retry))}, not {self.retry!r}")
+        check(self)
         header_lines(self.headers)
-        require_message_size(self.max_message_size)
-        for name, least in LEAST.items():
-            if getattr(self, name) is not None:
-                require_number(name, getattr(self, name), least=least)
-        if self.jitter > 1:
-            raise SetupError(f"jitter must be from 0 to 1, the part of a pause that chance may take, not {self.jitter}")
         wrong = []
         for status in self.retry_statuses:
             if status not in range(400, 600):
@@ -81,11 +84,3 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     def tls(self) -> TlsSettings:
         """Whom to trust, and who we are."""
         return TlsSettings(self.verify, self.ca, self.cert)
-
-
-def http_options(options: dict[str, Any]) -> HttpOptions:
-    """Read the options; raises SetupError for one that does not exist."""
-    try:
-        return HttpOptions(**options)
-    except TypeError as reason:
-        raise SetupError(f"http: {reason}; the options are {', '.join(HttpOptions.__struct_fields__)}") from None

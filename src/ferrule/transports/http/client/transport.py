@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ferrule.errors import CallFailed, CarrierError, FerruleError
 from ferrule.schema.notices import CANCELLED, INITIALIZED
@@ -33,6 +33,9 @@ from ferrule.transports.http.client.tool_facts import ToolFactsOfTransport, refr
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within, write
 from ferrule.wire.messages import ErrorObject, Id, Message, Notification, Request
+
+if TYPE_CHECKING:
+    from ferrule.transports.keywords import HttpClientKeywords
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -358,7 +361,7 @@ class HttpTransport:
 
     carrier = "http"
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, **options: Unpack[HttpClientKeywords]) -> None:
         self.destination = Destination(url, options)
         self._channel: HttpChannel | None = None
 
