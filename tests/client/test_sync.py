@@ -264,7 +264,7 @@ def test_ctrl_c_while_closing_still_ends_the_child():
     """)
     client = SyncClient([sys.executable, "-c", serve + stubborn], mode="handshake")
     client.connect()
-    pid = client._client._conversation.transport.pid
+    pid = client._client._keeper.conversation.transport.pid
     interrupt_soon(0.1, times=3)
     with pytest.raises(KeyboardInterrupt):
         client.close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from ferrule.budgets.bounds import MAX_KEPT_SCHEMAS, MAX_KNOWN_TOOLS
-from ferrule.errors import InvalidAnswer, SetupError
+from ferrule.errors import InvalidAnswer, SetupError, ToolError
+from ferrule.schema.methods import Method
 from ferrule.schema.tools import CallToolResult, Tool
 from ferrule.validation.checker import TOO_COSTLY, Checker, foreign_checker
 from ferrule.validation.violations import TooCostly
@@ -77,6 +79,15 @@ class ToolFacts:
         self.harmless.clear()
         self.changed()
 
+    async def judged(self, name: str, result: CallToolResult, raise_on_error: bool) -> CallToolResult:
+        """Return the result of a tool if it fits what the tool promised; raises ToolError when the tool failed."""
+        if result.is_error:
+            if raise_on_error:
+                raise ToolError(result.text or f"the tool {name} failed", result=result)
+        elif name in self.output_checks:
+            await self.check(name, result)
+        return result
+
     def fits(self, name: str, value: Any, size: int) -> bool:
         """Whether a value of at most `size` bytes is known at once to fit; where not, `check` finds out why."""
         check = self.output_checks[name]
@@ -110,6 +121,21 @@ class ToolFacts:
         if len(text) <= QUICK:
             return _compile(name, text)
         return await asyncio.to_thread(_compile, name, text)
+
+
+class Repeats:
+    """Decides whether a request may reach a server twice; whoever sends one again is told so by this alone."""
+
+    def __init__(self, rows: Mapping[str, Method], tools: ToolFacts) -> None:
+        self._rows = rows
+        self._harmless = tools.harmless
+
+    def allows(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Return whether a request does the same when it is done twice; a tool says so when it is listed."""
+        if method == "tools/call":
+            return params["name"] in self._harmless
+        row = self._rows.get(method)
+        return row is not None and row.read_only
 
 
 ADVICE = "Client(validate_results=False) takes results unchecked"

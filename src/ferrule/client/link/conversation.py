@@ -12,8 +12,9 @@ from msgspec import Raw, Struct, structs
 from ferrule.budgets.bounds import MAX_QUESTIONS
 from ferrule.client.features.answers import Answering
 from ferrule.client.features.progress import ProgressHandler, progress_told
+from ferrule.client.features.tool_facts import Repeats
 from ferrule.client.link.link import ClientLink
-from ferrule.client.link.opening import Opened, Opening
+from ferrule.client.link.opening import Opening
 from ferrule.errors import (
     AlreadyInitialized,
     CallFailed,
@@ -26,13 +27,12 @@ from ferrule.errors import (
 )
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.capabilities import server_offers
-from ferrule.protocol.introduction import Introduction
 from ferrule.runtime.dispatch import NoteHandler
 from ferrule.runtime.requests import LinkOptions
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
-from ferrule.schema.tasks import TASK, TASKS_EXTENSION
+from ferrule.schema.tasks import TASK
 from ferrule.schema.tools import ToolCall
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Transport
@@ -120,6 +120,7 @@ class Conversation(ClientLink):
         opening: Opening,
         answering: Answering,
         heard: NoteHandler,
+        repeats: Repeats,
         *,
         options: LinkOptions,
         max_rounds: int = 10,
@@ -127,41 +128,14 @@ class Conversation(ClientLink):
         observers: Observers | None = None,
     ) -> None:
         super().__init__(transport, opening, answering, heard, options=options, observers=observers)
+        self._repeats = repeats
         self.max_rounds = max_rounds
         self.strict = strict
         self._allowed: dict[str, Allowed] = {}
-        self._level = opening.log_level
-        self._introductions: dict[bool, Introduction] = {}
         self.lasting: Scope | None = None
         """Where input is gathered that the next conversation can still use; None: it ends with this one."""
         self.resume: Resume | None = None
         """How a round is asked that was lost with this conversation; None: it is lost for good."""
-
-    def want_level(self, level: str) -> None:
-        """Ask for log messages of this level with every request from now on (stateless era)."""
-        assert self.opened is not None
-        assert self.peer is not None
-        introduction = self.opening.introduction(self.peer.version, level)
-        self.opened = structs.replace(self.opened, introduction=introduction)
-        self._level = level
-        self._introductions.clear()
-
-    def _introduction(self, opened: Opened, tasks: bool | None) -> Introduction:
-        """Return how a request says who sends it; one may say for itself whether it can be answered with a task."""
-        extensions = self.opening.capabilities.extensions or {}
-        if tasks is None or not opened.stateless or tasks is (TASKS_EXTENSION in extensions):
-            return opened.introduction
-        if tasks not in self._introductions:
-            assert self.peer is not None
-            others = {}
-            for name, settings in extensions.items():
-                if name != TASKS_EXTENSION:
-                    others[name] = settings
-            declared = {**others, TASKS_EXTENSION: {}} if tasks else others
-            capabilities = structs.replace(self.opening.capabilities, extensions=declared or None)
-            opening = structs.replace(self.opening, capabilities=capabilities)
-            self._introductions[tasks] = opening.introduction(self.peer.version, self._level)
-        return self._introductions[tasks]
 
     # -- asking
 
@@ -194,7 +168,7 @@ class Conversation(ClientLink):
         row = METHODS.get(method)
         if row is not None:
             self._require(row)
-        allowed = Allowed(row is not None and row.may_ask and self.stateless)
+        allowed = Allowed(row is not None and self.era.may_ask(row))
         if self.opened is not None:
             self._allowed[method] = allowed
         return allowed
@@ -204,11 +178,7 @@ class Conversation(ClientLink):
         peer = self.live().session.peer
         if peer is None or self.opened is None or not self.strict:
             return
-        if self.stateless:
-            known = row.stateless
-        else:
-            known = row.handshake and row.name not in peer.revision.absent
-        if not known:
+        if not self.era.has(row, peer.revision):
             raise CapabilityNotSupported(row.name, f"{row.name} does not exist in the protocol of {peer.version}")
         if row.name == "initialize":
             raise AlreadyInitialized("the handshake has been made already")
@@ -229,12 +199,11 @@ class Conversation(ClientLink):
     def start(self, method: str, params: dict[str, Any], how: RequestOptions) -> Awaited:
         """Send a request and give its entry, whose waiter will hold the result."""
         link = self.link
-        opened = self.opened
         if link is None or link.closed or self.closing:
             link = self.live()
-        if opened is None:
+        if self.opened is None:
             raise NotConnected("the conversation is not open yet")
-        stamp = self._introduction(opened, how.tasks).stamp
+        stamp = self.era.introduced(how.tasks).stamp
         meta = how.meta
         progress = how.on_progress
         if progress is None:
@@ -247,14 +216,13 @@ class Conversation(ClientLink):
         if "tools/call" not in self._allowed:
             self.allow("tools/call")
         link = self.link
-        opened = self.opened
-        if opened is None or how.on_progress is not None or how.meta is not None:
+        if self.opened is None or how.on_progress is not None or how.meta is not None:
             awaited = self.start("tools/call", {"name": name, "arguments": arguments}, how)
             awaited.subject = name
             return awaited
         if link is None or link.closed or self.closing:
             link = self.live()
-        params = ToolCall(name, arguments, opened.introduction.plain)
+        params = ToolCall(name, arguments, self.era.introduction.plain)
         awaited = link.start("tools/call", params, None, how.timeout, how.limit)
         awaited.subject = name
         return awaited
@@ -262,9 +230,8 @@ class Conversation(ClientLink):
     def listen(self, wanted: dict[str, Any], begun: Callable[[Id], None]) -> Awaited:
         """Open a subscription; its id is told before it is sent, since the server may acknowledge it at once."""
         link = self.live()
-        opened = self.opened
-        assert opened is not None
-        stamp = self._introduction(opened, True if "taskIds" in wanted else None).stamp
+        tasks = True if "taskIds" in wanted else None
+        stamp = self.era.introduced(tasks).stamp
 
         def stamped(identity: Id) -> Any:
             begun(identity)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ferrule.client.era.contract import ClientEra
+from ferrule.client.era.handshake import HandshakeEra
 from ferrule.client.features.answers import Answering
 from ferrule.client.link.opening import FallBack, Opened, Opening, known_eras, starts_server, unreached
 from ferrule.errors import InitializeFailed, LinkLost, NotConnected
@@ -91,6 +93,8 @@ class ClientLink:
         self.answering = answering
         self.link: Link | None = None
         self.opened: Opened | None = None
+        self.era: ClientEra = HandshakeEra()
+        """The rules of the era that was settled on; until then, those of a server that knows nothing of us."""
         self.closing = False
         self._options = options
         self._observers = observers
@@ -107,6 +111,7 @@ class ClientLink:
         try:
             await self._connect()
             self.opened = await self._settle()
+            self.era = self.opened.era
         except BaseException as error:
             reason = unreached(error) if isinstance(error, LinkLost) else error
             if self.closing and isinstance(error, Exception):
@@ -318,11 +323,6 @@ class ClientLink:
         if peer is None:
             return value
         return peer.revision.trim(value)
-
-    @property
-    def stateless(self) -> bool:
-        """Whether the stateless era was settled on."""
-        return self.opened is not None and self.opened.stateless
 
 
 def _withdraw(link: Link) -> None:

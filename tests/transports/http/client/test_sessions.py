@@ -105,8 +105,8 @@ async def test_closing_takes_no_longer_than_its_grace_and_leaves_no_task() -> No
         one = client(site, reconnect=False)
         await one.connect()
         before = asyncio.all_tasks()
-        assert one._conversation is not None
-        await one._conversation.transport.close(0.05)
+        assert one._keeper.conversation is not None
+        await one._keeper.conversation.transport.close(0.05)
         await asyncio.sleep(0)
         assert asyncio.all_tasks() <= before
         await one.close()
@@ -362,7 +362,7 @@ async def test_a_session_that_cannot_be_renewed_ends_the_link() -> None:
 def gaps(one: Any) -> list[bool]:
     """Collect what the transport tells of gaps."""
     heard: list[bool] = []
-    one._conversation.link.channel.hear_gaps(heard.append)
+    one._keeper.conversation.link.channel.hear_gaps(heard.append)
     return heard
 
 
@@ -390,7 +390,7 @@ async def test_a_stream_of_a_session_that_is_over_is_told_of_and_one_that_never_
             while not heard:
                 await asyncio.sleep(0.01)
             assert heard == [False]
-            one._conversation.link.channel.stand()  # type: ignore[union-attr]
+            one._keeper.conversation.link.channel.stand()  # type: ignore[union-attr]
             await site.heard("GET", 3)
             await one.list_tools()
             assert heard == [False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ferrule import Client, PeerError, Server
-from ferrule.client.features import pages as fetching
+from ferrule.client.features import requests as fetching
 from ferrule.errors import InvalidAnswer
 from ferrule.testing import pair
 

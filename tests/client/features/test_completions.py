@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ferrule import Server
-from ferrule.client.client import Debounce
+from ferrule.client.features.completions import Debounce
 from ferrule.errors import Cancelled
 from ferrule.testing import pair
 

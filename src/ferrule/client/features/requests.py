@@ -1,4 +1,4 @@
-"""Asking for results that may come in pages and may be kept, and reading them."""
+"""Requests whose results are read, may come in pages, and may be kept."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from msgspec import Raw
 
 from ferrule.budgets.collector import decode_long
 from ferrule.budgets.weight import full_weight
-from ferrule.client.features.cache import without_hints
+from ferrule.client.features.cache import Cache, without_hints
 from ferrule.client.features.progress import ProgressHandler
 from ferrule.client.link.conversation import RequestOptions
-from ferrule.client.link.replay import ReplayingClient
+from ferrule.client.link.keeper import Keeper
+from ferrule.client.settings import ClientSettings
 from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
 from ferrule.schema.methods import Method
-from ferrule.schema.rounds import COMPLETE
+from ferrule.schema.resources import ReadResourceResult
 
 T = TypeVar("T")
 
@@ -26,13 +27,20 @@ PER_ITEM = 400
 """Bytes an item of a list takes, besides what its text does."""
 
 
-class PagedRequests(ReplayingClient):
-    """The reading half of a client."""
+class Requests:
+    """Asks, reads the results, and keeps those that may be kept."""
 
-    def _how(
+    def __init__(self, keeper: Keeper, settings: ClientSettings, rows: Mapping[str, Method]) -> None:
+        self._keeper = keeper
+        self._settings = settings
+        self._rows = rows
+        self.cache = Cache()
+
+    def how(
         self, timeout: float | None, on_progress: ProgressHandler | None = None, meta: dict[str, Any] | None = None
     ) -> RequestOptions:
-        limit = self.settings.max_request_time
+        """Return the options of a request that may take so long, within what the client allows for any."""
+        limit = self._settings.max_request_time
         if limit is not None:
             if timeout is None:
                 timeout = limit
@@ -40,32 +48,43 @@ class PagedRequests(ReplayingClient):
                 timeout = min(timeout, limit)
         return RequestOptions(timeout, limit, on_progress, meta)
 
-    def _plain(self, timeout: float | None = None) -> RequestOptions:
-        return self._how(given(timeout, self.settings.request_timeout))
+    def plain(self, timeout: float | None = None) -> RequestOptions:
+        """Return the options of a usual request."""
+        return self.how(given(timeout, self._settings.request_timeout))
 
-    async def _fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
+    async def ask(self, method: str, params: dict[str, Any], timeout: float | None = None) -> Any:
+        """Ask, and read the result."""
+        return self.read(method, await self._keeper.ask(method, params, self.plain(timeout)))
+
+    async def fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
         """Ask for something that may be kept, unless it is kept already."""
-        return (await self._fetch_raw(method, params, timeout))[0]
+        result, _ = await self._fetch_raw(method, params, timeout)
+        return result
+
+    async def read_resource(self, uri: str, timeout: float | None) -> ReadResourceResult:
+        """Read a resource."""
+        result: ReadResourceResult = await self.fetch("resources/read", {"uri": str(uri)}, timeout)
+        return result
 
     async def _fetch_raw(self, method: str, params: dict[str, Any], timeout: float | None) -> tuple[Any, Raw]:
-        """Ask as `_fetch` does, and return besides the text that was read."""
-        conversation = self._talk()
-        if self._reconnecting.active:
-            conversation = await self._present(given(timeout, self.settings.request_timeout))
+        """Ask as `fetch` does, and return besides the text that was read."""
+        conversation = self._keeper.talk()
+        if self._keeper.reconnection.active:
+            conversation = await self._keeper.present(given(timeout, self._settings.request_timeout))
         clock = conversation.live().loop.time
-        keeps = self.settings.cache and conversation.stateless
+        keeps = self._settings.cache and conversation.era.caches
         if keeps:
             kept = self.cache.find(method, params, clock())
             if kept is not None:
-                return self._read(method, kept), kept
+                return self.read(method, kept), kept
         changes = self.cache.changes
-        raw, simple = await self._ask_simply(method, params, self._plain(timeout))
-        result = self._read(method, raw)
+        raw, simple = await self._keeper.ask_simply(method, params, self.plain(timeout))
+        result = self.read(method, raw)
         if keeps and simple and self.cache.changes == changes:
             self.cache.keep(method, params, raw, clock())
         return result, raw
 
-    async def _listed(self, each: Callable[[], AsyncIterator[T]]) -> list[T]:
+    async def listed(self, each: Callable[[], AsyncIterator[T]]) -> list[T]:
         """Gather all pages; a cursor that has gone stale in the cache means to start over."""
         hits = self.cache.hits
         try:
@@ -75,14 +94,17 @@ class PagedRequests(ReplayingClient):
                 raise
         return [item async for item in each()]
 
-    async def _pages(
+    async def pages(
         self, method: str, member: str, timeout: float | None, asked: Mapping[str, Any] | None = None
     ) -> AsyncIterator[Any]:
+        """Yield the items of a list one after another, page by page."""
         cursor: str | None = None
         seen: set[str] = set()
         items = weight = 0
         for _ in range(MAX_PAGES):
-            params = {**(asked or {}), **({} if cursor is None else {"cursor": cursor})}
+            params = dict(asked or {})
+            if cursor is not None:
+                params["cursor"] = cursor
             try:
                 page, raw = await self._fetch_raw(method, params, timeout)
             except PeerError:
@@ -104,8 +126,8 @@ class PagedRequests(ReplayingClient):
 
     def _require_bounded(self, method: str, items: int, weight: int) -> None:
         """Raise `InvalidAnswer` when a list has become longer than a list may be."""
-        most = self.settings.max_list_items
-        heaviest = self.settings.max_list_bytes
+        most = self._settings.max_list_items
+        heaviest = self._settings.max_list_bytes
         if items > most:
             raise InvalidAnswer(f"{method}: the server lists more than {most} items; see Client(max_list_items=…)")
         if weight > heaviest:
@@ -114,20 +136,21 @@ class PagedRequests(ReplayingClient):
                 "see Client(max_list_bytes=…)"
             )
 
-    def _read(self, method: str, raw: Raw) -> Any:
-        row = self._row(method)
+    def read(self, method: str, raw: Raw) -> Any:
+        """Read a result; raises InvalidAnswer for one that is malformed or of an unknown kind."""
+        row = self._rows[method]
         try:
             result = decode_long(row.decode_result, raw, len(raw))
         except (msgspec.DecodeError, RecursionError) as reason:
             if not row.cacheable:
                 raise malformed(method, reason) from None
             result = _read_without_hints(row, raw)
-        self._require_complete(method, result.result_type)
+        self.require_complete(method, result.result_type)
         return result
 
-    def _require_complete(self, method: str, kind: str | None) -> None:
-        """A kind of result nobody here has declared is no answer; the handshake era has no kinds."""
-        if kind not in (None, COMPLETE) and self._talk().stateless:
+    def require_complete(self, method: str, kind: str | None) -> None:
+        """Raise InvalidAnswer for a kind of result that nobody here has declared."""
+        if not self._keeper.talk().era.knows_kind(kind):
             raise InvalidAnswer(f"{method}: the server answered with an unknown kind of result: {kind!r}")
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ferrule import Client
-from ferrule.client.notifications import Phases
+from ferrule.client.link.keeper import Phases
 from ferrule.errors import ChildFailed, InitializeFailed
 from ferrule.protocol.session import Phase
 
