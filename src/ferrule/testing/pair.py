@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ferrule.client.client import Client
-from ferrule.transports.contract import Acceptor
+from ferrule.transports.contract import Reachable
 
 ERAS: tuple[Literal["handshake"], Literal["stateless"]] = ("handshake", "stateless")
 
 
-def pair(server: Acceptor, era: Literal["handshake", "stateless"] = "handshake", **options: Any) -> Client:
+def pair(server: Reachable, era: Literal["handshake", "stateless"] = "handshake", **options: Any) -> Client:
     """Return a client of this server, still through the codec: `async with pair(app, era) as client: …`."""
     return Client(server, mode=era, **options)

@@ -7,12 +7,13 @@ import inspect
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct, structs
 
 from ferrule.errors import SetupError, ToolError
 from ferrule.schema.tools import CallToolResult, ToolAnnotations
+from ferrule.server.application import Application
 from ferrule.server.calls.context import Context
 from ferrule.server.hosting.lifespans import Lifespan, listed
 from ferrule.server.offers.uri_template import UriTemplate
@@ -33,10 +34,6 @@ from ferrule.server.openapi.requests import Outgoing, compose, paths_beside
 from ferrule.server.openapi.rules import OpenApiRule, kind_of
 from ferrule.server.openapi.schemas import Schemas
 from ferrule.validation.checker import LateSchema
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
-
 
 LONGEST = 64
 """Some hosts refuse names that are longer."""
@@ -111,7 +108,7 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     """How many bytes an answer of the API may have, unpacked."""
 
 
-def offer(server: Server, document: Document, client: WebClient, options: ImportOptions) -> None:
+def offer(server: Application, document: Document, client: WebClient, options: ImportOptions) -> None:
     """Add everything a web API offers to a server."""
     if not callable(getattr(client, "request", None)):
         raise SetupError("from_openapi needs a client that makes the requests: httpx.AsyncClient(base_url=…), for one")
@@ -188,7 +185,7 @@ class Caller:
             return await read_bounded(response, self._most)
 
 
-def _offer_tool(server: Server, name: str, caller: Caller, options: ImportOptions) -> bool:
+def _offer_tool(server: Application, name: str, caller: Caller, options: ImportOptions) -> bool:
     """Offer an operation as a tool; return False if it was left out."""
     operation = caller.operation
 
@@ -229,7 +226,7 @@ def _annotations(method: str) -> ToolAnnotations:
     )
 
 
-def _offer_resource(server: Server, name: str, caller: Caller, scheme: str) -> None:
+def _offer_resource(server: Application, name: str, caller: Caller, scheme: str) -> None:
     operation = caller.operation
     arguments = {parameter.argument: parameter for parameter in operation.parameters}
     inside = []
@@ -279,10 +276,10 @@ def _read_type(operation: Operation) -> str | None:
     return None
 
 
-S = TypeVar("S", bound="Server")
+S = TypeVar("S", bound=Application)
 
 
-def from_openapi(make: type[S], spec: Any, client: WebClient, given: dict[str, Any]) -> S:
+def from_openapi(make: Callable[..., S], spec: Any, client: WebClient, given: dict[str, Any]) -> S:
     """Make a server of an OpenAPI document; the options are those of a server and of `ImportOptions`."""
     document = Document.read(spec)
     importing = {name: given.pop(name) for name in ImportOptions.__struct_fields__ if name in given}
@@ -293,7 +290,7 @@ def from_openapi(make: type[S], spec: Any, client: WebClient, given: dict[str, A
     return server
 
 
-def from_fastapi(make: type[S], application: Any, given: dict[str, Any]) -> S:
+def from_fastapi(make: Callable[..., S], application: Any, given: dict[str, Any]) -> S:
     """Make a server of a FastAPI application; `run_lifespan=False` leaves its start to others."""
     describe = getattr(application, "openapi", None)
     if not callable(describe):
@@ -308,7 +305,7 @@ def _of_application(inside: InProcess) -> Lifespan:
     """Start the application before the server's own lifespans, and stop it after."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(server: Server) -> AsyncIterator[None]:
+    async def lifespan(server: Application) -> AsyncIterator[None]:
         async with inside.lifespan():
             yield
 
