@@ -19,8 +19,8 @@ LIMITS = {
     "comprehensions per 1000": 16,  # goal: 12
     "Any per 1000": 45,  # goal: 25
     "gerund module names": 2,
-    "public attributes of the largest class": 93,
-    "modules in the largest ring": 34,  # goal: 0
+    "public attributes of the largest class": 79,
+    "modules in the largest ring": 9,  # goal: 0
 }
 
 

@@ -309,7 +309,7 @@ def serving(http: Any = None, log: Any = None, **server: Any) -> Iterator[Proces
 async def served(app: Any, **http: Any) -> AsyncIterator[int]:
     """Serve an app in this process for a while; gives its port."""
     listener, ready = Http(port=0, **http), asyncio.Event()
-    serve = asyncio.ensure_future(listener.serve(app, ready.set))
+    serve = asyncio.ensure_future(listener.serve(app.host, ready.set))
     await asyncio.wait([serve, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
     try:
         yield listener.address[1]

@@ -105,7 +105,7 @@ def test_ses_12_neither_side_logs_a_session_or_a_token(caplog: pytest.LogCapture
 
     async def use() -> None:
         listener, ready = Http(port=0, access_log=True, sse=True), asyncio.Event()
-        serve = asyncio.ensure_future(listener.serve(Workshop(), ready.set))
+        serve = asyncio.ensure_future(listener.serve(Workshop().host, ready.set))
         await ready.wait()
         place = listener.url.removesuffix("/mcp")
         for target in (f"{place}/mcp", f"sse+{place}/sse"):

@@ -454,7 +454,7 @@ async def nothing_left(listener: Any, server: Any) -> AsyncIterator[None]:
     ledger = listener._engine._ledger
     for _ in range(1000):
         await asyncio.sleep(0.02)
-        left = [*listener._endpoint.channels, *server.links, *ledger.connections, *ledger.arriving]
+        left = [*listener._endpoint.channels, *server.host.links, *ledger.connections, *ledger.arriving]
         more = len(asyncio.all_tasks()) - tasks, len(os.listdir("/proc/self/fd")) - descriptors
         if not left and max(more) <= 0:
             break

@@ -501,7 +501,7 @@ class ListeningTarget(Target):
     async def start(self) -> None:
         self.listener = self.make()
         ready = asyncio.Event()
-        self.serving = asyncio.ensure_future(self.listener.serve(self.server, ready.set))
+        self.serving = asyncio.ensure_future(self.listener.serve(self.server.host, ready.set))
         await asyncio.wait([self.serving, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
 
     def make(self) -> Any:
@@ -594,7 +594,7 @@ class StdioTarget(TcpTarget):
         streams, stdio.StandardStreams = stdio.StandardStreams, connect  # type: ignore[misc, assignment]
         try:
             self.listener = Stdio(read_fd=null, write_fd=null)
-            self.serving = asyncio.ensure_future(self.listener.serve(self.server, lambda: None))
+            self.serving = asyncio.ensure_future(self.listener.serve(self.server.host, lambda: None))
             while not made:
                 await asyncio.sleep(0)
         finally:

@@ -311,7 +311,7 @@ async def test_a_tool_that_became_a_task_holds_its_arguments_beyond_its_answer(f
     go.set()
     await settle(50)
     assert held(far) == 0
-    await app.tasks.close()
+    await app.host.tasks.close()
 
 
 def test_a_tool_in_a_thread_holds_its_arguments_until_its_call_has_ended() -> None:

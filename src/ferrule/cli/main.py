@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import FerruleError
 from ferrule.supervision.signals import awaited_at_exit, left_running
@@ -96,11 +96,11 @@ def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return every[:at], every[at + 1 :]
 
 
-def _given(options: argparse.Namespace, *names: str) -> dict[str, object]:
+def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
-def _run(place: str, arguments: list[str], transport: str, options: dict[str, object]) -> None:
+def _run(place: str, arguments: list[str], transport: str, options: dict[str, Any]) -> None:
     kind = TRANSPORTS[transport]
     if kind.claim is None:
         _load(place, arguments).run(transport, **options)

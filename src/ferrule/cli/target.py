@@ -149,7 +149,7 @@ def _servers(module: types.ModuleType) -> dict[str, Server]:
         if isinstance(value, Server) and not any(value is other for other in found.values()):
             found[name] = value
     mounted = [mount.child for server in found.values() for mount in server.mounts]
-    return {name: server for name, server in found.items() if not any(server is child for child in mounted)}
+    return {name: server for name, server in found.items() if not any(server.offers is child for child in mounted)}
 
 
 def _only(module: types.ModuleType, path: str) -> Server:

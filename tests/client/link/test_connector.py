@@ -61,7 +61,7 @@ async def test_a_way_of_its_own_is_kept_open_unless_told_otherwise(carrier, era,
     """SESS-29, SHUT-10"""
     app, ready = Server("s"), asyncio.Event()
     listener = Tcp(port=0) if carrier == "tcp" else Unix(path=str(tmp_path / "s"))
-    serving = asyncio.create_task(listener.serve(app, ready.set))
+    serving = asyncio.create_task(listener.serve(app.host, ready.set))
     await ready.wait()
     target = f"tcp://127.0.0.1:{listener.address[1]}" if carrier == "tcp" else f"unix:{tmp_path / 's'}"
     async with Client(target, mode=era) as one, Client(target, mode=era, reconnect=False) as other:

@@ -95,7 +95,7 @@ async def test_limt_02_a_place_is_given_back_when_no_link_can_be_made(monkeypatc
 
     async with serving(server, max_connections=2) as listener:
         with monkeypatch.context() as patch:
-            patch.setattr(server, "link", broken)
+            patch.setattr(server.host, "link", broken)
             for _ in range(3):
                 peer = await RawWebSocket.connect(listener)
                 assert await peer.ask(opening()) == 500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -19,17 +19,16 @@ from ferrule.server.calls.execution import value_of
 from ferrule.server.calls.forms import ask_to_visit
 from ferrule.server.calls.media import Media, holds_media
 from ferrule.server.calls.results import prompt_of
+from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.calls.tool_results import read_media
 from ferrule.server.functions.binder import Binding, InvalidArguments, bind
 from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
 from ferrule.server.offers.entry import Entry, Visible
-from ferrule.server.offers.mounts import through
+from ferrule.server.offers.mount_point import through
+from ferrule.server.offers.visibility import Visibility
 from ferrule.settings.option import PositiveInt, check
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
 
 
 class Message(dict[str, Any]):
@@ -105,12 +104,13 @@ class RegisteredPrompt(Entry):
     __slots__ = ("binding", "bulkhead", "prompt", "required")
 
     def __init__(
-        self, server: Server, prompt: Prompt, binding: Binding, options: PromptOptions, bulkhead: Bulkhead | None
+        self, home: Services, prompt: Prompt, binding: Binding, options: PromptOptions, bulkhead: Bulkhead | None
     ) -> None:
         wants_context = binding.context_parameter is not None
-        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
+        super().__init__(home, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.prompt = prompt
         self.binding = binding
+        self.logs = wants_context
         self.bulkhead = bulkhead
         self.required = [argument.name for argument in prompt.arguments or () if argument.required]
 
@@ -134,15 +134,16 @@ class RegisteredPrompt(Entry):
 class Prompts:
     """The prompts of one server."""
 
-    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
-        self._server = server
+    def __init__(self, home: Services, visibility: Visibility, *, on_change: Callable[[], None]) -> None:
+        self._home = home
+        self._visibility = visibility
         self.catalogue: Catalogue[RegisteredPrompt] = Catalogue(
             "prompt",
             lambda prompts: ListPromptsResult(prompts=prompts),
             lambda entry: entry.prompt,
-            page_size=page_size,
+            page_size=home.settings.page_size,
             on_change=on_change,
-            is_on=server.visibility.is_on,
+            is_on=visibility.is_on,
         )
 
     def add(self, fn: Callable[..., Any], options: PromptOptions) -> RegisteredPrompt:
@@ -154,7 +155,7 @@ class Prompts:
             context_type=Context,
             schema=schema,
             content_types=content_types,
-            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
+            in_thread=None if options.inline else lambda: Bulkhead(self._home.threads, options.max_threads).run,
         )
         if binding.streams:
             raise SetupError(f"the prompt {binding.name}() is a generator, and only tools may be; return a list")
@@ -172,11 +173,11 @@ class Prompts:
         )
         threaded = not binding.is_async and not options.inline
         if threaded:
-            bulkhead = Bulkhead(self._server.threads, options.max_threads)
+            bulkhead = Bulkhead(self._home.threads, options.max_threads)
         else:
             bulkhead = None
-        entry = RegisteredPrompt(self._server, prompt, binding, options, bulkhead)
-        self._server.visibility.notice(entry)
+        entry = RegisteredPrompt(self._home, prompt, binding, options, bulkhead)
+        self._visibility.notice(entry)
         self.catalogue.add(prompt.name, entry)
         return entry
 
@@ -185,7 +186,7 @@ class Prompts:
         entry.prompt = structs.replace(entry.prompt, name=name)
         entry.detour = None
         inner = copy.copy(entry)
-        entry.detour = through(entry, "prompts/get", lambda call: self.fill(call, inner))
+        entry.detour = through(entry.way, "prompts/get", lambda call: self.fill(call, inner))
         return entry
 
     async def fill(self, call: Call, entry: RegisteredPrompt | None = None) -> GetPromptResult:
@@ -198,9 +199,9 @@ class Prompts:
         if entry.context is None:
             context = None
         else:
-            context = entry.context(call, entry.server)
+            context = entry.context(call, entry.home)
         try:
-            return await entry.fill(call.params.arguments, context, lambda value: read_media(self._server, call, value))
+            return await entry.fill(call.params.arguments, context, lambda value: read_media(self._home, call, value))
         except InvalidArguments as error:
             raise InvalidParams(f"Invalid arguments for the prompt {call.params.name!r}: {error}") from None
         except UrlElicitationRequired as refusal:
@@ -212,7 +213,7 @@ class Prompts:
 
     def missing(self, name: str, hint: str = "") -> Refusal:
         """Make the refusal of a request for a prompt that is not there, or not for this caller."""
-        if self._server.capabilities.prompts is None:
+        if self._home.capabilities().prompts is None:
             return off("prompts")
         return PromptNotFound(name, hint)
 

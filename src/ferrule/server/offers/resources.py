@@ -30,17 +30,18 @@ from ferrule.server.calls.kept_results import PREFIX as KEPT
 from ferrule.server.calls.kept_results import read_kept
 from ferrule.server.calls.media import Media
 from ferrule.server.calls.results import contents_of
+from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.functions.binder import Binding, InvalidArguments, bind
 from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
 from ferrule.server.offers.entry import Entry, Visible
-from ferrule.server.offers.mounts import through
+from ferrule.server.offers.mount_point import through
+from ferrule.server.offers.visibility import Visibility
 from ferrule.settings.option import NonNegativeInt, PositiveInt, Seconds, check
 
 if TYPE_CHECKING:
     from ferrule.server.offers.uri_template import UriTemplate
-    from ferrule.server.server import Server
 
 MAX_KEPT = 1000
 MAX_KEPT_BYTES = 16 * 1024 * 1024
@@ -141,15 +142,16 @@ class RegisteredResource(Entry):
     )
 
     def __init__(
-        self, server: Server, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None
+        self, home: Services, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None
     ) -> None:
         wants_context = binding.context_parameter is not None
-        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
+        super().__init__(home, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.uri = uri
-        self._threads = server.threads
+        self._threads = home.threads
         self.template = self.own_template = _pattern(uri)
         """How its URIs look here, and in the server it is from."""
         self.binding = binding
+        self.logs = wants_context
         self.bulkhead = bulkhead
         self.mime_type = options.mime_type
         self.ttl = options.ttl
@@ -158,7 +160,10 @@ class RegisteredResource(Entry):
         for parameter in binding.signature.parameters:
             if _is_text(parameter.annotation):
                 texts.add(parameter.key)
-        self._joined = {name: between for name, between in self.template.lists.items() if name in texts}
+        self._joined = {}
+        for name, between in self.template.lists.items():
+            if name in texts:
+                self._joined[name] = between
         """Lists in the URI that the function takes as one text, as FastMCP gives `{path*}`."""
         self.takes_uri = "uri" in binding.parameters and "uri" not in self.template.variables
         self.listed = _listed(self.template, uri, binding, options)
@@ -182,14 +187,14 @@ class RegisteredResource(Entry):
         if self.contents_meta is not None:
             meta = dict(self.contents_meta)
             result.contents = [structs.replace(part, meta={**meta, **(part.meta or {})}) for part in result.contents]
-        for mount, _ in reversed(self.way):
-            result = mount.placed_in(result)
+        for point, _ in reversed(self.way):
+            result = point.placed_in(result)
         return result
 
     def own_uri(self, uri: str) -> str:
         """Return a URI as the server that this resource comes from knows it."""
-        for mount, _ in self.way:
-            uri = mount.own_uri(uri)
+        for point, _ in self.way:
+            uri = point.own_uri(uri)
         return uri
 
     def move_to(self, uri: str) -> None:
@@ -202,8 +207,9 @@ class RegisteredResource(Entry):
 class Resources:
     """The resources and templates of one server."""
 
-    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
-        self._server = server
+    def __init__(self, home: Services, visibility: Visibility, *, on_change: Callable[[], None]) -> None:
+        self._home = home
+        self._visibility = visibility
         self._on_change = on_change
         self._reads: dict[str, tuple[ReadResourceResult, float, int]] = {}
         """What was read, until when it is kept, and how long it is."""
@@ -213,17 +219,17 @@ class Resources:
             "resource",
             lambda resources: ListResourcesResult(resources=resources),
             lambda entry: entry.listed,
-            page_size=page_size,
+            page_size=home.settings.page_size,
             on_change=self._changed,
-            is_on=server.visibility.is_on,
+            is_on=visibility.is_on,
         )
         self.templates: Catalogue[RegisteredResource] = Catalogue(
             "resource template",
             lambda templates: ListResourceTemplatesResult(resource_templates=templates),
             lambda entry: entry.listed,
-            page_size=page_size,
+            page_size=home.settings.page_size,
             on_change=self._changed,
-            is_on=server.visibility.is_on,
+            is_on=visibility.is_on,
         )
 
     @property
@@ -244,7 +250,7 @@ class Resources:
             with_questions(fn, inline=options.inline),
             context_type=Context,
             content_types=(ResourceContents, ReadResourceResult, Media),
-            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
+            in_thread=None if options.inline else lambda: Bulkhead(self._home.threads, options.max_threads).run,
         )
         if binding.streams:
             raise SetupError(
@@ -252,14 +258,14 @@ class Resources:
             )
         bulkhead = None
         if not binding.is_async and not options.inline:
-            bulkhead = Bulkhead(self._server.threads, options.max_threads)
-        entry = RegisteredResource(self._server, uri, binding, options, bulkhead)
+            bulkhead = Bulkhead(self._home.threads, options.max_threads)
+        entry = RegisteredResource(self._home, uri, binding, options, bulkhead)
         _check_parameters(entry)
         if options.ttl is not None and binding.context_parameter is not None:
             raise SetupError(
                 f"{binding.name}: what is kept (ttl=) is read for every caller, so it cannot take a Context"
             )
-        self._server.visibility.notice(entry)
+        self._visibility.notice(entry)
         (self.templates if entry.template.is_template else self.catalogue).add(uri, entry)
         return entry
 
@@ -269,7 +275,7 @@ class Resources:
         entry.detour = None
         inner = copy.copy(entry)
         inner.way, inner.template = (), entry.own_template
-        entry.detour = through(entry, "resources/read", lambda call: self._read_inside(inner, call))
+        entry.detour = through(entry.way, "resources/read", lambda call: self._read_inside(inner, call))
         return entry
 
     def _changed(self) -> None:
@@ -291,7 +297,7 @@ class Resources:
 
     async def read(self, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
         """Answer `resources/read`, with the resource it names or with the one that is given."""
-        if self._server.capabilities.resources is None:
+        if self._home.capabilities().resources is None:
             raise off("resources")
         try:
             return await self.read_uri(call.params.uri, call, found)
@@ -329,8 +335,8 @@ class Resources:
 
     async def _read_kept(self, uri: str, call: Call) -> ReadResourceResult:
         """Read a result that was too large for its answer."""
-        kept = self._server.kept_results.find(self._server.links.owner(call), uri)
-        result: ReadResourceResult = await self._server.threads.run(lambda: read_kept(uri, kept))
+        kept = self._home.kept_results.find(self._home.links.owner(call), uri)
+        result: ReadResourceResult = await self._home.threads.run(lambda: read_kept(uri, kept))
         return result
 
     async def _fresh(
@@ -339,7 +345,7 @@ class Resources:
         if entry.context is None or call is None:
             context = None
         else:
-            context = entry.context(call, entry.server)
+            context = entry.context(call, entry.home)
         try:
             return await entry.read(uri, variables, context)
         except InvalidArguments as error:
@@ -394,6 +400,15 @@ class Resources:
             if variables is not None and (sees is None or sees(self.templates.kind, candidate)):
                 return candidate, variables
         raise ResourceNotFound(uri)
+
+    def find_for(self, call: Call, uri: str) -> FoundResource:
+        """Find what answers to a URI among what a caller sees."""
+        kinds = {catalogue.kind: catalogue for catalogue in self.catalogues}
+
+        def sees(kind: str, entry: RegisteredResource) -> bool:
+            return self._visibility.find(call, kinds[kind], entry.uri) is not None
+
+        return self.find(uri, sees)
 
 
 def _size_of(uri: str, result: ReadResourceResult) -> int:

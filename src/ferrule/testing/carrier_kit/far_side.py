@@ -144,7 +144,7 @@ class FarSide:
     @property
     def eras(self) -> Eras:
         """The protocol generations of the server."""
-        return self.server.eras
+        return self.server.host.eras
 
     @property
     def observer(self) -> None:
@@ -154,7 +154,7 @@ class FarSide:
     @property
     def verifier(self) -> Verifier:
         """Who decides who a caller is."""
-        return self.server.verifier
+        return self.server.host.verifier
 
     async def enter(self) -> None:
         """Start the server."""
@@ -170,7 +170,7 @@ class FarSide:
 
     def crowd(self, origin: Origin, version: str = "") -> Watched:
         """Return the watched link of everyone who asks without a session."""
-        return self._watch(self.server.crowd(origin, version), origin)
+        return self._watch(self.server.host.crowd(origin, version), origin)
 
     def _watch(self, receiver: Receiver, origin: Origin) -> Watched:
         watched = Watched(receiver, origin)
@@ -179,16 +179,16 @@ class FarSide:
 
     def busy(self, link: Receiver) -> bool:
         """Return whether calls run on a link."""
-        return self.server.busy(link.receiver if isinstance(link, Watched) else link)
+        return self.server.host.busy(link.receiver if isinstance(link, Watched) else link)
 
     def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
         """Return which arguments of a tool its HTTP headers mirror."""
-        return self.server.mirrored(tool)
+        return self.server.host.mirrored(tool)
 
     @property
     def custom_routes(self) -> Sequence[CustomRoute]:
         """What is offered over HTTP beside MCP."""
-        return self.server.custom_routes
+        return self.server.host.custom_routes
 
     async def drain(self, grace: float) -> None:
         """Wait until running calls are answered."""

@@ -249,7 +249,7 @@ def test_a_plain_url_of_our_own_pair_leads_to_it() -> None:
 
     async def test() -> None:
         listener, ready = Sse(port=0), asyncio.Event()
-        serving = asyncio.create_task(listener.serve(Server("pair"), ready.set))
+        serving = asyncio.create_task(listener.serve(Server("pair").host, ready.set))
         await ready.wait()
         async with Client(listener.url) as client:
             assert client.server_info.name == "pair"

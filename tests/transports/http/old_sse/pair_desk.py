@@ -135,7 +135,7 @@ class Desk:
 async def desk(server: Server | None = None, **settings: Any) -> AsyncIterator[Desk]:
     """Open the doors of a server."""
     chosen = {"sse": True, **settings}
-    doors = HttpEndpoint(server or new_server(), EndpointSettings(**chosen), bound_to="127.0.0.1")
+    doors = HttpEndpoint((server or new_server()).host, EndpointSettings(**chosen), bound_to="127.0.0.1")
     await doors.start()
     try:
         yield Desk(doors)

@@ -86,7 +86,7 @@ async def post(port: int, url: str, message: Any) -> int:
 async def serving(listener: Http) -> AsyncIterator[int]:
     server = new_server()
     ready = asyncio.Event()
-    task = asyncio.ensure_future(listener.serve(server, ready.set))
+    task = asyncio.ensure_future(listener.serve(server.host, ready.set))
     await asyncio.wait([task, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
     try:
         yield listener.address[1]

@@ -34,4 +34,7 @@ def require_http(acceptor: Acceptor) -> HttpAcceptor:
     if isinstance(acceptor, HttpAcceptor):
         return acceptor
     kind = type(acceptor).__name__
-    raise SetupError(f"{kind} cannot be served over HTTP: it is no HttpAcceptor (crowd, mirrored, custom_routes)")
+    raise SetupError(
+        f"{kind} cannot be served over HTTP: it is no HttpAcceptor (crowd, mirrored, custom_routes);"
+        " of a Server, give its host, or write `await app.serve(listener)`"
+    )

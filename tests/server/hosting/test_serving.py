@@ -42,7 +42,7 @@ class Desk:
     @property
     def running(self) -> int:
         """How many calls run."""
-        return sum(len(link.session.running) for link in self.app.sessions)
+        return sum(len(link.session.running) for link in self.app.host.sessions)
 
 
 @asynccontextmanager
@@ -99,10 +99,10 @@ async def test_the_server_ends_with_its_last_listener(tmp_path: Path) -> None:
     async with serving(desk, *listeners) as served:
         for listener in listeners:
             assert not served.done()
-            assert desk.app.is_in_use
+            assert desk.app.host.lifespans.in_use
             await listener.close(1.0)
         await served
-        assert not desk.app.is_in_use
+        assert not desk.app.host.lifespans.in_use
 
 
 async def test_a_peer_whose_pipe_ends_takes_no_other_along() -> None:
@@ -116,7 +116,7 @@ async def test_a_peer_whose_pipe_ends_takes_no_other_along() -> None:
             Client(tcp.url) as client,
         ):
             os.close(write_in)
-            await until(lambda: len(desk.app.sessions) == 1)
+            await until(lambda: len(desk.app.host.sessions) == 1)
             assert (await client.call_tool("greet")).data == "Hello"
             assert not served.done()
     finally:
