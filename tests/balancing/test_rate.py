@@ -12,11 +12,11 @@ from ferrule.balancing.rate import (
     Exhausted,
     Quota,
     Rate,
-    TokenBucket,
     limit_header,
     policy_header,
     take_together,
 )
+from ferrule.balancing.token_bucket import TokenBucket
 from ferrule.errors import SetupError
 
 

@@ -1,4 +1,4 @@
-"""Rates: token buckets, how a rate is written, and the HTTP headers that tell a caller of its rates.
+"""Rates: how one is written, several held at once, and the HTTP headers that tell a caller of them.
 
 A rate is written `100/min` or `10/s burst 50`. The burst is how much may come at once; without one it is the number
 before the slash. Header fields: draft-ietf-httpapi-ratelimit-headers.
@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from ferrule.balancing.token_bucket import TOKEN_SLACK, TokenBucket
 from ferrule.errors import SetupError
-
-# Rounding may leave a token a hair short at the very moment `wait` named; the debt is carried, so nothing is gained.
-TOKEN_SLACK = 1e-3
 
 UNITS = {
     "s": 1,
@@ -37,56 +35,6 @@ WRITTEN = re.compile(
 )
 NAME = re.compile(r"[\x20-\x7e]+")
 """What a string of a structured header may hold (RFC 9651 §3.3.3)."""
-
-
-class TokenBucket:
-    """Lets `burst` through at once and `rate` a second in the long run."""
-
-    __slots__ = ("_seen", "_tokens", "burst", "rate")
-
-    def __init__(self, rate: float, burst: float) -> None:
-        if not (rate >= 0 and burst >= 1):
-            raise SetupError(f"a token bucket needs a rate of at least 0 and a burst of at least 1: {rate}, {burst}")
-        self.rate = rate
-        self.burst = burst
-        self._tokens = burst
-        self._seen = -math.inf
-
-    def take(self, now: float, n: float = 1) -> bool:
-        """Take `n` tokens if there are as many."""
-        self._fill(now)
-        if self._tokens + TOKEN_SLACK < n:
-            return False
-        self._tokens -= n
-        return True
-
-    def wait(self, now: float) -> float:
-        """Return the seconds until one token can be taken."""
-        self._fill(now)
-        lacking = 1 - self._tokens
-        if lacking <= TOKEN_SLACK:
-            return 0.0
-        return lacking / self.rate if self.rate else math.inf
-
-    def left(self, now: float) -> int:
-        """Return how many whole tokens there are."""
-        self._fill(now)
-        return max(0, math.floor(self._tokens + TOKEN_SLACK))
-
-    def full_in(self, now: float) -> float:
-        """Return the seconds until the bucket is full."""
-        self._fill(now)
-        lacking = self.burst - self._tokens
-        if lacking <= TOKEN_SLACK:
-            return 0.0
-        return lacking / self.rate if self.rate else math.inf
-
-    def _fill(self, now: float) -> None:
-        if now <= self._seen:
-            return
-        if self._tokens < self.burst:
-            self._tokens = min(self.burst, self._tokens + (now - self._seen) * self.rate)
-        self._seen = now
 
 
 class Rate(Struct, frozen=True):
