@@ -11,7 +11,8 @@ FerruleError
 ├─ CallFailed                   a call of ours got no answer
 │  ├─ TimedOut (ConnectionTimedOut (TimedOutReconnecting))  LinkLost (OutcomeUnknown)
 │  ├─ Cancelled  TooManyRounds  InvalidAnswer (ContentMismatch)
-│  └─ NotConnected  AlreadyInitialized  CapabilityNotSupported  Declined
+│  ├─ NotConnected  AlreadyInitialized  CapabilityNotSupported  Declined
+│  └─ Overloaded  NoTarget      nobody may take it now; Busy too, so that a server that routes answers 503
 ├─ CarrierError                 could not connect, listen or start the child process
 │  ├─ ConnectFailed  ChildFailed  InitializeFailed (VersionMismatch  InitializeTimedOut)
 │  └─ HttpFailed                an HTTP status or page where an answer should be; a CallFailed too
@@ -22,6 +23,7 @@ ToolError                       raised by a tool for the model to read, and by a
 
 from __future__ import annotations
 
+import math
 import types
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -347,6 +349,35 @@ class CapabilityNotSupported(CallFailed):
     def __init__(self, capability: str, message: str = "") -> None:
         super().__init__(message or f"the peer does not declare the capability {capability!r}")
         self.capability = capability
+
+
+class Overloaded(Busy, CallFailed):
+    """Too many calls run and wait already; nothing was sent."""
+
+    status = 503
+
+    def __init__(self, retry_after: float = 1.0, message: str = "") -> None:
+        seconds = max(1, math.ceil(retry_after))
+        super().__init__(message or f"Overloaded: try again in {seconds} s")
+        self.retry_after = seconds
+        self.data = {"retryAfter": seconds}
+        self.headers = {"Retry-After": str(seconds)}
+
+
+class NoTarget(Busy, CallFailed):
+    """None of the servers that could take the call may be used now; nothing was sent."""
+
+    status = 503
+
+    def __init__(self, reasons: Mapping[str, str], retry_after: float = 1.0) -> None:
+        each = ", ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        super().__init__(f"No server can take this call: {quoted(each) or 'there are none'}")
+        seconds = max(1, math.ceil(retry_after))
+        self.reasons = dict(reasons)
+        """Why each of them may not be used, by name."""
+        self.retry_after = seconds
+        self.data = {"retryAfter": seconds}
+        self.headers = {"Retry-After": str(seconds)}
 
 
 class Declined(CallFailed):

@@ -33,6 +33,7 @@ app.run()
 
 ROOMS = {
     "": "codes errors",
+    "balancing": "token_bucket",
     "budgets": "account bounds collector process shares weight",
     "identity": "principal verifier",
     "protocol": "call capabilities era foreign handshake needs seal session stateless tasks trims",

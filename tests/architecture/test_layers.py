@@ -26,7 +26,7 @@ LAYERS = {
     "cli": 8,
 }
 STRANGERS = {frozenset({"wire", "schema"}), frozenset({"runtime", "transports"}), frozenset({"server", "client"})}
-LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "settings"}
+LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "settings", "balancing"}
 LEAVES_USED_FROM = 4
 LEAVES_MAY_USE = 2
 FREE = {"testing", "types", "__init__", "__main__"}

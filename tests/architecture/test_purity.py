@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from source_tree import PACKAGE, Module, modules
 
-PURE = ("protocol", "wire", "schema", "identity")
+PURE = ("protocol", "wire", "schema", "identity", "balancing")
 
 KNOWN = {"msgspec", "cryptography", PACKAGE}
 HARMLESS = {
@@ -18,12 +18,14 @@ HARMLESS = {
         "abc",
         "base64",
         "binascii",
+        "bisect",
         "collections",
         "contextlib",
         "contextvars",
         "copy",
         "dataclasses",
         "enum",
+        "errno",
         "functools",
     ),
     *(

@@ -86,6 +86,8 @@ ERLMCP: dict[str, Numbers] = {
     "InvalidParams": Numbers(ErrorCode.INVALID_PARAMS.value, 1021),
     "Internal": Numbers(ErrorCode.INTERNAL_ERROR.value, 1079),
     "Busy": Numbers(ErrorCode.SERVER_ERROR.value, 1081),
+    "Overloaded": Numbers(ErrorCode.SERVER_ERROR.value, 1085),
+    "NoTarget": Numbers(ErrorCode.SERVER_ERROR.value, 1086),
     "RateLimited": Numbers(ErrorCode.RATE_LIMITED.value, 1003),
     "ResourceNotFound": Numbers(ErrorCode.RESOURCE_MISSING.value, 1046),
     "ToolNotFound": Numbers(ErrorCode.TOOL_MISSING.value, 1048),

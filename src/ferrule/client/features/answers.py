@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
+from ferrule.balancing.token_bucket import TokenBucket
 from ferrule.budgets.bounds import MAX_URI_LENGTH
 from ferrule.client.features.root_access import RootAccess, is_inside
 from ferrule.errors import Declined, InvalidParams, MethodNotFound, RateLimited, Refusal, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
-from ferrule.runtime.limits import TokenBucket
 from ferrule.schema.content import TextContent, ToolResultContent, ToolUseContent
 from ferrule.schema.elicitation import ElicitParams, ElicitResult
 from ferrule.schema.keys import check_extensions

@@ -12,11 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from ferrule.balancing.token_bucket import TokenBucket
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
-from ferrule.runtime.limits import TokenBucket
 from ferrule.runtime.link import Link
 from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.server.notifications.subscriptions import ChangeNotice, Subscriber, Subscriptions
