@@ -17,6 +17,8 @@ FerruleError
 │  ├─ ConnectFailed  ChildFailed  InitializeFailed (VersionMismatch  InitializeTimedOut)
 │  └─ HttpFailed                an HTTP status or page where an answer should be; a CallFailed too
 ├─ EncodeError                  a message of ours cannot be written as JSON
+├─ SupervisorFailed             a supervisor could not start its children, or gave one up
+├─ AlreadyRegistered  NoRoute   of a registry: a name is taken; data has nowhere to go
 └─ SetupError                   wrong use, raised before serving
 ToolError                       raised by a tool for the model to read, and by a client whose tool call failed
 """
@@ -424,6 +426,29 @@ class InitializeTimedOut(InitializeFailed):
 
 class EncodeError(FerruleError):
     """A message of ours cannot be written as JSON."""
+
+
+class SupervisorFailed(FerruleError):
+    """A supervisor could not start its children, or restarted them too often and gave up."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        """Which supervisor: its name behind those of the supervisors above it, as `app/listeners`."""
+        self.reason = reason
+
+
+class AlreadyRegistered(FerruleError):
+    """A registry has an entry of this kind and name, and what registered it is alive."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name!r} is registered already: unregister it first, or choose another name")
+        self.kind = kind
+        self.name = name
+
+
+class NoRoute(FerruleError):
+    """A registry knows nobody who takes this data."""
 
 
 class SetupError(FerruleError):

@@ -26,7 +26,7 @@ LAYERS = {
     "cli": 8,
 }
 STRANGERS = {frozenset({"wire", "schema"}), frozenset({"runtime", "transports"}), frozenset({"server", "client"})}
-LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "settings", "balancing"}
+LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "settings", "balancing", "registry"}
 LEAVES_USED_FROM = 4
 LEAVES_MAY_USE = 2
 FREE = {"testing", "types", "__init__", "__main__"}
@@ -141,6 +141,7 @@ def test_every_module_imports_lower_layers_only() -> None:
         ("protocol", "supervision"),
         ("supervision", "protocol"),
         ("supervision", "stores"),
+        ("registry", "runtime"),
         ("server", "testing"),
         ("gateway", "cli"),
         ("errors", "wire"),

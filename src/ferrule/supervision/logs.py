@@ -20,7 +20,19 @@ NAMES = tuple(
     f"{OURS}.{name}"
     for name in (
         *("auth", "calls", "client", "context", "dispatch", "extensions", "http", "http.access", "link", "observer"),
-        *("openapi", "protocol", "results", "scope", "server", "skills", "tasks", "threads", "tools", "transports"),
+        *(
+            "openapi",
+            "protocol",
+            "registry",
+            "results",
+            "scope",
+            "server",
+            "skills",
+            "supervision",
+            "tasks",
+            "telemetry",
+        ),
+        *("threads", "tools", "transports"),
     )
 )
 """Our loggers: a filter holds only for the very logger it was given to."""
