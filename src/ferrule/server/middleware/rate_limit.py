@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
-from ferrule.errors import RateLimited
 from ferrule.balancing.token_bucket import TokenBucket
+from ferrule.errors import RateLimited
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
 from ferrule.server.middleware.caller_key import Key, key_of, methods_of
