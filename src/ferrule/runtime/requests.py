@@ -162,9 +162,17 @@ class Asking:
             if not ready.done():
                 ready.set_result(None)
 
-    async def request(self, method: str, params: object, *, timeout: float | None = None) -> Raw:
+    async def request(
+        self,
+        method: str,
+        params: object,
+        *,
+        timeout: float | None = None,
+        limit: float | None = None,
+        on_progress: Callable[[float, float | None, str | None], object] | None = None,
+    ) -> Raw:
         """Send a request of ours on the link's own channel and wait for its result."""
-        awaited = self.start(method, params, None, timeout)
+        awaited = self.start(method, params, None, timeout, limit, on_progress)
         awaited.cancellable = method != "initialize"
         if method == "server/discover" and self.session.peer is None:
             awaited.waiter = FirstAnswer(self.session, awaited.waiter)

@@ -88,7 +88,7 @@ class Server:
         **options: Unpack[ServerKeywords],
     ) -> None:
         _require_texts(name=name, version=version, instructions=instructions or "")
-        settings = read(ServerSettings, options, "Server", beside=BESIDE_SETTINGS, hints=OPTIONS)
+        settings = self.settings = read(ServerSettings, options, "Server", beside=BESIDE_SETTINGS, hints=OPTIONS)
         check_extensions(settings.extensions or (), "Server")
         self.name = name
         self.version = version
