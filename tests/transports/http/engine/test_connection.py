@@ -599,8 +599,22 @@ def test_a_connection_is_handed_over_with_what_has_come_on_it(monkeypatch: pytes
     assert successor.transport is bench.wire
     assert successor.data == b"early" + b"x" * MAX_WAITING
     assert bench.ledger.connections == {successor}
+    assert bench.ledger.requests.held == 0
     bench.pass_time(1000.0)
     assert not bench.wire.closed
+
+
+def test_what_waits_for_a_peer_is_not_counted_for_a_connection_that_was_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, successor = keeping(), Successor()
+    monkeypatch.setattr(bench.wire, "set_protocol", lambda protocol: None)
+    bench.feed(GET)
+    bench.wire.backlog = 1000
+    bench.connection.sweep(100.0)
+    assert process.answers.held == 1000
+    bench.connection.hand_over(b"upgrade: x\r\n", successor)
+    assert process.answers.held == 0
 
 
 def test_requests_that_wait_for_the_peer_to_read_outlast_the_end_of_its_side() -> None:
