@@ -6,6 +6,7 @@ import asyncio
 import gc
 import re
 import time
+import weakref
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -602,6 +603,23 @@ def test_a_connection_is_handed_over_with_what_has_come_on_it(monkeypatch: pytes
     assert bench.ledger.requests.held == 0
     bench.pass_time(1000.0)
     assert not bench.wire.closed
+
+
+def test_an_answer_that_was_given_lets_go_of_who_watched_it() -> None:
+    """Whoever watches often holds the answer: the two would wait for the garbage collector."""
+
+    class Watcher:
+        def lost(self) -> None: ...
+
+    bench, watcher = keeping(), Watcher()
+    bench.feed(GET)
+    (answer,) = bench.answers
+    answer.watch(watcher.lost)
+    watching = weakref.ref(watcher)
+    del watcher
+    assert watching() is not None
+    answer.reply(200, b"", b"hello")
+    assert watching() is None
 
 
 def test_what_waits_for_a_peer_is_not_counted_for_a_connection_that_was_handed_over(
