@@ -44,6 +44,11 @@ class TestCoalescer:
         """NOTI-06: nothing is delayed without need."""
         assert Coalescer().poke("tools", 3.0) == 0.0
 
+    def test_ten_notices_a_second_are_sent_unless_told_otherwise(self) -> None:
+        coalescer = Coalescer()
+        assert coalescer.poke("tools", 5.0) == 0.0
+        assert coalescer.poke("tools", 5.0) == pytest.approx(0.1)
+
     def test_pokes_within_the_interval_schedule_one_trailing_notice(self) -> None:
         """NOTI-06: at most one per 100 ms, and the last change is announced."""
         coalescer = Coalescer(0.1)

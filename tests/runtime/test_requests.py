@@ -84,6 +84,7 @@ class TestAnswers:
         assert far.asked("roots/list") == []
         far.say(method="notifications/initialized")
         await settle()
+        assert far.link._ready == (), "whoever was woken is not kept"
         late = far.link.ask("roots/list", {}, far)
         assert [request["id"] for request in far.asked("roots/list")] == [1, 2]
         for identity, waiting in ((1, early), (2, late)):

@@ -98,6 +98,12 @@ class TestTelling:
             assert len(logged) == 3
             assert all(each["_meta"] == {RELATED: {"taskId": task["taskId"]}} for each in told + logged)
 
+    async def test_progress_is_not_told_to_whom_gave_no_token(self, era: str, peer: Any) -> None:
+        """PROG-5."""
+        async with peer(new_app(), era) as client:
+            await client.end(await client.start("count"))
+            assert client.told("notifications/progress") == []
+
     async def test_progress_must_increase(self, era: str, peer: Any, caplog: Any) -> None:
         app = Server("s")
 

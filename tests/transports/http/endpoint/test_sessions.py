@@ -190,6 +190,19 @@ async def test_a_session_that_is_read_lasts_for_its_whole_lifetime(answering: An
     assert len(table.sessions) == 0
 
 
+async def test_a_session_whose_reader_has_just_left_lasts_for_its_whole_lifetime_too(answering: Any) -> None:
+    table = Table(session_idle_timeout=100, session_lifetime=1000)
+    session = table.open()
+    reader = answering()
+    session.standing.attach(reader, b"")
+    table.at(950)
+    reader.leave()
+    table.at(1000).sessions.sweep(1000)
+    assert len(table.sessions) == 1
+    table.at(1000.1).sessions.sweep(1000.1)
+    assert len(table.sessions) == 0
+
+
 async def test_the_idle_time_begins_when_the_last_reader_has_left(answering: Any) -> None:
     """SES-11."""
     table = Table(session_idle_timeout=100, session_lifetime=1_000_000)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import re
 import time
+import weakref
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -611,8 +612,39 @@ def test_a_connection_is_handed_over_with_what_has_come_on_it(monkeypatch: pytes
     assert successor.transport is bench.wire
     assert successor.data == b"early" + b"x" * MAX_WAITING
     assert bench.ledger.connections == {successor}
+    assert bench.ledger.requests.held == 0
     bench.pass_time(1000.0)
     assert not bench.wire.closed
+
+
+def test_an_answer_that_was_given_lets_go_of_who_watched_it() -> None:
+    """Whoever watches often holds the answer: the two would wait for the garbage collector."""
+
+    class Watcher:
+        def lost(self) -> None: ...
+
+    bench, watcher = keeping(), Watcher()
+    bench.feed(GET)
+    (answer,) = bench.answers
+    answer.watch(watcher.lost)
+    watching = weakref.ref(watcher)
+    del watcher
+    assert watching() is not None
+    answer.reply(200, b"", b"hello")
+    assert watching() is None
+
+
+def test_what_waits_for_a_peer_is_not_counted_for_a_connection_that_was_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, successor = keeping(), Successor()
+    monkeypatch.setattr(bench.wire, "set_protocol", lambda protocol: None)
+    bench.feed(GET)
+    bench.wire.backlog = 1000
+    bench.connection.sweep(100.0)
+    assert process.answers.held == 1000
+    bench.connection.hand_over(b"upgrade: x\r\n", successor)
+    assert process.answers.held == 0
 
 
 def test_requests_that_wait_for_the_peer_to_read_outlast_the_end_of_its_side() -> None:
