@@ -28,6 +28,7 @@ from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.middleware.stack import AnyLayer, checked
 from ferrule.server.notifications.subscriptions import CallbackSubscriber, Subscriber
 from ferrule.server.offers.descriptions import ToolOptions
+from ferrule.server.offers.entry import ResourceLike, is_prompt, is_resource, is_tool
 from ferrule.server.offers.mount_point import Rule
 from ferrule.server.offers.mounts import Mounts
 from ferrule.server.offers.prompts import PromptOptions
@@ -171,24 +172,32 @@ class Server:
         return _decorator(lambda fn: self.host.methods.add(row, answerer(self.host.services, fn)))
 
     def add_tool(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Unpack[ToolKeywords]) -> Tool:
-        """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
+        """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)`, `add_tool(transformed(…))`, `add_tool(ToolLike)`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
         if options.get("ui") is not None:
             self.apps()
         if isinstance(fn, Recipe):
             return fn.offer(self.offers.tools, _options(ToolOptions, options, "a tool")).tool
-        return self.offers.tools.add(fn, _options(ToolOptions, options, f"the tool {_name(fn, options)}")).tool
+        made = _options(ToolOptions, options, f"the tool {_name(fn, options)}")
+        if is_tool(fn):
+            return self.offers.tools.add_object(fn, made).tool
+        return self.offers.tools.add(fn, made).tool
 
     def remove_tool(self, name: str) -> None:
         """Offer a tool no longer."""
         self.offers.tools.catalogue.remove(name)
 
     def add_resource(
-        self, uri: str, fn: Callable[..., Any], **options: Unpack[ResourceKeywords]
+        self, uri: str | ResourceLike, fn: Callable[..., Any] | None = None, **options: Unpack[ResourceKeywords]
     ) -> Resource | ResourceTemplate:
-        """Offer a resource, or a template when the URI has variables."""
-        return self.offers.resources.add(uri, fn, _options(ResourceOptions, options, f"the resource {uri}")).listed
+        """Offer a resource, or a template when the URI has variables; or an object (`ResourceLike`)."""
+        made = _options(ResourceOptions, options, f"the resource {uri}")
+        if is_resource(uri):
+            return self.offers.resources.add_object(uri, made).listed
+        if not isinstance(uri, str) or fn is None:
+            raise SetupError(f"app.add_resource needs a URI and a function, or an object, not {uri!r} alone")
+        return self.offers.resources.add(uri, fn, made).listed
 
     add_resource_template = add_resource
 
@@ -198,13 +207,14 @@ class Server:
 
     remove_resource_template = remove_resource
 
-    def add_prompt(
-        self, fn: Any, handler: Callable[..., Any] | None = None, **options: Unpack[PromptKeywords]
-    ) -> Prompt:
-        """Offer a prompt: `add_prompt(fn)` or `add_prompt("name", fn)`."""
+    def add_prompt(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Unpack[PromptKeywords]) -> Prompt:
+        """Offer a prompt: `add_prompt(fn)`, `add_prompt("name", fn)` or an object (`PromptLike`)."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
-        return self.offers.prompts.add(fn, _options(PromptOptions, options, f"the prompt {_name(fn, options)}")).prompt
+        made = _options(PromptOptions, options, f"the prompt {_name(fn, options)}")
+        if is_prompt(fn):
+            return self.offers.prompts.add_object(fn, made).prompt
+        return self.offers.prompts.add(fn, made).prompt
 
     def remove_prompt(self, name: str) -> None:
         """Offer a prompt no longer."""

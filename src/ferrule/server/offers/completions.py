@@ -11,13 +11,13 @@ from ferrule.schema.completion import CompleteResult, Completion, PromptReferenc
 from ferrule.server.calls.context import Context, MountedContext
 from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
-from ferrule.server.functions.binder import Binding
 from ferrule.server.functions.dependencies import Plan
 from ferrule.server.functions.signatures import probe, read_provider
 from ferrule.server.offers.catalogue import Catalogue, off, unknown_reference
+from ferrule.server.offers.entry import Entry
 from ferrule.server.offers.mount_point import Mounted, Suggest, through
-from ferrule.server.offers.prompts import Prompts, RegisteredPrompt
-from ferrule.server.offers.resources import RegisteredResource, Resources
+from ferrule.server.offers.prompts import PromptEntry, Prompts
+from ferrule.server.offers.resources import ResourceEntry, Resources
 from ferrule.server.offers.visibility import Visibility
 
 E = TypeVar("E")
@@ -94,13 +94,11 @@ class Completions:
         """Whether anything can be completed."""
         if self._completers or any(child.completes for child in self._mounts):
             return True
-        return any(map(_choices, self._bindings()))
+        return any(entry.choices() for entry in self._entries())
 
-    def _bindings(self) -> Iterator[Binding]:
-        for prompt in self._prompts.catalogue.registered.values():
-            yield prompt.binding
-        for template in self._resources.templates.registered.values():
-            yield template.binding
+    def _entries(self) -> Iterator[Entry]:
+        yield from self._prompts.catalogue.registered.values()
+        yield from self._resources.templates.registered.values()
 
     async def complete(self, call: Call) -> CompleteResult:
         """Answer `completion/complete`."""
@@ -113,10 +111,10 @@ class Completions:
                 return await handler(call)  # type: ignore[no-any-return]  # a completion's way gives its result
         return await self._suggest(call, entry)
 
-    async def _suggest(self, call: Call, entry: RegisteredPrompt | RegisteredResource) -> CompleteResult:
+    async def _suggest(self, call: Call, entry: PromptEntry | ResourceEntry) -> CompleteResult:
         """Ask the function for it, here or in the server it is from, else look at what its type allows."""
         name = call.params.argument.name
-        if isinstance(entry, RegisteredPrompt):
+        if isinstance(entry, PromptEntry):
             target = entry.prompt.name
         else:
             target = entry.uri
@@ -133,7 +131,7 @@ class Completions:
                 context = MountedContext(self._home, call, home)
             return CompleteResult(completion=_ranked(await suggest(call, context)))
         start = call.params.argument.value
-        choices = _choices(entry.binding).get(name, ())
+        choices = entry.choices().get(name, ())
         fitting = []
         for value in choices:
             if value.startswith(start):
@@ -147,7 +145,7 @@ class Completions:
                 return self._completers[place].suggest
         return None
 
-    def _find(self, call: Call) -> RegisteredPrompt | RegisteredResource:
+    def _find(self, call: Call) -> PromptEntry | ResourceEntry:
         ref = call.params.ref
         if isinstance(ref, PromptReference):
             prompt = self._known(self._prompts.catalogue, ref.name)
@@ -164,17 +162,6 @@ class Completions:
             # Where callers see different things, a guard has checked already that this one sees what it asks about.
             return catalogue.registered.get(key)
         return catalogue.get(key)
-
-
-def _choices(binding: Binding) -> dict[str, list[str]]:
-    """Return the values each parameter may have, where its type lists them; an optional one counts as well."""
-    choices = {}
-    for name, rules in binding.input_schema.get("properties", {}).items():
-        kinds = rules.get("anyOf", [rules]) if isinstance(rules, dict) else []
-        values = [str(value) for kind in kinds for value in kind.get("enum", ())]
-        if values:
-            choices[name] = values
-    return choices
 
 
 def _ranked(values: Any) -> Completion:

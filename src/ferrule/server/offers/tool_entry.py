@@ -17,8 +17,8 @@ from ferrule.server.calls.context import Context, MountedContext
 from ferrule.server.calls.services import Services
 from ferrule.server.functions.binder import InvalidArguments
 from ferrule.server.middleware.stack import AnyLayer, checked, surrounding
-from ferrule.server.offers.descriptions import mirrored_of
-from ferrule.server.offers.entry import Entry, Visible
+from ferrule.server.offers.descriptions import ToolOptions, mirrored_of
+from ferrule.server.offers.entry import Entry, ToolLike, Visible
 from ferrule.server.offers.mount_point import through
 
 
@@ -172,6 +172,33 @@ class ToolEntry(Entry):
             self.context = partial(MountedContext, host)
         self.finish_for(host)
         self.settle(runner)
+
+
+class ObjectTool(ToolEntry):
+    """A tool whose calls an object answers."""
+
+    __slots__ = ("_object", "_own_name")
+
+    def __init__(self, home: Services, given: ToolLike, options: ToolOptions) -> None:
+        super().__init__(
+            home,
+            given.tool,
+            tags=options.tags,
+            visible=options.visible,
+            layers=options.middleware,
+            timeout=options.timeout,
+        )
+        self._object = given
+        self._own_name = given.tool.name
+
+    async def answer(self, call: Call) -> CallToolResult:
+        """Ask the object, by its own name."""
+        said = call.params
+        call.params = structs.replace(said, name=self._own_name)
+        try:
+            return await self._object.call(call)  # type: ignore[no-any-return]  # what the era can seal
+        finally:
+            call.params = said
 
 
 async def _reshaped(entry: ToolEntry, call: Call) -> Any:

@@ -38,9 +38,10 @@ from ferrule.server.functions.questions import with_questions
 from ferrule.server.middleware.stack import MiddlewareStack
 from ferrule.server.offers.catalogue import Catalogue, off
 from ferrule.server.offers.descriptions import ToolOptions, described
+from ferrule.server.offers.entry import ToolLike, require_only
 from ferrule.server.offers.function_tool import FunctionTool
 from ferrule.server.offers.refusals import Refused
-from ferrule.server.offers.tool_entry import ToolEntry
+from ferrule.server.offers.tool_entry import ObjectTool, ToolEntry
 from ferrule.server.offers.visibility import Visibility
 
 logger = logging.getLogger("ferrule.tools")
@@ -90,6 +91,14 @@ class Tools:
         """Offer a function as a tool."""
         entry = self.make(fn, options)
         self.offer(entry, replace=replace)
+        return entry
+
+    def add_object(self, given: ToolLike, options: ToolOptions) -> ToolEntry:
+        """Offer an object as a tool."""
+        require_only(options, ("tags", "visible", "middleware", "timeout"), f"the tool {given.tool.name}")
+        entry = ObjectTool(self.home, given, options)
+        entry.settle(self)
+        self.offer(entry)
         return entry
 
     def make(self, fn: Callable[..., Any], options: ToolOptions) -> FunctionTool:
