@@ -51,6 +51,10 @@ class TransportKind(Struct, frozen=True, kw_only=True):
     """Called by the command line before it imports the server's file, which must not print where messages go."""
     hint: str = ""
     """What a person is told who starts it in a terminal."""
+    beside_http: Late | None = None
+    """Makes what makes its endpoint at the port of an `Http`; called with its options there and the path of MCP."""
+    beside_asgi: Late | None = None
+    """The same for an ASGI app."""
 
     def new_listener(self, options: Mapping[str, object]) -> Listener:
         """Make a listener; raises SetupError for an option there is not."""
@@ -206,6 +210,8 @@ TRANSPORTS = Transports(
         transport="ferrule.transports.websocket.client:WebSocketTransport",
         options="websocket",
         takes_headers=True,
+        beside_http="ferrule.transports.websocket.endpoint:beside_http",
+        beside_asgi="ferrule.transports.websocket.asgi:beside_asgi",
     ),
     TransportKind(
         name="tcp",
