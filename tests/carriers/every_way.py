@@ -9,7 +9,7 @@ from typing import Any
 from our_carriers import ANY_PORT, certificate
 
 from ferrule import Http, Tcp, Unix, WebSocket
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Sse
 
 
 @dataclass

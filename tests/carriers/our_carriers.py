@@ -26,7 +26,7 @@ from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.asgi.app import AsgiApp
 from ferrule.transports.http.client.old_sse import SseTransport
 from ferrule.transports.http.client.transport import HttpTransport
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Sse
 from ferrule.transports.memory import Memory
 from ferrule.transports.process.child import ChildProcess
 from ferrule.transports.tcp.transport import TcpTransport

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ferrule import Http, Server, Tcp, WebSocket
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Sse
 from ferrule.transports.http.settings import EndpointSettings, EngineSettings
 from ferrule.transports.tcp.settings import TcpSettings, UnixSettings
 from ferrule.transports.websocket.settings import WebSocketSettings

@@ -25,7 +25,7 @@ from ferrule import CallFailed, Client, Http, OutcomeUnknown, PeerError, Reconne
 from ferrule.client.features.subscription import Changes
 from ferrule.protocol.session import Phase
 from ferrule.runtime.sessionless import SessionlessLink
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Sse
 
 PATIENCE = 120.0
 QUICK = Reconnect(first_delay=0.02, longest_delay=0.2, jitter=0.0, resubscribe=True)

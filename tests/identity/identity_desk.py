@@ -14,7 +14,7 @@ from certificates import Authority
 
 from ferrule import Client, Context, Forbidden, Http, Principal, RequestFacts, Server, Tcp, Unauthorized, Verifier
 from ferrule.testing import ERAS
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Sse
 
 HTTP_WAYS = [(way, era) for way in ("engine", "asgi") for era in ERAS]
 SOCKETS = [(way, era) for way in ("websocket", "asgi websocket", "tcp") for era in ERAS]

@@ -18,8 +18,7 @@ from ferrule.server.hosting.serving import _listener
 from ferrule.transports.http.client.old_sse import SseTransport
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.transport import HttpTransport
-from ferrule.transports.http.listener import Http
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Http, Sse
 from ferrule.transports.http.settings import EndpointSettings, EngineSettings
 from ferrule.transports.memory import Memory
 from ferrule.transports.process.child import ChildProcess

@@ -196,7 +196,7 @@ TRANSPORTS = Transports(
     TransportKind(
         name="sse",
         help="HTTP+SSE, for clients older than Streamable HTTP",
-        listener="ferrule.transports.http.old_sse.listener:Sse",
+        listener="ferrule.transports.http.listener:Sse",
         prefixes=("sse+http://", "sse+https://"),
         transport="ferrule.transports.http.client.old_sse:SseTransport",
         options="http",

@@ -12,7 +12,7 @@ import pytest
 from ferrule import Client, Context, Http, Server, SetupError, TaskSettings, Tcp, WebSocket
 from ferrule.errors import ChildFailed
 from ferrule.protocol.handshake import NEWEST, REVISIONS
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Sse
 
 RELATED = "io.modelcontextprotocol/related-task"
 STATUS = "notifications/tasks/status"

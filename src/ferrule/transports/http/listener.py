@@ -1,4 +1,4 @@
-"""Streamable HTTP as a listener: the endpoint on our own engine."""
+"""Streamable HTTP, and HTTP+SSE with it, as listeners: the endpoint on our own engine."""
 
 from __future__ import annotations
 
@@ -103,3 +103,18 @@ class Http:
         name = f"[{host}]" if ":" in host else host
         scheme = "https" if self._engine_settings.certificate else "http"
         return f"{scheme}://{name}:{port}{self._endpoint_settings.path}"
+
+
+class Sse(Http):
+    """Lets clients reach us over HTTP+SSE; `path` is where the stream is opened, all else is as for `Http`."""
+
+    def __init__(self, **options: Any) -> None:
+        if "path" in options:
+            options["sse_path"] = options.pop("path")
+        super().__init__(**{"sse": True, **options})
+
+    @property
+    def url(self) -> str:
+        """Where clients find us, once we listen."""
+        settings = self._endpoint_settings
+        return super().url.removesuffix(settings.path) + settings.sse_path

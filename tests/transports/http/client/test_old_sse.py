@@ -22,7 +22,7 @@ from ferrule.errors import (
 )
 from ferrule.protocol.handshake import NEWEST
 from ferrule.transports.http.client.pool import ROOM
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Sse
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

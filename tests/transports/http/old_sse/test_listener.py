@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.listener import Http
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Http, Sse
 from ferrule.wire.sse import Event, SseParser
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

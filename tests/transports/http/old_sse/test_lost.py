@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ferrule.transports.http.listener import Http
-from ferrule.transports.http.old_sse.listener import Sse
+from ferrule.transports.http.listener import Http, Sse
 from ferrule.transports.http.old_sse.session import SPARE_EVENTS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
