@@ -361,10 +361,10 @@ def _older_question(question: Question, revision: Revision) -> dict[str, object]
     if question.method == "elicitation/create":
         return plain_form(params)
     if question.method == "sampling/createMessage":
-        messages = [
-            old_message(single_content(message), before_metadata=revision is not BEFORE_ICONS)
-            for message in params["messages"]
-        ]
+        before_metadata = revision is not BEFORE_ICONS
+        messages = []
+        for message in params["messages"]:
+            messages.append(old_message(single_content(message), before_metadata=before_metadata))
         return {**params, "messages": messages}
     return params
 

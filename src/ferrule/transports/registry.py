@@ -96,10 +96,12 @@ class Transports(Mapping[str, TransportKind]):
     def register(self, kind: TransportKind) -> None:
         """Add a kind; raises SetupError for a name or a prefix that is taken."""
         names = (kind.name, *kind.aliases)
-        for taken in [name for name in names if name in self._named]:
-            raise SetupError(f"there is a transport {taken!r} already")
-        for taken in [prefix for prefix in kind.prefixes if prefix in self._prefixes]:
-            raise SetupError(f"transport {kind.name}: addresses that begin with {taken!r} are taken")
+        for name in names:
+            if name in self._named:
+                raise SetupError(f"there is a transport {name!r} already")
+        for prefix in kind.prefixes:
+            if prefix in self._prefixes:
+                raise SetupError(f"transport {kind.name}: addresses that begin with {prefix!r} are taken")
         self._named.update(dict.fromkeys(names, kind))
         self._prefixes.update(dict.fromkeys(kind.prefixes, kind))
 

@@ -47,7 +47,7 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
             )
         if self.strategy not in get_args(Strategy):
             raise SetupError(f"there is no strategy {self.strategy!r}: it is one of {', '.join(get_args(Strategy))}")
-        if not all(each > 0 for each in (self.max_load, self.checkout_timeout, self.health_interval, self.idle_time)):
+        if min(self.max_load, self.checkout_timeout, self.health_interval, self.idle_time) <= 0:
             raise SetupError("max_load, checkout_timeout, health_interval and idle_time must be more than 0")
 
 

@@ -433,12 +433,13 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         assert self._deflate is not None
         frame = self._writer.frame
         deflate = self._deflate.deflate
-        return b"".join(
-            frame(FIN | TEXT, payload + b"\n")
-            if len(payload) < WORTH_IT
-            else frame(FIN | COMPRESSED | TEXT, deflate(payload + b"\n"))
-            for payload in payloads
-        )
+        frames = []
+        for payload in payloads:
+            if len(payload) < WORTH_IT:
+                frames.append(frame(FIN | TEXT, payload + b"\n"))
+            else:
+                frames.append(frame(FIN | COMPRESSED | TEXT, deflate(payload + b"\n")))
+        return b"".join(frames)
 
     def _write(self, data: bytes) -> None:
         if self._gone:

@@ -285,8 +285,12 @@ class UnreadBody(Struct, eq=False):
 @lru_cache(maxsize=256)
 def header_pairs(head: bytes) -> tuple[tuple[bytes, bytes], ...]:
     """Read lines of headers as they go over the wire."""
-    lines = (line.partition(b": ") for line in head.split(b"\r\n") if line)
-    return tuple((name, value) for name, _, value in lines)
+    pairs = []
+    for line in head.split(b"\r\n"):
+        if line:
+            name, _, value = line.partition(b": ")
+            pairs.append((name, value))
+    return tuple(pairs)
 
 
 CLOSE_NORMAL = 1000
