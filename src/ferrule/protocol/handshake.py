@@ -373,4 +373,6 @@ def _gated(params: dict[str, object], revision: Revision) -> dict[str, object]:
     """Return the params by which a capability is demanded: `includeContext` needed none at first."""
     if revision is NEWEST:
         return params
-    return {key: value for key, value in params.items() if key != "includeContext"}
+    gated = dict(params)
+    gated.pop("includeContext", None)
+    return gated

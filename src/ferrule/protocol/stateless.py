@@ -55,7 +55,7 @@ def _no_execution(tool: Tool) -> Tool:
 
 
 def _listed(result: ListToolsResult) -> ListToolsResult:
-    return structs.replace(result, tools=[_no_execution(tool) for tool in result.tools])
+    return structs.replace(result, tools=list(map(_no_execution, result.tools)))
 
 
 def _no_tasks(capabilities: Any) -> object:
@@ -208,7 +208,9 @@ class Stateless:
             )
         except SealTooLarge as reason:
             raise Internal(f"{reason}; the largest entry is {_largest(journal)}") from None
-        requests = {key: input_request(question) for key, question in need.questions}
+        requests = {}
+        for key, question in need.questions:
+            requests[key] = input_request(question)
         return InputRequired(
             result_type=INPUT_REQUIRED, meta=self._identity, input_requests=requests, request_state=state
         )

@@ -66,7 +66,7 @@ class Guard:
         self._origins = frozenset(settings.allowed_origins)
         self._hosts: frozenset[str] | None = None
         if settings.allowed_hosts is not None:
-            self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+            self._hosts = frozenset(map(str.lower, settings.allowed_hosts))
         elif _is_loopback(bound_to):
             self._hosts = LOOPBACK_NAMES | {bound_to}
         self._knows_hosts = self._hosts is not None and ANYONE not in self._hosts

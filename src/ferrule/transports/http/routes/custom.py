@@ -32,7 +32,7 @@ class CustomRoute:
     def __init__(self, path: str, methods: Sequence[str], answer: Endpoint, *, auth: bool = True) -> None:
         if not path.startswith("/"):
             raise SetupError(f"custom_route: the path {path!r} must begin with a slash")
-        self.methods = frozenset(method.upper() for method in methods)
+        self.methods = frozenset(map(str.upper, methods))
         if not self.methods or self.methods - METHODS:
             wrong = ", ".join(sorted(self.methods - METHODS)) or "none at all"
             raise SetupError(f"custom_route {path}: methods are some of {', '.join(sorted(METHODS))}, not {wrong}")
