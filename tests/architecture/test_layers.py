@@ -182,6 +182,18 @@ def test_no_module_imports_itself_through_others() -> None:
     graphlib.TopologicalSorter(graph).prepare()
 
 
+def test_the_packages_of_transports_import_each_other_one_way_only() -> None:
+    """WebSockets build on HTTP, and HTTP finds them in the table of transports."""
+    graph: dict[str, set[str]] = {}
+    for module, found, part in imports_of_ours():
+        importer, imported = module.name.split(".")[1:3], found.module.split(".")[1:3]
+        if module.part == part == "transports" and len(imported) == 2 and importer != imported:
+            graph.setdefault(".".join(importer), set()).add(".".join(imported))
+    assert "transports.http" in graph["transports.websocket"]
+    assert [pair for pair in graph.items() if "transports.websocket" in pair[1]] == []
+    graphlib.TopologicalSorter(graph).prepare()
+
+
 def test_an_import_inside_a_function_has_a_reason() -> None:
     late = {
         (module.place, found.module if found.module.startswith(PACKAGE) else found.module.partition(".")[0])

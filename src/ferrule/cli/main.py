@@ -97,7 +97,13 @@ def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(options, name)) is not None}
+    """Return the options that were given on the command line."""
+    given = {}
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            given[name] = value
+    return given
 
 
 def _run(place: str, arguments: list[str], transport: str, options: dict[str, Any]) -> None:

@@ -383,10 +383,10 @@ def _older_question(question: Question, revision: Revision) -> dict[str, object]
     if question.method == "elicitation/create":
         return plain_form(params)
     if question.method == "sampling/createMessage":
-        messages = [
-            old_message(single_content(message), before_metadata=revision is not BEFORE_ICONS)
-            for message in params["messages"]
-        ]
+        before_metadata = revision is not BEFORE_ICONS
+        messages = []
+        for message in params["messages"]:
+            messages.append(old_message(single_content(message), before_metadata=before_metadata))
         return {**params, "messages": messages}
     return params
 
@@ -395,4 +395,6 @@ def _gated(params: dict[str, object], revision: Revision) -> dict[str, object]:
     """Return the params by which a capability is demanded: `includeContext` needed none at first."""
     if revision is NEWEST:
         return params
-    return {key: value for key, value in params.items() if key != "includeContext"}
+    gated = dict(params)
+    gated.pop("includeContext", None)
+    return gated

@@ -81,8 +81,11 @@ class Keyring:
     def _ciphers(self) -> dict[bytes, AESGCM]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        derived = [_derive(secret) for secret in self._secrets]
-        return {key_id: AESGCM(key) for key, key_id in derived}
+        ciphers = {}
+        for secret in self._secrets:
+            key, key_id = _derive(secret)
+            ciphers[key_id] = AESGCM(key)
+        return ciphers
 
 
 class Seal:

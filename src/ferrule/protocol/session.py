@@ -365,7 +365,11 @@ class Session:
 
     def expired(self, now: float) -> list[Awaited]:
         """Return the requests whose time is up."""
-        return [a for a in self.awaited.values() if a.deadline is not None and a.deadline <= now]
+        expired = []
+        for awaited in self.awaited.values():
+            if awaited.deadline is not None and awaited.deadline <= now:
+                expired.append(awaited)
+        return expired
 
     def next_deadline(self) -> float | None:
         """Return when the next request's time is up."""

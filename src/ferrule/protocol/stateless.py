@@ -56,7 +56,7 @@ def _no_execution(tool: Tool) -> Tool:
 
 
 def _listed(result: ListToolsResult) -> ListToolsResult:
-    return structs.replace(result, tools=[_no_execution(tool) for tool in result.tools])
+    return structs.replace(result, tools=list(map(_no_execution, result.tools)))
 
 
 def _no_tasks(capabilities: Any) -> object:

@@ -56,7 +56,8 @@ def related(question: Question, task_id: str) -> Question:
 
 def input_request(question: Question) -> InputRequest:
     """Put a question into a result: there it has no id of its own, and no params where there is nothing to say."""
-    params = {key: value for key, value in question.params.items() if key != "elicitationId"}
+    params = dict(question.params)
+    params.pop("elicitationId", None)
     return InputRequest(method=question.method, params=Raw(_write(params)) if params else UNSET)
 
 

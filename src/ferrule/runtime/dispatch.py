@@ -49,10 +49,17 @@ class Dispatcher:
         other_notes: NoteHandler | None = None,
     ) -> None:
         around = middleware if callable(middleware) else lambda _: middleware
-        surrounded = {name: _waiting(handler) for name, handler in instant.items() if around(name)}
-        waiting = {**handlers, **surrounded}
-        self.handlers = Handlers({name: composed(handler, around(name)) for name, handler in waiting.items()})
-        self.instant = {name: handler for name, handler in instant.items() if name not in surrounded}
+        self.handlers = Handlers()
+        self.instant: dict[str, Instant] = {}
+        for name, handler in handlers.items():
+            self.handlers[name] = composed(handler, around(name))
+        for name, at_once in instant.items():
+            layers = around(name)
+            if layers:
+                # A layer may wait, so what it surrounds is awaited too.
+                self.handlers[name] = composed(_waiting(at_once), layers)
+            else:
+                self.instant[name] = at_once
         self.notes = dict(notes)
         self._other_notes = other_notes
 
@@ -135,9 +142,12 @@ def need_within(error: BaseException) -> Need | None:
     if isinstance(error, Need):
         return error
     if isinstance(error, BaseExceptionGroup):
-        found = [need for part in error.exceptions if (need := need_within(part)) is not None]
-        if found:
-            return Need([question for need in found for question in need.questions])
+        found: Need | None = None
+        for part in error.exceptions:
+            need = need_within(part)
+            if need is not None:
+                found = need if found is None else Need([*found.questions, *need.questions])
+        return found
     return None
 
 

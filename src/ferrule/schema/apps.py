@@ -93,7 +93,10 @@ def csp_of(given: Csp | Mapping[str, Iterable[str]] | None) -> Csp | None:
     unknown = sorted(given.keys() - set(Csp.__struct_fields__))
     if unknown:
         raise SetupError(f"csp: there is no {unknown[0]}; it has {', '.join(Csp.__struct_fields__)}")
-    return Csp(**{name: tuple(origins) for name, origins in given.items()})
+    members = {}
+    for name, origins in given.items():
+        members[name] = tuple(origins)
+    return Csp(**members)
 
 
 def permissions_of(names: Iterable[str]) -> Permissions | None:

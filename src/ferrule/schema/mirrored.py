@@ -57,13 +57,17 @@ def _positions(root: object) -> Iterator[tuple[Path | None, Mapping[str, object]
         yield path, schema
         for key, value in schema.items():
             if key == "properties" and isinstance(value, Mapping):
-                stack.extend((None if path is None else (*path, name), each) for name, each in value.items())
+                for name, each in value.items():
+                    inner = None if path is None else (*path, name)
+                    stack.append((inner, each))
             elif key in SCHEMA_VALUED:
                 stack.append((None, value))
             elif key in SCHEMA_LISTS and isinstance(value, list):
-                stack.extend((None, each) for each in value)
+                for each in value:
+                    stack.append((None, each))
             elif key in SCHEMA_MAPS and isinstance(value, Mapping):
-                stack.extend((None, each) for each in value.values())
+                for each in value.values():
+                    stack.append((None, each))
 
 
 def _type(schema: Mapping[str, Any]) -> str | None:

@@ -60,7 +60,11 @@ class Tool(Model, kw_only=True):
             "idempotent": given.idempotent_hint,
             "open_world": given.open_world_hint,
         }
-        return Hints(**{name: value for name, value in said.items() if value is not None})
+        hints = {}
+        for name, value in said.items():
+            if value is not None:
+                hints[name] = value
+        return Hints(**hints)
 
 
 class ListToolsResult(PagedResult, kw_only=True):

@@ -107,8 +107,12 @@ class MemoryTasks:
     def _make_bytes(self, task: StoredTask) -> None:
         """Forget results: first the owner's own, as long as it has more than its share, then the oldest of all."""
         own = self._of[task.owner]
-        held = sum(len(self._tasks[each].result or b"") for each in own)
-        for each in [each for each in self._ended if each in own and each != task.id]:
+        held = 0
+        for each in own:
+            held += len(self._tasks[each].result or b"")
+        for each in list(self._ended):
+            if each not in own or each == task.id:
+                continue
             if self.size <= self._max_bytes or held <= self._max_bytes // SHARE:
                 break
             held -= len(self._tasks[each].result or b"")
@@ -118,9 +122,13 @@ class MemoryTasks:
 
     async def page(self, owner: str, after: tuple[float, str] | None, limit: int, now: float) -> list[StoredTask]:
         """Return tasks of one owner by time of creation and id, those after a given pair, at most so many."""
-        own = sorted((self._tasks[each] for each in self._of.get(owner, ())), key=lambda task: (task.created, task.id))
-        later = (task for task in own if after is None or (task.created, task.id) > after)
-        return [task for task in later if not self._expired(task.id)][:limit]
+        later = []
+        for each in self._of.get(owner, ()):
+            task = self._tasks[each]
+            if (after is None or (task.created, task.id) > after) and not self._expired(each):
+                later.append(task)
+        later.sort(key=lambda task: (task.created, task.id))
+        return later[:limit]
 
     async def delete(self, task_id: str) -> None:
         """Forget a task; harmless when there is none."""

@@ -279,10 +279,19 @@ class Observer:
         """Called when a child process has ended."""
 
 
-EVENTS = tuple(name for name in vars(Observer) if not name.startswith("_"))
-LINK_EVENTS = tuple(name for name in EVENTS if name.startswith(("request_", "notification_", "link_")))
+def _events(*beginnings: str) -> tuple[str, ...]:
+    """Return the names of events that begin so; without any, of all."""
+    names = []
+    for name in vars(Observer):
+        if not name.startswith("_") and name.startswith(beginnings or ""):
+            names.append(name)
+    return tuple(names)
+
+
+EVENTS = _events()
+LINK_EVENTS = _events("request_", "notification_", "link_")
 """What happens on links; the rest is reported by transports."""
-CONNECTION_EVENTS = tuple(name for name in EVENTS if name.startswith("connection_"))
+CONNECTION_EVENTS = _events("connection_")
 
 
 class Observers(Observer):

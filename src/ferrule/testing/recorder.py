@@ -48,7 +48,10 @@ class Recorder:
 
 def _each(said: Iterable[Any]) -> Iterator[dict[str, Any]]:
     for message in said:
-        yield from (part for part in (message if isinstance(message, list) else [message]) if isinstance(part, dict))
+        parts = message if isinstance(message, list) else [message]
+        for part in parts:
+            if isinstance(part, dict):
+                yield part
 
 
 def _read(frame: bytes) -> Any:

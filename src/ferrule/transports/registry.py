@@ -52,6 +52,10 @@ class TransportKind(Struct, frozen=True, kw_only=True):
     """Called by the command line before it imports the server's file, which must not print where messages go."""
     hint: str = ""
     """What a person is told who starts it in a terminal."""
+    beside_http: Late | None = None
+    """Makes what makes its endpoint at the port of an `Http`; called with its options there and the path of MCP."""
+    beside_asgi: Late | None = None
+    """The same for an ASGI app."""
 
     def new_listener(self, options: Mapping[str, object]) -> Listener:
         """Make a listener; raises SetupError for an option there is not."""
@@ -91,10 +95,12 @@ class Transports(Mapping[str, TransportKind]):
     def register(self, kind: TransportKind) -> None:
         """Add a kind; raises SetupError for a name or a prefix that is taken."""
         names = (kind.name, *kind.aliases)
-        for taken in [name for name in names if name in self._named]:
-            raise SetupError(f"there is a transport {taken!r} already")
-        for taken in [prefix for prefix in kind.prefixes if prefix in self._prefixes]:
-            raise SetupError(f"transport {kind.name}: addresses that begin with {taken!r} are taken")
+        for name in names:
+            if name in self._named:
+                raise SetupError(f"there is a transport {name!r} already")
+        for prefix in kind.prefixes:
+            if prefix in self._prefixes:
+                raise SetupError(f"transport {kind.name}: addresses that begin with {prefix!r} are taken")
         self._named.update(dict.fromkeys(names, kind))
         self._prefixes.update(dict.fromkeys(kind.prefixes, kind))
 
@@ -205,6 +211,8 @@ TRANSPORTS = Transports(
         transport="ferrule.transports.websocket.client:WebSocketTransport",
         options="websocket",
         takes_headers=True,
+        beside_http="ferrule.transports.websocket.endpoint:beside_http",
+        beside_asgi="ferrule.transports.websocket.asgi:beside_asgi",
     ),
     TransportKind(
         name="tcp",

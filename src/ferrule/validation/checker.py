@@ -338,8 +338,14 @@ def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:
             if _fits_the_kind(branch, len(error.instance_path)):
                 meant.append(branch)
         if len(meant) == 1:
-            return [violation for inner in meant[0] for violation in _violations(inner)]
-        reasons = dict.fromkeys(short(branch[0].message) for branch in branches if branch)
+            found = []
+            for inner in meant[0]:
+                found += _violations(inner)
+            return found
+        reasons: dict[str, None] = {}
+        for branch in branches:
+            if branch:
+                reasons[short(branch[0].message)] = None
         message = f"fits none of the alternatives: {'; '.join(reasons)}"
     return [Violation(pointer(error.instance_path), excerpt(error.instance), kind.name, short(message))]
 

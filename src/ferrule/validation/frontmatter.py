@@ -193,11 +193,14 @@ class _Lines:
                 break
             lines.append(line)
             self._at += 1
-        margin = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
         if digit:
             margin = indent + int(digit)
+        else:
+            margin = _margin(lines)
         lines = [line[margin:] for line in lines]
-        ends = len(lines) - next((n for n, line in enumerate(reversed(lines)) if line.strip()), len(lines))
+        ends = len(lines)
+        while ends and not lines[ends - 1].strip():
+            ends -= 1
         kept = lines[:ends]
         spare = len(lines) - ends
         if style == "|":
@@ -211,6 +214,15 @@ class _Lines:
 
 def _is_item(text: str) -> bool:
     return text == "-" or text.startswith("- ")
+
+
+def _margin(lines: list[str]) -> int:
+    """Return by how much the lines of a block are indented, but for blank ones."""
+    margins = []
+    for line in lines:
+        if line.strip():
+            margins.append(len(line) - len(line.lstrip(" ")))
+    return min(margins, default=0)
 
 
 def _folded_block(lines: list[str]) -> str:

@@ -146,8 +146,15 @@ def refused_by_type(error: msgspec.ValidationError, value: object, start: Sequen
             break
         value = inner
         steps.append(name or int(index))
-    rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if re.match(beginning, message)), "value")
-    return Violation(pointer(steps), excerpt(value), rule, short(message))
+    return Violation(pointer(steps), excerpt(value), _rule_of(message), short(message))
+
+
+def _rule_of(message: str) -> str:
+    """Return the rule of JSON Schema that a message of msgspec is about."""
+    for beginning, rule in _MSGSPEC_RULES.items():
+        if re.match(beginning, message):
+            return rule
+    return "value"
 
 
 def refusals(error: msgspec.ValidationError, value: object, start: Sequence[str | int]) -> list[Violation]:
@@ -156,7 +163,10 @@ def refusals(error: msgspec.ValidationError, value: object, start: Sequence[str 
     # Under the keys of an object msgspec does not tell which one, so nothing below it can be placed.
     if not isinstance(error.__cause__, Unfit) or "[...]" in str(error):
         return [place]
-    return [structs.replace(found, path=place.path + found.path) for found in error.__cause__.violations]
+    below = []
+    for found in error.__cause__.violations:
+        below.append(structs.replace(found, path=place.path + found.path))
+    return below
 
 
 def short(text: str) -> str:

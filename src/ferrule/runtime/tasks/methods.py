@@ -68,12 +68,16 @@ class TaskMethods:
         now = self._tasks.settings.clock()
         after = read_cursor(call.params.cursor)
         found = await tasks.settings.store.page(tasks.owner(call), after, PAGE_SIZE + 1, now)
-        page = [tasks.live[each.id].kept if each.id in tasks.live else each for each in found[:PAGE_SIZE]]
+        page = found[:PAGE_SIZE]
+        listed = []
+        for stored in page:
+            live = tasks.live.get(stored.id)
+            newest = stored if live is None else live.kept
+            listed.append(describe(newest, call.peer.revision, Task))
+        more = None
         if len(found) > PAGE_SIZE:
             more = cursor_after(page[-1])
-        else:
-            more = None
-        return ListTasksResult(tasks=[describe(each, call.peer.revision, Task) for each in page], next_cursor=more)
+        return ListTasksResult(tasks=listed, next_cursor=more)
 
     async def update(self, call: Call) -> EmptyResult:
         """Hand a task the answers to what it asked."""

@@ -237,8 +237,12 @@ class TaskRun:
         await self._noted(members)
         token = None if self.call.meta is None else self.call.meta.progress_token
         if token is not None and self._tasks.holder.may_tell_progress(self.call):
-            params = {"progressToken": token, "progress": progress, "total": total, "message": message}
-            self._tell(PROGRESS, {name: value for name, value in params.items() if value is not None})
+            params: dict[str, object] = {"progressToken": token, "progress": progress}
+            if total is not None:
+                params["total"] = total
+            if message is not None:
+                params["message"] = message
+            self._tell(PROGRESS, params)
 
     async def _noted(self, members: JsonObject) -> None:
         """Write progress down: at once, then once in a while, the last never lost."""
@@ -275,29 +279,42 @@ class TaskRun:
         for _, question in missing:
             self.call.era.require(self.call, question)
         loop = asyncio.get_running_loop()
-        asked = {place: OpenQuestion(question, loop.create_future()) for place, question in missing}
+        asked: dict[str, OpenQuestion] = {}
+        for place, question in missing:
+            asked[place] = OpenQuestion(question, loop.create_future())
         self.questions.update(asked)
         try:
             if not await self._show_questions():
                 raise Cancelled("the task has ended")
-            return [await each.answer for each in asked.values()]
+            answers = []
+            for each in asked.values():
+                answers.append(await each.answer)
+            return answers
         finally:
-            unanswered = [place for place in asked if self.questions.pop(place, None) is not None]
+            unanswered = False
+            for place in asked:
+                if self.questions.pop(place, None) is not None:
+                    unanswered = True
             if unanswered:
                 await self._show_questions()
 
     async def _show_questions(self) -> bool:
         """Set what is needed now, or that nothing is. Return False when the task has ended."""
-        requests = {place: input_request(each.question) for place, each in self.questions.items()}
+        requests = {}
+        for place, each in self.questions.items():
+            requests[place] = input_request(each.question)
         status = "input_required" if requests else "working"
         return await self.change(status=status, input_requests=requests)
 
     async def answer(self, responses: dict[str, Raw]) -> None:
         """Take answers of the client; what was not asked, or is answered already, is ignored."""
-        known = {place: raw for place, raw in responses.items() if place in self.questions}
-        if not known:
+        answered = []
+        for place, raw in responses.items():
+            question = self.questions.pop(place, None)
+            if question is not None:
+                answered.append((question, raw))
+        if not answered:
             return
-        answered = [(self.questions.pop(place), raw) for place, raw in known.items()]
         await self._show_questions()
         for asked, raw in answered:
             if not asked.answer.done():

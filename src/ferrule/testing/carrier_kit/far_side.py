@@ -66,12 +66,16 @@ class Tools:
 
     async def noted(self) -> dict[str, list[int]]:
         """Return which numbered notifications came from the peer that came last, in order."""
-        return {"numbers": [params["number"] for params in self.links[-1].told(NOTED)]}
+        return {"numbers": self.links[-1].numbers(NOTED)}
 
     async def heard(self) -> dict[str, int]:
         """Return how many calls of `echo` were heard, whoever asked."""
-        called = [params["name"] for link in self.links for params in link.told("tools/call")]
-        return {"calls": called.count("echo")}
+        calls = 0
+        for link in self.links:
+            for params in link.told("tools/call"):
+                if params["name"] == "echo":
+                    calls += 1
+        return {"calls": calls}
 
     async def tell(self, count: int, text: str, ctx: Context) -> dict[str, int]:
         """Say numbered notifications on the way back of this call, as fast as the carrier takes them."""
@@ -137,7 +141,10 @@ class FarSide:
     @property
     def faults(self) -> list[str]:
         """What no carrier may do, and this one did."""
-        return [fault for link in self.links for fault in link.faults]
+        faults: list[str] = []
+        for link in self.links:
+            faults += link.faults
+        return faults
 
     # -- what a listener uses
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Unpack
 from ferrule.errors import SetupError
 from ferrule.transports.closing import left_of_grace
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.beside import OnEngine, on_engine
 from ferrule.transports.http.endpoint.acceptor import require_http
 from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
-from ferrule.transports.websocket.endpoint import WebSocketEndpoint
-from ferrule.transports.websocket.settings import beside_http
 
 if TYPE_CHECKING:
     from ferrule.transports.keywords import HttpKeywords
@@ -28,10 +27,10 @@ class Http:
 
     def __init__(self, **options: Unpack[HttpKeywords]) -> None:
         self._endpoint_settings, self._engine_settings = split_options(options)
-        self._websocket_settings = beside_http(self._engine_settings.websocket, self._endpoint_settings.path)
+        self._new_websocket = on_engine(self._engine_settings.websocket, self._endpoint_settings.path)
         self._engine: Engine | None = None
         self._endpoint: HttpEndpoint | None = None
-        self._websocket: WebSocketEndpoint | None = None
+        self._websocket: OnEngine | None = None
         self._closed = asyncio.Event()
 
     @property
@@ -69,10 +68,10 @@ class Http:
             self._engine = self._endpoint = self._websocket = None
 
     def _open_websocket(self, acceptor: Acceptor, endpoint: HttpEndpoint) -> None:
-        if self._websocket_settings is not None:
-            self._websocket = WebSocketEndpoint(acceptor, self._websocket_settings, endpoint.guard)
-            endpoint.routes[self._websocket_settings.path] = self._websocket.handle
-            endpoint.self_verifying.add(self._websocket_settings.path)
+        if self._new_websocket is not None:
+            websocket = self._websocket = self._new_websocket(acceptor, endpoint.guard)
+            endpoint.routes[websocket.path] = websocket.handle
+            endpoint.self_verifying.add(websocket.path)
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, answer what has begun to come within `grace` seconds, then end."""

@@ -460,7 +460,11 @@ class ChildProcess:
     def _environment(self) -> dict[str, str]:
         inherited = os.environ if self._inherit_env is True else self._inherit_env or ()
         # A value that begins like this is a function that bash exported: code, not data.
-        known = {name: os.environ[name] for name in inherited if not os.environ.get(name, "()").startswith("()")}
+        known = {}
+        for name in inherited:
+            value = os.environ.get(name, "()")
+            if not value.startswith("()"):
+                known[name] = value
         return {**known, **self._env}
 
     def _diagnose(self, error: OSError | ValueError) -> str:

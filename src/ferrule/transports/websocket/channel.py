@@ -20,9 +20,8 @@ from typing import cast
 
 from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import CarrierError
-from ferrule.transports.backpressure import HELD_BACK, Waiters, backlog, most_waiting
+from ferrule.transports.backpressure import HELD_BACK, NO_ROOM, Unfinished, Waiters, backlog, most_waiting
 from ferrule.transports.closing import tell_lost
-from ferrule.transports.unfinished import NO_ROOM, Unfinished
 from ferrule.transports.websocket.deflate import WORTH_IT, Deflate
 from ferrule.transports.websocket.frames import (
     ABNORMAL,
@@ -434,12 +433,13 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         assert self._deflate is not None
         frame = self._writer.frame
         deflate = self._deflate.deflate
-        return b"".join(
-            frame(FIN | TEXT, payload + b"\n")
-            if len(payload) < WORTH_IT
-            else frame(FIN | COMPRESSED | TEXT, deflate(payload + b"\n"))
-            for payload in payloads
-        )
+        frames = []
+        for payload in payloads:
+            if len(payload) < WORTH_IT:
+                frames.append(frame(FIN | TEXT, payload + b"\n"))
+            else:
+                frames.append(frame(FIN | COMPRESSED | TEXT, deflate(payload + b"\n")))
+        return b"".join(frames)
 
     def _write(self, data: bytes) -> None:
         if self._gone:

@@ -105,8 +105,12 @@ _VALUES = {
 def _extensions(header: str) -> Iterator[tuple[str, dict[str, str] | None]]:
     """Yield every extension and its parameters (RFC 6455 §9.1), None for parameters that repeat a name."""
     for extension in header.split(","):
-        name, *rest = (part.strip() for part in extension.split(";"))
-        pairs = []
-        for key, _, value in (part.partition("=") for part in rest):
-            pairs.append((key.strip(), value.strip().strip('"')))
-        yield name, dict(pairs) if len(dict(pairs)) == len(pairs) else None
+        name, *rest = extension.split(";")
+        parameters = {}
+        for part in rest:
+            key, _, value = part.partition("=")
+            parameters[key.strip()] = value.strip().strip('"')
+        if len(parameters) == len(rest):
+            yield name.strip(), parameters
+        else:
+            yield name.strip(), None

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.transports.backpressure import Backlog
+from ferrule.transports.http.engine import answer as engine_answer
 from ferrule.transports.http.engine import connection as engine_connection
-from ferrule.transports.http.engine import half_closed as doubts
 from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.answer import LARGE, Answer
 from ferrule.transports.http.engine.connection import (
@@ -560,7 +560,7 @@ def test_a_peer_that_ended_its_side_is_looked_after_by_the_sweep(monkeypatch: py
     bench.pass_time(1000.0)
     assert not bench.wire.aborted
     assert bench.wire.sent == b""
-    monkeypatch.setattr(doubts, "hung_up", lambda sock: True)
+    monkeypatch.setattr(engine_answer, "hung_up", lambda sock: True)
     bench.pass_time(1001.0)
     assert bench.wire.aborted
 

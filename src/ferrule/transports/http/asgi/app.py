@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Unpack
@@ -19,23 +19,23 @@ from ferrule.errors import SetupError
 from ferrule.settings.option import read
 from ferrule.supervision.scope import Scope
 from ferrule.transports.closing import left_of_grace
-from ferrule.transports.http.asgi.answer import AsgiAnswer, Event, QuietCalls, Receive, Send
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.asgi.answer import AsgiAnswer, Event, QuietCalls, Receive, Send, refuse_websocket
+from ferrule.transports.http.beside import UnderAsgi, under_asgi
 from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
+from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.heads import RETRY_AFTER, refuse
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.settings import EndpointSettings
-from ferrule.transports.websocket.asgi import AsgiWebSocketEndpoint
-from ferrule.transports.websocket.asgi import refuse as refuse_websocket
-from ferrule.transports.websocket.handshake import UpgradeRefused
-from ferrule.transports.websocket.settings import WebSocketSettings, beside_http
 
 if TYPE_CHECKING:
     from ferrule.transports.keywords import AsgiKeywords
 
 logger = logging.getLogger("ferrule.http")
 
-NO_WEBSOCKETS = UpgradeRefused(403, "Forbidden: MCP is served over HTTP here, without WebSockets")
+NO_WEBSOCKETS = "Forbidden: MCP is served over HTTP here, without WebSockets"
+NewWebSocket = Callable[[Acceptor, Guard], UnderAsgi]
 MAX_READING = 32 * 1024 * 1024
 """Bytes of all bodies that are being read."""
 PATH_CHARACTERS = "/:@!$&'()*+,;=-._~"
@@ -55,7 +55,7 @@ class AsgiApp:
         self._acceptor = acceptor
         self._grace = grace
         self._settings = read(EndpointSettings, {"path": path, **options}, "asgi", beside=["websocket"])
-        self._websocket = beside_http(websocket, path)
+        self._new_websocket = under_asgi(websocket, self._settings.path)
         self._stay: LoopEndpoint | None = None
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
@@ -98,7 +98,7 @@ class AsgiApp:
         if stay is None or stay.loop is not asyncio.get_running_loop():
             if stay is not None and stay.loop.is_running():
                 raise SetupError("a server lives in one event loop at a time, and another one runs this ASGI app now")
-            stay = self._stay = LoopEndpoint(self._acceptor, self._settings, self._websocket, stay)
+            stay = self._stay = LoopEndpoint(self._acceptor, self._settings, self._new_websocket, stay)
         try:
             await stay.wait_ready()
         except Exception:
@@ -134,15 +134,14 @@ class LoopEndpoint:
         self,
         acceptor: HttpAcceptor,
         settings: EndpointSettings,
-        websocket: WebSocketSettings | None,
+        new_websocket: NewWebSocket | None,
         before: LoopEndpoint | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = HttpEndpoint(acceptor, settings, bound_to="")
-        if websocket is None:
-            self._websocket = None
-        else:
-            self._websocket = AsgiWebSocketEndpoint(acceptor, websocket, self.endpoint.guard)
+        self._websocket: UnderAsgi | None = None
+        if new_websocket is not None:
+            self._websocket = new_websocket(acceptor, self.endpoint.guard)
         self.ready = False
         self._acceptor = acceptor
         self._before = before
@@ -224,10 +223,10 @@ class LoopEndpoint:
         """Open a WebSocket and stay with it until its end."""
         if self._websocket is None:
             await receive()
-            await refuse_websocket(scope, send, NO_WEBSOCKETS)
+            await refuse_websocket(scope, send, 403, NO_WEBSOCKETS)
         else:
             request = _request({**scope, "method": "GET"}, self.endpoint)
-            request.path = _socket_path(scope, self.endpoint, self._websocket.settings.path)
+            request.path = _socket_path(scope, self.endpoint, self._websocket.path)
             await self._websocket.serve(scope, request, receive, send)
 
 

@@ -36,7 +36,7 @@ class HandshakeEndpoint:
         self.sessions = sessions
         self._shared = shared
         self._guard = guard
-        self._versions = frozenset(version.encode() for version in acceptor.eras.handshake.versions)
+        self._versions = frozenset(map(str.encode, acceptor.eras.handshake.versions))
         self._crowds: dict[str, Receiver] = {}
         self._everyone = NullChannel()
         self._scope = Scope(asyncio.get_running_loop())

@@ -69,7 +69,7 @@ class HttpEndpoint:
         self._has_sessions = not settings.stateless and bool(acceptor.eras.handshake.versions)
         self._methods = "GET, POST, DELETE, OPTIONS" if self._has_sessions else "POST, OPTIONS"
         self._allow = header_lines({"Allow": self._methods})
-        self._modern = frozenset(version.encode() for version in acceptor.eras.stateless.versions)
+        self._modern = frozenset(map(str.encode, acceptor.eras.stateless.versions))
         self.routes: dict[str, Route] = {settings.path: self._mcp}
         if settings.health:
             self.routes |= dict(zip(HEALTH_PATHS, (self._live, self._ready), strict=True))

@@ -18,9 +18,8 @@ from typing import Any, cast
 from ferrule.telemetry.observer import ObservedExchange
 from ferrule.transports.backpressure import backlog as unread
 from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting
-from ferrule.transports.http.engine.answer import CONTINUE, Answer
+from ferrule.transports.http.engine.answer import CONTINUE, Answer, HalfClosed
 from ferrule.transports.http.engine.body import Body
-from ferrule.transports.http.engine.half_closed import HalfClosed
 from ferrule.transports.http.engine.head_parser import Head, Unacceptable
 from ferrule.transports.http.engine.request_reader import NO_HEAD, Incoming
 from ferrule.transports.http.heads import EMPTY_HEAD
