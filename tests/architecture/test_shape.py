@@ -13,7 +13,7 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 300,  # goal: 240; ten of them are balancing/
+    "modules": 305,  # goal: 245; fifteen of them are balancing/ and routing/
     "modules under 60 lines": 80,
     "conditional expressions per 1000": 14,
     "comprehensions per 1000": 16,  # goal: 12
