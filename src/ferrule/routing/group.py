@@ -37,6 +37,8 @@ class Group:
     ) -> None:
         self.replicas: dict[str, Replica] = {}
         self._facts: list[Target] = []
+        self._steady = False
+        """Whether every target may be used and is marked so: then a call need not look at each."""
         self._policy = policy
         self._breaker = breaker
         self._ejection = Ejection(ejection, on_ejection=self._ejected)
@@ -86,13 +88,14 @@ class Group:
             raise SetupError(f"there is a target {name!r} already")
         replica = Replica(name, target, weight, self._client_options, self._breaker, self._changes(name))
         self.replicas[name] = replica
+        self._steady = False
         self._facts.append(replica.facts)
         self._ejection.add(name)
 
     async def remove(self, name: str, drain: float) -> None:
         """Send a target no more calls, wait up to `drain` seconds for its answers, and forget it."""
         replica = self.replica(name)
-        replica.draining = True
+        self.drain(name, draining=True)
         await replica.close(drain)
         if self.replicas.pop(name, None) is not None:
             self._facts.remove(replica.facts)
@@ -117,19 +120,33 @@ class Group:
 
     def choose(self, key: str | None, tried: Sequence[Replica], now: float) -> Replica:
         """Pick a target that may be used and has not been tried, for one call; raise NoTarget."""
+        panic = False
+        if tried or not self._steady:
+            panic = self._mark(now, tried)
+        picked = self._policy.pick(self._facts, key, self._random)
+        if picked is None:
+            raise self._no_target(now, tried)
+        replica = self.replicas[picked.name]
+        if not replica.breaker.closed:
+            replica.breaker.allow(now, limited=not panic)
+        picked.in_flight += 1
+        return replica
+
+    def _mark(self, now: float, tried: Sequence[Replica]) -> bool:
+        """Mark who may be picked. Return whether it is a panic."""
         usable = self._admit(now, tried, panic=False)
         settings = self._ejection.settings
         size = len(self._facts)
         panic = size >= settings.least_group and in_panic(usable, size, settings.panic)
         if panic:
             self._admit(now, tried, panic=True)
-        picked = self._policy.pick(self._facts, key, self._random)
-        if picked is None:
-            raise self._no_target(now, tried)
-        replica = self.replicas[picked.name]
-        replica.breaker.allow(now, limited=not panic)
-        replica.facts.started()
-        return replica
+        self._steady = not tried and usable == size and all(each.breaker.closed for each in self.replicas.values())
+        return panic
+
+    def drain(self, name: str, *, draining: bool) -> None:
+        """Send a target no more calls, or send it calls again."""
+        self.replica(name).draining = draining
+        self._steady = False
 
     def _admit(self, now: float, tried: Sequence[Replica], *, panic: bool) -> int:
         """Mark who may be picked. Return how many can be used, be they tried already or not."""
@@ -144,17 +161,23 @@ class Group:
 
     def ended(self, replica: Replica, error: BaseException | None, seconds: float, now: float) -> None:
         """Called when a call of a target that `choose` picked has ended, after so many seconds."""
-        settle(replica.breaker, error, now)
         verdict = verdict_of(error)
         if verdict == "ok":
-            replica.facts.finished(seconds)
-            replica.latencies.add(seconds)
-            self._ejection.ok(replica.name)
-        elif verdict == "failed":
+            self.answered(replica, seconds, now)
+            return
+        settle(replica.breaker, error, now)
+        if verdict == "failed":
             replica.facts.finished(seconds, failed=True)
             self._ejection.failed(replica.name, now)
         else:
             replica.facts.finished(None)
+
+    def answered(self, replica: Replica, seconds: float, now: float) -> None:
+        """Called when a target that `choose` picked has answered its call, after so many seconds."""
+        replica.breaker.ok(now)
+        replica.facts.finished(seconds)
+        replica.latencies.add(seconds)
+        self._ejection.ok(replica.name)
 
     def delivered(self, replica: Replica) -> None:
         """Called when a target took a notification: nobody answers one, so it is no verdict."""
@@ -183,6 +206,7 @@ class Group:
 
     def _changes(self, name: str) -> Callable[[State, State, float], None]:
         def changed(before: State, after: State, now: float) -> None:
+            self._steady = False
             self._tell("breaker", name, f"{before}>{after}")
             if after == "open":
                 self._plan_probe(self.replicas[name])
@@ -190,6 +214,7 @@ class Group:
         return changed
 
     def _ejected(self, name: str, reason: str, until: float) -> None:
+        self._steady = False
         self._tell("ejected", name, reason)
 
     def _plan_probe(self, replica: Replica) -> None:

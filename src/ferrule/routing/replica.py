@@ -63,13 +63,14 @@ class Replica:
         self.latencies = Latencies()
         self.draining = False
         self.client = Client(target, reconnect=False, **_without_retries(options))
+        self.connected = False
+        """Whether its client can be asked now."""
+        self.client.on_phase_change(self._phase_changed)
         self.probe_timer: asyncio.TimerHandle | None = None
         self._opening: asyncio.Task[None] | None = None
 
-    @property
-    def connected(self) -> bool:
-        """Whether its client can be asked now."""
-        return self.client.phase is Phase.INITIALIZED
+    def _phase_changed(self, before: Phase, after: Phase) -> None:
+        self.connected = after is Phase.INITIALIZED
 
     async def connect(self, scope: Scope, timeout: float = CONNECT_TIMEOUT) -> None:
         """Connect its client, unless it is connected; raise ConnectFailed and the like."""

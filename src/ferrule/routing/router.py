@@ -18,7 +18,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -193,7 +193,7 @@ class Router:
 
     def drain(self, name: str, *, draining: bool = True) -> None:
         """Send a target no more calls, or, with `draining` False, send it calls again."""
-        self._group.replica(name).draining = draining
+        self._group.drain(name, draining=draining)
 
     def reset(self, name: str) -> None:
         """Close the breaker of a target and forget what failed."""
@@ -226,7 +226,7 @@ class Router:
 
     # -- calls
 
-    async def request(
+    def request(
         self,
         method: str,
         params: Mapping[str, Any] | None = None,
@@ -235,7 +235,7 @@ class Router:
         timeout: float | None = None,
         principal: Hashable = None,
         key: str | None = None,
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """Send a request to one of the targets and return its result as plain values.
 
         `safe` says whether it may run twice; None: by its method, and for tools by `safe_tools`. `principal` is whose
@@ -247,9 +247,9 @@ class Router:
 
         if safe is None:
             safe = self._is_safe(method, params)
-        return await self.call(ask, method, safe=safe, timeout=timeout, principal=principal, key=key)
+        return self.call(ask, method, safe=safe, timeout=timeout, principal=principal, key=key)
 
-    async def call_tool(
+    def call_tool(
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
@@ -259,7 +259,7 @@ class Router:
         principal: Hashable = None,
         key: str | None = None,
         **more: Any,
-    ) -> CallToolResult:
+    ) -> Coroutine[Any, Any, CallToolResult]:
         """Call a tool of one of the targets; more options are those of `Client.call_tool`."""
 
         def ask(client: Client, seconds: float | None) -> Awaitable[CallToolResult]:
@@ -267,7 +267,7 @@ class Router:
 
         if safe is None:
             safe = name in self._safe_tools
-        return await self.call(ask, "tools/call", safe=safe, timeout=timeout, principal=principal, key=key)
+        return self.call(ask, "tools/call", safe=safe, timeout=timeout, principal=principal, key=key)
 
     async def call(
         self,
@@ -282,7 +282,10 @@ class Router:
         """Do something with the client of one of the targets, and with another's if that does no harm."""
         now = _now()
         deadline = math.inf if timeout is None else now + timeout
-        ticket = await self._enter(principal, now, deadline)
+        ticket = self._bulkhead.enter(principal, now, deadline)
+        if type(ticket) is not Ticket or ticket.state != "admitted":
+            ticket = await self._wait_for_turn(ticket)
+        self._calls += 1
         call = RoutedCall(method, key, deadline, safe=safe)
         self._budget.called(now)
         try:
@@ -299,7 +302,10 @@ class Router:
     async def pick(self, *, principal: Hashable = None, key: str | None = None) -> AsyncIterator[Client]:
         """Lend the client of a target for one call, whose end is the verdict on the target; nothing is sent again."""
 
-        ticket = await self._enter(principal, _now(), math.inf)
+        ticket = self._bulkhead.enter(principal, _now())
+        if isinstance(ticket, Refused) or not ticket.admitted:
+            ticket = await self._wait_for_turn(ticket)
+        self._calls += 1
         try:
             began = _now()
             replica = self._choose(RoutedCall("", key, math.inf, safe=False))
@@ -352,7 +358,10 @@ class Router:
             call.tried.append(replica)
             began = _now()
             try:
-                answer = await self._ask(replica, work, call)
+                if replica.connected and call.deadline == math.inf and not call.safe:
+                    answer = await work(replica.client, None)
+                else:
+                    answer = await self._ask(replica, work, call)
             except BaseException as error:
                 self._ended(replica, error, began)
                 if not isinstance(error, LOST):
@@ -360,9 +369,12 @@ class Router:
                 if not self._may_go_on(error, call):
                     raise self._final(error, call, replica) from error
                 lost = self._final(error, call, replica)
-            else:
-                self._ended(replica, None, began)
-                return answer
+                continue
+            now = _now()
+            self._group.answered(replica, now - began, now)
+            if self._hedge is not None:
+                self._latencies.add(now - began)
+            return answer
 
     async def _ask(self, replica: Replica, work: Work[T], call: RoutedCall) -> T:
         seconds = None
@@ -393,8 +405,6 @@ class Router:
 
     def _ended(self, replica: Replica, error: BaseException | None, began: float) -> None:
         now = _now()
-        if error is None:
-            self._latencies.add(now - began)
         self._group.ended(replica, error, now - began, now)
 
     def _may_go_on(self, error: FerruleError, call: RoutedCall) -> bool:
@@ -445,17 +455,10 @@ class Router:
 
     # -- the bulkhead
 
-    async def _enter(self, principal: Hashable, now: float, deadline: float) -> Ticket:
-        """Return a ticket that is admitted, when it is; raise Overloaded."""
-        ticket = self._bulkhead.enter(principal, now, deadline)
+    async def _wait_for_turn(self, ticket: Ticket | Refused) -> Ticket:
+        """Return a ticket that waits, as soon as it is admitted; raise Overloaded."""
         if isinstance(ticket, Refused):
             raise self._overloaded(ticket.retry_after, ticket.reason)
-        if not ticket.admitted:
-            await self._wait_for_turn(ticket)
-        self._calls += 1
-        return ticket
-
-    async def _wait_for_turn(self, ticket: Ticket) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = waiter
         try:
@@ -469,6 +472,7 @@ class Router:
             raise
         finally:
             del self._waiting[ticket]
+        return ticket
 
     def _leave(self, ticket: Ticket) -> None:
         following = self._bulkhead.leave(ticket, _now())
