@@ -151,6 +151,7 @@ class Router:
         self.dead_letters = DeadLetters(keep_payload=keep_payload)
         """Notifications that could not be delivered."""
         self._on_event = on_event
+        self._clock: Callable[[], float] = _now
         self._waiting: dict[Ticket, asyncio.Future[None]] = {}
         self._calls = 0
         self._errors = 0
@@ -174,6 +175,7 @@ class Router:
 
     async def start(self) -> None:
         """Connect to every target; one that cannot be reached is tried again with the next call."""
+        self._clock = asyncio.get_running_loop().time
         for error in await self._group.start():
             logger.warning("a target could not be reached, and will be tried again: %s", error)
 
@@ -197,11 +199,11 @@ class Router:
 
     def reset(self, name: str) -> None:
         """Close the breaker of a target and forget what failed."""
-        self._group.replica(name).breaker.reset(_now())
+        self._group.replica(name).breaker.reset(self._clock())
 
     def force_open(self, name: str) -> None:
         """Open the breaker of a target until `reset`."""
-        self._group.replica(name).breaker.force_open(_now())
+        self._group.replica(name).breaker.force_open(self._clock())
 
     @property
     def targets(self) -> list[TargetState]:
@@ -280,7 +282,7 @@ class Router:
         key: str | None = None,
     ) -> T:
         """Do something with the client of one of the targets, and with another's if that does no harm."""
-        now = _now()
+        now = self._clock()
         deadline = math.inf if timeout is None else now + timeout
         ticket = self._bulkhead.enter(principal, now, deadline)
         if type(ticket) is not Ticket or ticket.state != "admitted":
@@ -296,18 +298,20 @@ class Router:
             self._errors += 1
             raise
         finally:
-            self._leave(ticket)
+            following = self._bulkhead.leave(ticket, self._clock())
+            if following is not None:
+                self._wake(following)
 
     @asynccontextmanager
     async def pick(self, *, principal: Hashable = None, key: str | None = None) -> AsyncIterator[Client]:
         """Lend the client of a target for one call, whose end is the verdict on the target; nothing is sent again."""
 
-        ticket = self._bulkhead.enter(principal, _now())
+        ticket = self._bulkhead.enter(principal, self._clock())
         if isinstance(ticket, Refused) or not ticket.admitted:
             ticket = await self._wait_for_turn(ticket)
         self._calls += 1
         try:
-            began = _now()
+            began = self._clock()
             replica = self._choose(RoutedCall("", key, math.inf, safe=False))
             try:
                 await replica.connect(self._group.scope)
@@ -329,14 +333,14 @@ class Router:
                 await replica.connect(self._group.scope)
                 await replica.client.notify(method, params)
             except BaseException as error:
-                self._ended(replica, error, _now())
+                self._ended(replica, error, self._clock())
                 raise
             self._group.delivered(replica)
         except FerruleError as error:
             target = ""
             if call.tried:
                 target = call.tried[0].name
-            self.dead_letters.add(_now(), method, target, str(error), params)
+            self.dead_letters.add(self._clock(), method, target, str(error), params)
             self._tell("dead_letter", target, str(error))
             return False
         return True
@@ -347,64 +351,72 @@ class Router:
         """Try targets until one answers, or the call may not be sent again."""
         lost: FerruleError | None = None
         while True:
-            try:
-                replica = self._choose(call)
-            except NoTarget:
-                if lost is None:
-                    raise
-                raise lost from None
-            if lost is not None:
-                self._tell("retried", replica.name, str(lost))
+            replica = self._choose(call, lost)
             call.tried.append(replica)
-            began = _now()
+            began = self._clock()
             try:
-                if replica.connected and call.deadline == math.inf and not call.safe:
-                    answer = await work(replica.client, None)
-                else:
-                    answer = await self._ask(replica, work, call)
+                seconds = None
+                if call.safe or call.deadline < math.inf or not replica.connected:
+                    seconds = await self._prepare(replica, call)
+                answer = await work(replica.client, seconds)
+            except LOST as error:
+                lost = await self._after_loss(error, call, replica, began)
             except BaseException as error:
                 self._ended(replica, error, began)
-                if not isinstance(error, LOST):
-                    raise
-                if not self._may_go_on(error, call):
-                    raise self._final(error, call, replica) from error
-                lost = self._final(error, call, replica)
-                continue
-            now = _now()
-            self._group.answered(replica, now - began, now)
-            if self._hedge is not None:
-                self._latencies.add(now - began)
-            return answer
-
-    async def _ask(self, replica: Replica, work: Work[T], call: RoutedCall) -> T:
-        seconds = None
-        if not replica.connected:
-            await replica.connect(self._group.scope, min(CONNECT_TIMEOUT, max(0.0, call.deadline - _now())))
-        if call.deadline < math.inf:
-            seconds = max(0.0, call.deadline - _now())
-        elif call.safe and call.method != "tools/call" and not call.retries:
-            # A read that takes so long is better asked of another target.
-            seconds = self._breaker.call_timeout
-        try:
-            return await work(replica.client, seconds)
-        except ConnectionTimedOut:
-            raise
-        except TimedOut as error:
-            if not replica.client.stateless or await replica.works(self._group.scope):
                 raise
-            # A client of the handshake era has found this out by a ping.
-            raise ConnectionTimedOut(f"{error}, nor did {replica.name} answer when it was asked again") from error
+            else:
+                now = self._clock()
+                self._group.answered(replica, now - began, now)
+                if self._hedge is not None:
+                    self._latencies.add(now - began)
+                return answer
 
-    def _choose(self, call: RoutedCall) -> Replica:
+    async def _prepare(self, replica: Replica, call: RoutedCall) -> float | None:
+        """Connect to a target. Return how many seconds the call has; None: as many as the client's options say."""
+        if not replica.connected:
+            left = max(0.0, call.deadline - self._clock())
+            await replica.connect(self._group.scope, min(CONNECT_TIMEOUT, left))
+        if call.deadline < math.inf:
+            return max(0.0, call.deadline - self._clock())
+        if call.safe and call.method != "tools/call" and not call.retries:
+            # A read that takes so long is better asked of another target.
+            return self._breaker.call_timeout
+        return None
+
+    async def _after_loss(self, error: FerruleError, call: RoutedCall, replica: Replica, began: float) -> FerruleError:
+        """Return why a call goes on to another target; raise what the caller shall see if it does not."""
         try:
-            return self._group.choose(call.key, call.tried, _now())
+            if type(error) is TimedOut:
+                error = await self._silence(error, replica)
+        finally:
+            self._ended(replica, error, began)
+        final = self._final(error, call, replica)
+        if self._may_go_on(error, call):
+            return final
+        raise final from error
+
+    async def _silence(self, error: TimedOut, replica: Replica) -> TimedOut:
+        """Find out whether a target that did not answer a call answers anything at all."""
+        if not replica.client.stateless or await replica.works(self._group.scope):
+            # A client of the handshake era has sent a ping before it said so.
+            return error
+        return ConnectionTimedOut(f"{error}, nor did {replica.name} answer when it was asked to discover itself")
+
+    def _choose(self, call: RoutedCall, lost: FerruleError | None = None) -> Replica:
+        """Pick a target; if there is none, raise NoTarget, or what was lost at the target before."""
+        try:
+            replica = self._group.choose(call.key, call.tried, self._clock())
         except NoTarget as error:
-            if not call.tried:
-                self._tell("no_target", "", str(error))
+            if lost is not None:
+                raise lost from None
+            self._tell("no_target", "", str(error))
             raise
+        if lost is not None:
+            self._tell("retried", replica.name, str(lost))
+        return replica
 
     def _ended(self, replica: Replica, error: BaseException | None, began: float) -> None:
-        now = _now()
+        now = self._clock()
         self._group.ended(replica, error, now - began, now)
 
     def _may_go_on(self, error: FerruleError, call: RoutedCall) -> bool:
@@ -412,7 +424,7 @@ class Router:
 
         What was not sent has cost no target anything: it takes nothing of the budget.
         """
-        now = _now()
+        now = self._clock()
         if now >= call.deadline or not may_repeat(error, safe=call.safe):
             return False
         if not was_sent(error):
@@ -436,7 +448,7 @@ class Router:
 
     async def _hedged(self, work: Work[T], call: RoutedCall, timer: HedgeTimer) -> T:
         """Ask a second target if the first takes unusually long; the first answer wins, the other call is cancelled."""
-        timer.called(_now())
+        timer.called(self._clock())
         delay = timer.delay()
         if delay is None or len(self._group.replicas) < 2:
             return await self._persist(work, call)
@@ -444,7 +456,7 @@ class Router:
         tasks: list[asyncio.Task[T]] = [scope.spawn(self._persist(work, call))]
         try:
             await asyncio.wait(tasks, timeout=delay)
-            if not tasks[0].done() and timer.take(_now()):
+            if not tasks[0].done() and timer.take(self._clock()):
                 self._tell("hedged", call.tried[-1].name, f"no answer in {delay:.3g} s")
                 tasks.append(scope.spawn(self._persist(work, call)))
             return await _first_answer(tasks)
@@ -475,10 +487,12 @@ class Router:
         return ticket
 
     def _leave(self, ticket: Ticket) -> None:
-        following = self._bulkhead.leave(ticket, _now())
-        if following is None:
-            return
-        waiter = self._waiting.get(following)
+        following = self._bulkhead.leave(ticket, self._clock())
+        if following is not None:
+            self._wake(following)
+
+    def _wake(self, ticket: Ticket) -> None:
+        waiter = self._waiting.get(ticket)
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
