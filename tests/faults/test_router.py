@@ -14,7 +14,7 @@ from tcp_workshop import Process
 
 from ferrule import Http, Server, Tcp
 from ferrule.balancing.breaker import BreakerSettings
-from ferrule.errors import OutcomeUnknown
+from ferrule.errors import ConnectionTimedOut, OutcomeUnknown
 from ferrule.routing.router import Router
 
 RATE = 200
@@ -141,6 +141,39 @@ def test_kill_9_of_one_of_two_replicas_loses_no_safe_call(safe: bool) -> None:
                 assert len(load.failed) <= in_flight + 5
             assert router.stats().outcome_unknown == len(load.failed)
             assert router.targets[0].breaker.state == "open"
+
+    try:
+        asyncio.run(main())
+    finally:
+        for process in processes:
+            kill(process)
+
+
+@pytest.mark.parametrize("mode", ["handshake", "stateless"])
+def test_unsafe_calls_find_out_that_a_server_stands_still(mode: str) -> None:
+    """They fail, each once, until the breaker opens; the next are answered by the other."""
+    processes = [Process({}, {}), Process({}, {})]
+
+    async def main() -> None:
+        targets = {f"r{number}": f"tcp://127.0.0.1:{process.port}" for number, process in enumerate(processes)}
+        breaker = BreakerSettings(failures=2)
+        options: dict[str, Any] = {"mode": mode, "tool_timeout": 0.2, "ping_timeout": 0.2}
+        async with Router(targets, balance="round_robin", breaker=breaker, **options) as router:
+            processes[0].process.send_signal(signal.SIGSTOP)
+            try:
+                failed: list[Exception] = []
+                while router.targets[0].breaker.state != "open":
+                    try:
+                        await router.call_tool("echo", {"text": "x"})
+                    except Exception as error:
+                        failed.append(error)
+                assert {type(error) for error in failed} <= {ConnectionTimedOut, OutcomeUnknown}
+                assert 1 <= len(failed) <= 2
+                assert router.stats().retries <= 1  # of one that could not connect, so was not sent
+                for _ in range(5):
+                    assert (await router.call_tool("echo", {"text": "x"}, timeout=60)).data == "x"
+            finally:
+                processes[0].process.send_signal(signal.SIGCONT)
 
     try:
         asyncio.run(main())
