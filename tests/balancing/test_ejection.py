@@ -192,7 +192,11 @@ class TestPanic:
 
 
 def test_an_unknown_target_is_not_ejected() -> None:
-    assert not Ejection().is_ejected("x")
+    """A removed one may still have calls that end."""
+    ejection = group(3)
+    ejection.ok("x")
+    fail(ejection, "x", 1.0)
+    assert not ejection.is_ejected("x")
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,12 @@ class TestBudget:
         assert len(budget._slices) <= 10
 
 
+def caused(error: BaseException, cause: BaseException) -> BaseException:
+    """Return an error with its cause."""
+    error.__cause__ = cause
+    return error
+
+
 class TestWhatMayBeSentAgain:
     @pytest.mark.parametrize(
         ("error", "sent"),
@@ -77,6 +83,7 @@ class TestWhatMayBeSentAgain:
             (errors.InitializeTimedOut("silent"), False),
             (errors.NotConnected("closed"), False),
             (errors.LinkLost("lost", sent=False), False),
+            (caused(errors.LinkLost("could not be sent"), errors.ConnectFailed("refused")), False),
             (errors.LinkLost("lost"), True),
             (errors.OutcomeUnknown("lost"), True),
             (errors.HttpFailed("bad gateway", 502), True),

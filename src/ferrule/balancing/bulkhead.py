@@ -55,9 +55,9 @@ class Ticket:
 
     __slots__ = ("deadline", "principal", "since", "state")
 
-    def __init__(self, principal: Hashable, now: float, deadline: float) -> None:
+    def __init__(self, principal: Hashable, now: float, deadline: float, state: TicketState) -> None:
         self.principal = principal
-        self.state: TicketState = "waiting"
+        self.state = state
         self.since = now
         """When it came, and once it is admitted, when it was."""
         self.deadline = deadline
@@ -83,7 +83,7 @@ class BulkheadStats(Struct, frozen=True):
     in_flight: int
     waiting: int
     principals: int
-    """Principals with calls in flight or waiting."""
+    """Principals with calls in flight or waiting, without None in flight."""
     refused: int
     service_time: float
 
@@ -119,11 +119,12 @@ class Bulkhead:
 
     def enter(self, principal: Hashable, now: float, deadline: float = math.inf) -> Ticket | Refused:
         """Return a ticket, admitted or waiting, or why there is none."""
+        if self.in_flight < self.settings.in_flight and (principal is None or self._may_run(principal)):
+            self.in_flight += 1
+            if principal is not None:
+                self._running[principal] = self._running.get(principal, 0) + 1
+            return Ticket(principal, now, deadline, "admitted")
         until = min(deadline, now + self.settings.queue_time)
-        if self.in_flight < self.settings.in_flight and self._may_run(principal):
-            ticket = Ticket(principal, now, until)
-            self._admit(ticket, now)
-            return ticket
         wait = self.estimate(principal)
         if self.waiting >= self.settings.queue:
             return self._refuse("queue_full", wait)
@@ -131,27 +132,29 @@ class Bulkhead:
             return self._refuse("share_used", wait)
         if now + wait > until:
             return self._refuse("too_late", wait)
-        ticket = Ticket(principal, now, until)
+        ticket = Ticket(principal, now, until, "waiting")
         self._lines.setdefault(principal, {})[ticket] = None
         self.waiting += 1
         return ticket
 
     def leave(self, ticket: Ticket, now: float) -> Ticket | None:
         """End a call, in flight or waiting. Return the ticket that is admitted in its place; None if there is none."""
-        if ticket.state == "waiting":
-            self._leave_line(ticket)
-            return None
-        if ticket.state == "gone":
+        if ticket.state != "admitted":
+            if ticket.state == "waiting":
+                self._leave_line(ticket)
             return None
         ticket.state = "gone"
         self.in_flight -= 1
-        self._stop_running(ticket.principal)
-        seconds = max(0.0, now - ticket.since)
+        if ticket.principal is not None:
+            self._stop_running(ticket.principal)
+        seconds = now - ticket.since
         if self.service_time:
             self.service_time += SMOOTHING * (seconds - self.service_time)
         else:
             self.service_time = seconds
-        return self._next(now)
+        if self._lines:
+            return self._next(now)
+        return None
 
     def estimate(self, principal: Hashable) -> float:
         """Return how many seconds a call of a principal would wait if it came now, by the average service time.
@@ -173,7 +176,8 @@ class Bulkhead:
         ticket.state = "admitted"
         ticket.since = now
         self.in_flight += 1
-        self._running[ticket.principal] = self._running.get(ticket.principal, 0) + 1
+        if ticket.principal is not None:
+            self._running[ticket.principal] = self._running.get(ticket.principal, 0) + 1
 
     def _stop_running(self, principal: Hashable) -> None:
         left = self._running[principal] - 1

@@ -103,14 +103,18 @@ class Ejection:
 
     def ok(self, name: str) -> None:
         """Called when a target has answered a call."""
-        record = self._records[name]
+        record = self._records.get(name)
+        if record is None:
+            return
         record.calls += 1
         record.successes += 1
         record.consecutive = 0
 
     def failed(self, name: str, now: float) -> None:
         """Called when a target has failed a call."""
-        record = self._records[name]
+        record = self._records.get(name)
+        if record is None:
+            return
         record.calls += 1
         record.consecutive += 1
         if record.consecutive >= self.settings.failures:

@@ -153,21 +153,23 @@ class LeastLoaded(Stateless):
 
     def pick(self, targets: Sequence[Target], key: str | None, random: Random) -> Target | None:
         """Return the least loaded of a few, or of two taken at random."""
-        candidates = admitted(targets)
-        if len(candidates) > FEW:
-            candidates = two_of(candidates, random)
-        if not candidates:
-            return None
-        best = candidates[0]
+        if len(targets) > FEW:
+            targets = admitted(targets)
+            if len(targets) > FEW:
+                targets = two_of(targets, random)
+        best = None
+        load = latency = math.inf
         equals = 1
-        for target in candidates[1:]:
-            difference = target.in_flight / target.weight - best.in_flight / best.weight
-            if difference == 0:
-                difference = target.latency - best.latency
-            if difference < 0:
+        for target in targets:
+            if not target.admitted:
+                continue
+            own = target.in_flight / target.weight
+            if own < load or (own == load and target.latency < latency):
                 best = target
+                load = own
+                latency = target.latency
                 equals = 1
-            elif difference == 0:
+            elif own == load and target.latency == latency:
                 equals += 1
                 if random() * equals < 1:
                     best = target

@@ -12,7 +12,7 @@ from collections import deque
 from msgspec import Struct
 
 from ferrule.balancing.checks import require_number, require_time, require_whole
-from ferrule.errors import CarrierError, HttpFailed, LinkLost, NotConnected, OutcomeUnknown
+from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, NotConnected, OutcomeUnknown
 
 SLICES = 10
 """A window is counted in so many slices."""
@@ -106,7 +106,8 @@ def was_sent(error: BaseException) -> bool:
     if isinstance(error, OutcomeUnknown | HttpFailed):
         return True
     if isinstance(error, LinkLost):
-        return error.sent
+        # Over HTTP a request that found nobody to connect to is lost with this as its cause.
+        return error.sent and not isinstance(error.__cause__, ConnectFailed)
     return not isinstance(error, NotConnected | CarrierError)
 
 

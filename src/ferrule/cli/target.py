@@ -17,6 +17,7 @@ from typing import Any
 
 from ferrule.errors import SetupError
 from ferrule.porting_hints import foreign_module
+from ferrule.server.offers.offers import Offers
 from ferrule.server.server import Server
 
 FOREIGN = ("mcp", "fastmcp")
