@@ -76,3 +76,48 @@ def most_descriptors() -> int:
     if resource is None:
         return 0
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def memory_limit(root: Path = Path("/")) -> int:
+    """Return how many bytes of memory this process may hold: the limit of its control group, or all there is."""
+    limits = [_total_memory(root)]
+    for path in _limit_files(root):
+        try:
+            text = path.read_text(encoding="ascii").strip()
+            if text != "max":
+                limits.append(int(text))
+        except (OSError, ValueError):
+            continue
+    known = [limit for limit in limits if limit > 0]
+    return min(known, default=0)
+
+
+def _limit_files(root: Path) -> list[Path]:
+    """Return the files that hold the limits of our control group and of those above it, in both versions."""
+    groups = root / "sys/fs/cgroup"
+    found = [groups / "memory.max", groups / "memory/memory.limit_in_bytes"]
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for count in range(1, len(parts) + 1):
+            place = "/".join(parts[:count])
+            if number == "0":
+                found.append(groups / place / "memory.max")
+            elif "memory" in controllers.split(","):
+                found.append(groups / "memory" / place / "memory.limit_in_bytes")
+    return found
+
+
+def _total_memory(root: Path) -> int:
+    try:
+        for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0
