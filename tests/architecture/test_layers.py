@@ -38,6 +38,7 @@ LATE_IMPORTS = {
         "protocol/seal.py",
         "hashlib",
     ): "only a call that asks is bound, and hashes load a cipher library",
+    ("telemetry/receipts.py", "cryptography"): "only a chain with a key is sealed",
     ("protocol/needs.py", "hashlib"): "only a call that asks needs fingerprints, and hashes load a cipher library",
     ("wire/codec.py", "ferrule.wire.rescue"): "only a frame that cannot be read is looked at again",
     ("validation/checker.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",

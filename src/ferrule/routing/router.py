@@ -46,6 +46,7 @@ from ferrule.errors import (
     SetupError,
     TimedOut,
 )
+from ferrule.protocol.stateless import REVISIONS as STATELESS
 from ferrule.routing.group import Group
 from ferrule.routing.replica import CONNECT_TIMEOUT, Replica, TargetState
 from ferrule.schema.methods import METHODS
@@ -397,7 +398,7 @@ class Router:
 
     async def _silence(self, error: TimedOut, replica: Replica) -> TimedOut:
         """Find out whether a target that did not answer a call answers anything at all."""
-        if not replica.client.stateless or await replica.works(self._group.scope):
+        if replica.client.protocol_version not in STATELESS or await replica.works(self._group.scope):
             # A client of the handshake era has sent a ping before it said so.
             return error
         return ConnectionTimedOut(f"{error}, nor did {replica.name} answer when it was asked to discover itself")

@@ -207,7 +207,9 @@ class Server:
 
     remove_resource_template = remove_resource
 
-    def add_prompt(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Unpack[PromptKeywords]) -> Prompt:
+    def add_prompt(
+        self, fn: Any, handler: Callable[..., Any] | None = None, **options: Unpack[PromptKeywords]
+    ) -> Prompt:
         """Offer a prompt: `add_prompt(fn)`, `add_prompt("name", fn)` or an object (`PromptLike`)."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
