@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
-from msgspec import structs
+from msgspec import Raw, structs
 
 from ferrule.client.era.contract import TaskChoice
-from ferrule.client.features.answers import AnswerHandler, Answering
+from ferrule.client.features.answers import ASKED_ON, AnswerHandler, Answering, AskedOn
 from ferrule.client.features.batch import Batch
 from ferrule.client.features.cache import Cache
 from ferrule.client.features.completions import Completions
@@ -25,7 +25,7 @@ from ferrule.client.features.subscription import Changes
 from ferrule.client.features.task_requests import TaskRequests
 from ferrule.client.features.tasks import Task
 from ferrule.client.features.tool_calls import ToolCalls
-from ferrule.client.features.tool_facts import Repeats, ToolFacts
+from ferrule.client.features.tool_facts import RequestFacts, ToolFacts
 from ferrule.client.link.connector import Connector
 from ferrule.client.link.conversation import RequestOptions
 from ferrule.client.link.keeper import Keeper, PhaseHandler
@@ -35,6 +35,7 @@ from ferrule.client.settings import ClientSettings, read_settings, require_level
 from ferrule.client.state import ServerState
 from ferrule.errors import Cancelled
 from ferrule.protocol.call import Awaited
+from ferrule.protocol.foreign import Foreign
 from ferrule.protocol.session import Phase
 from ferrule.schema.completion import Completion, Reference
 from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
@@ -74,7 +75,7 @@ class Client:
         tools = ToolFacts()
         self.settings = settings
         self.answering = answering
-        self._connector = Connector(target, settings, answering, Repeats(ROWS, tools))
+        self._connector = Connector(target, settings, answering, RequestFacts(ROWS, tools))
         keeper = self._keeper = Keeper(self._connector, settings)
         requests = self._requests = Requests(keeper, settings, ROWS)
         self._roots = Roots(keeper, answering, settings.root_check_interval)
@@ -307,6 +308,22 @@ class Client:
             self._requests.require_complete(method, result.get("resultType"))
         return result
 
+    async def forward(
+        self,
+        method: str,
+        params: Raw | bytes | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressHandler | None = None,
+        caller: object = None,
+    ) -> Foreign:
+        """Send the params of any request as JSON, and return its result as the server wrote it, with the revision.
+
+        What `_meta` says of whom the params came from is replaced. Questions the server asks meanwhile are answered
+        by this client's handlers, who find `caller` in `client.asked_on`.
+        """
+        return await self._requests.forward(method, params, timeout, on_progress, caller)
+
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send any notification."""
         await self._keeper.notify(method, dict(params or {}))
@@ -334,6 +351,11 @@ class Client:
         return list(await asyncio.gather(*futures, return_exceptions=True))
 
     # -- answering
+
+    @property
+    def asked_on(self) -> AskedOn | None:
+        """On which of our calls the question came that is being answered here; None where that cannot be known."""
+        return ASKED_ON.get()
 
     @property
     def roots(self) -> list[Root]:

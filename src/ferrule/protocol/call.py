@@ -129,6 +129,8 @@ class Awaited(Struct, eq=False):
     on_notice: Callable[[str, Raw], None] | None = None
     subject: str | None = None
     """The tool, prompt or resource that was asked for."""
+    caller: object = None
+    """What whoever made the request gave with it, to know it by."""
     observed: Any = None
     """What observers know of it until its end was reported to them; None without observers."""
 

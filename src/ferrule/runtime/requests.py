@@ -24,7 +24,7 @@ from ferrule.protocol.call import Awaited
 from ferrule.protocol.session import Session
 from ferrule.schema.notices import ProgressParams
 from ferrule.supervision.scope import Scope
-from ferrule.wire.channel import Channel
+from ferrule.wire.channel import REPEATABLE, Channel, Handling
 from ferrule.wire.messages import Failure, Id, Request, Success
 
 if TYPE_CHECKING:
@@ -186,6 +186,9 @@ class Asking:
         timeout: float | None = None,
         limit: float | None = None,
         on_progress: Callable[[float, float | None, str | None], object] | None = None,
+        handling: Handling | None = None,
+        subject: str | None = None,
+        caller: object = None,
     ) -> Awaited:
         """Send a request of ours. Return the entry whose waiter will hold the result."""
         out = channel or self.channel
@@ -193,6 +196,10 @@ class Asking:
             raise LinkLost("the link is closed", sent=False) from self.error
         now = self.loop.time()
         awaited = self.session.expect(method, self.loop.create_future(), now, out, timeout)
+        # Before it is sent: a peer in this process may ask back while it is.
+        awaited.subject = subject
+        if caller is not None:
+            awaited.caller = caller
         if on_progress is not None:
             awaited.on_progress = on_progress
         if limit is not None:
@@ -205,7 +212,10 @@ class Asking:
                 params = params(awaited.id)
             if self.watch is not None:
                 self.watch.sent(awaited, params)
-            out.send(Request(awaited.id, method, params))
+            if handling is None:
+                out.send(Request(awaited.id, method, params))
+            else:
+                out.send_with(Request(awaited.id, method, params), handling)
         except FerruleError as error:
             self.session.awaited.pop(awaited.id, None)
             if self.watch is not None:
@@ -324,7 +334,7 @@ class Asking:
         what = f"{awaited.named} got no answer within {waited:.3g} s"
         error: TimedOut = ConnectionTimedOut(f"{what}, and the peer does not answer pings")
         try:
-            await self.request("ping", {}, timeout=self.options.ping_timeout)
+            await self.request("ping", {}, timeout=self.options.ping_timeout, handling=REPEATABLE)
             error = TimedOut(f"{what}; the peer still answers pings")
         except PeerError:
             error = TimedOut(f"{what}; the peer still answers, though not to pings")

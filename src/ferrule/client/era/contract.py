@@ -73,6 +73,10 @@ class ClientEra(Protocol):
     def tells_roots(self) -> bool:
         """Whether a server is told that the roots changed."""
 
+    @property
+    def mirrors_arguments(self) -> bool:
+        """Whether headers repeat arguments of a tool, where the transport has headers."""
+
     def introduced(self, tasks: bool | None) -> Introduction:
         """Return how a request says who sends it; `tasks` says whether this one may be answered with a task."""
 

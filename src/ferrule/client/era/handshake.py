@@ -30,6 +30,7 @@ class HandshakeEra:
     link_probes = True
     caches = False
     tells_roots = True
+    mirrors_arguments = False
 
     def __init__(self) -> None:
         self.introduction: Introduction = OnceIntroduced()

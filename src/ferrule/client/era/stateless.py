@@ -30,6 +30,7 @@ class StatelessEra:
     link_probes = False
     caches = True
     tells_roots = False
+    mirrors_arguments = True
 
     def __init__(
         self,

@@ -83,7 +83,11 @@ class Batch:
                 link.watch.sent(awaited, params)
             messages.append(Request(awaited.id, method, stamp(params)))
         try:
-            link.channel.send([*messages, *self._notices])
+            handling = conversation.handling((method, params) for method, params, _ in self._requests)
+            if handling is None:
+                link.channel.send([*messages, *self._notices])
+            else:
+                link.channel.send_with([*messages, *self._notices], handling)
         except EncodeError:
             for awaited in entries:
                 del link.session.awaited[awaited.id]

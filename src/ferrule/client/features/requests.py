@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ferrule.budgets.collector import decode_long
 from ferrule.budgets.weight import full_weight
@@ -15,11 +15,19 @@ from ferrule.client.features.progress import ProgressHandler
 from ferrule.client.link.conversation import RequestOptions
 from ferrule.client.link.keeper import Keeper
 from ferrule.client.settings import ClientSettings
-from ferrule.errors import InvalidAnswer, InvalidParams, PeerError
+from ferrule.errors import EncodeError, InvalidAnswer, InvalidParams, PeerError
+from ferrule.protocol.foreign import Foreign
 from ferrule.schema.methods import Method
+from ferrule.schema.model import CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, VERSION_KEY
 from ferrule.schema.resources import ReadResourceResult
 
 T = TypeVar("T")
+
+OF_ONE_HOP = frozenset({VERSION_KEY, CLIENT_INFO_KEY, CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY, "progressToken"})
+"""Keys of `_meta` that speak of one connection: what is forwarded has ours in their place."""
+
+_read_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_any = msgspec.json.Decoder().decode
 
 MAX_PAGES = 10_000
 
@@ -83,6 +91,28 @@ class Requests:
         if keeps and simple and self.cache.changes == changes:
             self.cache.keep(method, params, raw, clock())
         return result, raw
+
+    async def forward(
+        self,
+        method: str,
+        params: Raw | bytes | None,
+        timeout: float | None,
+        on_progress: ProgressHandler | None = None,
+        caller: object = None,
+    ) -> Foreign:
+        """Send params as somebody wrote them, and return the complete result as the server wrote it."""
+        members = _members(method, params)
+        meta = {}
+        for key, value in _members(method, members.pop("_meta", None)).items():
+            if key not in OF_ONE_HOP:
+                meta[key] = value
+        how = self.how(given(timeout, self._settings.request_timeout), on_progress, meta or None)
+        # Whoever forwards a call wants its result; who asks about tasks knows them.
+        how = structs.replace(how, caller=caller)
+        if method == "tools/call" or method.startswith("tasks/"):
+            how = structs.replace(how, tasks=method != "tools/call")
+        raw = await self._keeper.ask(method, members, how)
+        return Foreign(raw, self._keeper.talk().version)
 
     async def listed(self, each: Callable[[], AsyncIterator[T]]) -> list[T]:
         """Gather all pages; a cursor that has gone stale in the cache means to start over."""
@@ -152,6 +182,20 @@ class Requests:
         """Raise InvalidAnswer for a kind of result that nobody here has declared."""
         if not self._keeper.talk().era.knows_kind(kind):
             raise InvalidAnswer(f"{method}: the server answered with an unknown kind of result: {kind!r}")
+
+
+def _members(method: str, written: Raw | bytes | None) -> dict[str, Any]:
+    """Return the members of a JSON object: text and arguments are read, since headers may repeat them."""
+    if written is None:
+        return {}
+    try:
+        members: dict[str, Any] = dict(_read_members(written))
+        for name, value in members.items():
+            if name == "arguments" or bytes(value).lstrip()[:1] == b'"':
+                members[name] = _read_any(value)
+    except (msgspec.DecodeError, RecursionError) as reason:
+        raise EncodeError(f"{method} cannot be sent: its params are not a JSON object: {reason}") from None
+    return members
 
 
 def _read_without_hints(row: Method, raw: Raw) -> Any:

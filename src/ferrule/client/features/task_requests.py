@@ -56,7 +56,7 @@ class TaskRequests:
         self._requests = requests
         self._notifications = notifications
         self.judged = tools.judged
-        self.answer = answering.answer
+        self.answer_on = answering.answer_on
         self.patience = patience
         """How long a task that is being followed may be out of reach."""
         self.followed: dict[str, list[asyncio.Event]] = {}

@@ -14,6 +14,7 @@ from typing import TypeVar
 from msgspec import Raw
 
 from ferrule.budgets.bounds import MAX_QUESTIONS
+from ferrule.client.features.answers import AskedOn
 from ferrule.client.features.progress import ProgressRelay, contained
 from ferrule.client.features.task_requests import TaskRequests, seen
 from ferrule.client.link.conversation import RequestOptions
@@ -232,7 +233,8 @@ class TaskWatch:
     async def _answer(self, key: str, request: InputRequest) -> None:
         """Answer one question of the task, once."""
         try:
-            answer = await self._requests.answer(request.method, request.params)
+            asked_on = AskedOn(self._id, "tools/call")
+            answer = await self._requests.answer_on(asked_on, request.method, request.params)
             params = {"taskId": self._id, "inputResponses": {key: answer}}
             await self._requests.ask("tasks/update", params)
         except LOSSES:

@@ -40,6 +40,8 @@ class ToolCalls:
         self._requests = requests
         self._tasks = tasks
         self._tools = tools
+        self._only_as_task = tools.only_as_task
+        self._output_checks = tools.output_checks
         self._timeout = settings.tool_timeout
         self._checks = settings.validate_results
         self._declared = frozenset(settings.declared_extensions or ())
@@ -77,7 +79,7 @@ class ToolCalls:
         how = self._usual
         if timeout is not None or on_progress is not None or meta is not None:
             how = self.how(timeout, on_progress, meta)
-        if task != "auto" or name in self._tools.only_as_task:
+        if task != "auto" or name in self._only_as_task:
             return await self._call_as_task(name, arguments, how, task, timeout, raise_on_error)
         conversation = self._keeper.conversation or self._keeper.talk()
         link = conversation.link
@@ -85,6 +87,7 @@ class ToolCalls:
             how = structs.replace(how, timeout=await link.make_room("tools/call", how.timeout))
         try:
             awaited = conversation.call_tool(name, arguments, how)
+            identity = awaited.id
             raw: Raw = await awaited.waiter
         except asyncio.CancelledError:
             conversation.abandon(awaited)
@@ -93,9 +96,7 @@ class ToolCalls:
             raw, _ = await self._keeper.ask_again(error, "tools/call", {"name": name, "arguments": arguments}, how)
             conversation = self._keeper.talk()
         except PeerError as refusal:
-            if not await self._demands_task(name, refusal):
-                raise
-            return await self._call_as_task(name, arguments, how, True, timeout, raise_on_error)
+            return await self._refused(refusal, name, arguments, how, timeout, raise_on_error)
         try:
             result = decode_long(_read_call_result, raw, len(raw))
             final = result.result_type in FINAL
@@ -103,13 +104,34 @@ class ToolCalls:
             final = False
         if not final:
             params = {"name": name, "arguments": arguments}
-            raw = await conversation.completed("tools/call", params, how, raw)
+            raw = await conversation.completed("tools/call", params, how, raw, identity)
             result = await self._outcome(name, raw, on_progress, timeout)
-        if result.is_error or name in self._tools.output_checks:
+        if result.is_error or name in self._output_checks:
             if not result.is_error and self._tools.fits(name, result.structured_content, memoryview(raw).nbytes):
                 return result
             return await self._tools.judged(name, result, raise_on_error)
         return result
+
+    async def _refused(
+        self,
+        refusal: PeerError,
+        name: str,
+        arguments: Mapping[str, Any],
+        how: RequestOptions,
+        timeout: float | None,
+        raise_on_error: bool,
+    ) -> CallToolResult:
+        """Call once more, where the refusal says what the call lacked: headers, or to be a task."""
+        conversation = self._keeper.talk()
+        params = {"name": name, "arguments": arguments}
+        if await conversation.lists_afresh("tools/call", refusal, how.timeout):
+            raw = await conversation.last("tools/call", params, how)
+            raw = await conversation.completed("tools/call", params, how, raw)
+            result = await self._outcome(name, raw, how.on_progress, timeout)
+            return await self._tools.judged(name, result, raise_on_error)
+        if await self._demands_task(name, refusal):
+            return await self._call_as_task(name, arguments, how, True, timeout, raise_on_error)
+        raise refusal
 
     async def _outcome(
         self, name: str, raw: Raw, on_progress: ProgressHandler | None, timeout: float | None
@@ -174,7 +196,11 @@ class ToolCalls:
             raise
         except LOST as error:
             raw, _ = await self._keeper.ask_again(error, "tools/call", params, how)
-        raw = await conversation.completed("tools/call", params, how, raw)
+        except PeerError as refusal:
+            if not await conversation.lists_afresh("tools/call", refusal, how.timeout):
+                raise
+            raw = await conversation.last("tools/call", params, how)
+        raw = await conversation.completed("tools/call", params, how, raw, awaited.id)
         task = None
         if choice is not False:
             task = self._created(name, raw, relay)

@@ -35,6 +35,7 @@ from ferrule.protocol.call import Note
 from ferrule.protocol.session import Phase
 from ferrule.supervision.event_loop import require_asyncio
 from ferrule.transports.contract import Transport
+from ferrule.wire.channel import Gap
 from ferrule.wire.messages import Notification
 
 logger = logging.getLogger("ferrule.client")
@@ -241,7 +242,7 @@ class Keeper:
         while True:
             if isinstance(error, TimedOut):
                 raise await self._silence(error) from None
-            safe = self._connector.repeats.allows(method, params)
+            safe = self._connector.facts.repeatable(method, params)
             self.reconnection.require_repeatable(error, method, safe=safe)
             await self.reconnection.wait(_left(deadline, clock()))
             left = structs.replace(how, timeout=_left(deadline, clock()))
@@ -375,17 +376,20 @@ class Keeper:
 
     def _watch_gaps(self, conversation: Conversation) -> None:
         link = conversation.link
-        if link is not None and link.channel is not None and self.reconnection.plan is not None:
-            link.channel.hear_gaps(lambda renewed: self._gap(conversation, renewed))
+        if link is not None and link.channel is not None:
+            link.channel.hear_gaps(lambda gap: self._gap(conversation, gap))
 
-    def _gap(self, conversation: Conversation, renewed: bool) -> None:
-        if renewed:
-            self.reconnection.spawn(self._renewed(conversation))
-        else:
+    def _gap(self, conversation: Conversation, gap: Gap) -> None:
+        if gap == "session":
+            self.reconnection.spawn(self._renew(conversation))
+        elif self.reconnection.plan is not None:
             self.reconnection.spawn(self._look_after(conversation))
 
-    async def _renewed(self, conversation: Conversation) -> None:
-        """Start over with a server that has a new session for us: it knows nothing of what we wanted."""
+    async def _renew(self, conversation: Conversation) -> None:
+        """Open a new session in place of one the server forgot, and tell it what the old one knew."""
+        await conversation.renew()
+        if conversation.over or self.reconnection.plan is None:
+            return
         self.knowledge.forget()
         if not self._resubscribes:
             self.knowledge.end_subscriptions()

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ferrule.client.era.contract import ClientEra
 from ferrule.client.era.handshake import HandshakeEra
-from ferrule.client.features.answers import Answering
+from ferrule.client.features.answers import ASKED_ON, Answering, AskedOn
 from ferrule.client.link.opening import FallBack, Opened, Opening, known_eras, starts_server, unreached
-from ferrule.errors import InitializeFailed, LinkLost, NotConnected
+from ferrule.errors import FerruleError, InitializeFailed, LinkLost, NotConnected
 from ferrule.protocol.call import Awaited, Call, Peer
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class DeadlineHold:
-    """Holds the deadlines of one link as long as a question of its peer is being answered."""
+    """Holds the deadlines of one link while a question of its peer is answered, and knows on which call it came."""
 
     def __init__(self) -> None:
         self.link: Link | None = None
@@ -41,14 +43,31 @@ class DeadlineHold:
         async def answer(call: Call) -> Any:
             self._questions += 1
             self._hold()
+            token = ASKED_ON.set(self._asked_on(call))
             try:
                 return await handler(call)
             finally:
+                ASKED_ON.reset(token)
                 self._questions -= 1
                 if not self._questions:
                     self._renew()
 
         return answer
+
+    def _asked_on(self, call: Call) -> AskedOn | None:
+        """Return on which of our requests a question came: the transport knows, or there is only one it can be."""
+        assert self.link is not None
+        awaited = self.link.session.awaited
+        found = None
+        if call.origin.request is not None:
+            found = awaited.get(call.origin.request)
+        else:
+            running = [each for each in awaited.values() if _will_be_answered(each)]
+            if len(running) == 1:
+                found = running[0]
+        if found is None:
+            return None
+        return AskedOn(found.id, found.method, found.subject, found.caller)
 
     def _hold(self) -> None:
         assert self.link is not None
@@ -210,6 +229,14 @@ class ClientLink:
         if self.opened is not None:
             self._on_change()
 
+    async def renew(self) -> None:
+        """Open a new session on the same link, in place of one the server forgot; loses the link where it cannot."""
+        try:
+            await self.opening.renew(self.live(), self._era)
+        except (FerruleError, msgspec.DecodeError, OSError) as error:
+            where = self._address or "the server"
+            self.lose(LinkLost(f"{where} ended the session, and no new one could be opened: {error}"))
+
     def on_change(self, handler: Callable[[], None]) -> None:
         """Call a function when the phase changes by itself: the handshake begins, or the link is lost."""
         self._on_change = handler
@@ -232,12 +259,12 @@ class ClientLink:
         await self._end(None, grace)
 
     def lose(self, error: Exception) -> None:
-        """Give up a link whose server is silent."""
+        """Give up a link whose server is silent, or knows us no more."""
         link = self.link
         if link is not None and not link.closed:
             link.close(error)
             if link.channel is not None:
-                link.channel.close("the server is silent")
+                link.channel.close(str(error))
 
     def give_up(self, sentence: str) -> None:
         """Decide that no other conversation follows this lost one."""
@@ -316,6 +343,14 @@ class ClientLink:
         if self.link is None or self.opened is None:
             return None
         return self.link.session.peer
+
+    @property
+    def version(self) -> str:
+        """The protocol revision that was settled on; empty until then."""
+        peer = self.peer
+        if peer is None:
+            return ""
+        return peer.version
 
     def trim(self, value: Any) -> Any:
         """Return a value the form the agreed revision knows."""

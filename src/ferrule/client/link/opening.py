@@ -36,6 +36,7 @@ from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities, bounded
 from ferrule.schema.model import SERVER_INFO_KEY, ClientCapabilities, Implementation
 from ferrule.schema.notices import INITIALIZED
+from ferrule.wire.channel import REPEATABLE
 from ferrule.wire.messages import Notification
 
 # Which servers were found to speak the handshake era only, so that they are not probed at every connect.
@@ -233,7 +234,7 @@ class Opening(Struct, frozen=True):
             raise FallBack(VersionMismatch(f"HTTP+SSE is older than {version} and cannot carry it"))
         params = self.stateless(version).introduction.stamp({})
         try:
-            return _read_discovery(await link.request("server/discover", params, timeout=timeout))
+            return _read_discovery(await link.request("server/discover", params, timeout=timeout, handling=REPEATABLE))
         except TimedOut:
             silence = InitializeTimedOut(f"the server did not answer server/discover within {timeout:g} s")
             raise silence if _always_answers(link) else FallBack(silence) from None
@@ -266,19 +267,9 @@ class Opening(Struct, frozen=True):
 
     async def initialize(self, link: Link, era: Handshake) -> Opened:
         """Make the handshake."""
-        if self.version in HANDSHAKE_REVISIONS:
-            version = self.version
-        else:
-            version = era.versions[0]
-        revision = HANDSHAKE_REVISIONS[version]
-        params = {
-            "protocolVersion": version,
-            "capabilities": self.declared(revision),
-            "clientInfo": revision.trim(self.implementation),
-        }
         timeout = self.patience(link)
         try:
-            result = _read_initialize(await link.request("initialize", params, timeout=timeout))
+            result = await self._initialize(link, era, timeout)
         except TimedOut:
             raise InitializeTimedOut(f"the server did not answer initialize within {timeout:g} s") from None
         except PeerError as error:
@@ -290,9 +281,36 @@ class Opening(Struct, frozen=True):
         if not era.opened(link.session, result, self.capabilities):
             spoken = ", ".join(era.versions)
             raise VersionMismatch(f"the server answered with version {result.protocol_version!r}; we speak {spoken}")
-        assert link.channel is not None
-        link.channel.send(Notification(INITIALIZED))
+        _greet(link, result)
         return Opened(HandshakeEra(), instructions=result.instructions)
+
+    async def renew(self, link: Link, era: Handshake) -> None:
+        """Make the handshake again with a server that forgot it; raises LinkLost unless it agrees to the same."""
+        result = await self._initialize(link, era, self.patience(link))
+        peer = link.session.peer
+        if peer is None or result.protocol_version != peer.version:
+            raise LinkLost("the server refused the handshake it had accepted before")
+        _greet(link, result)
+
+    async def _initialize(self, link: Link, era: Handshake, timeout: float) -> InitializeResult:
+        if self.version in HANDSHAKE_REVISIONS:
+            version = self.version
+        else:
+            version = era.versions[0]
+        revision = HANDSHAKE_REVISIONS[version]
+        params = {
+            "protocolVersion": version,
+            "capabilities": self.declared(revision),
+            "clientInfo": revision.trim(self.implementation),
+        }
+        return _read_initialize(await link.request("initialize", params, timeout=timeout, handling=REPEATABLE))
+
+
+def _greet(link: Link, result: InitializeResult) -> None:
+    """Tell the transport what was agreed on, and the server that we are ready."""
+    assert link.channel is not None
+    link.channel.agreed(result.protocol_version)
+    link.channel.send(Notification(INITIALIZED))
 
 
 def _supported(error: PeerError) -> list[str]:

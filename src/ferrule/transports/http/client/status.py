@@ -27,15 +27,6 @@ RETRYABLE = frozenset({429, 500, 502, 503, 504})
 NOT_BEGUN = frozenset({429, 503})
 """Statuses of a server that did not begin what it was asked."""
 
-REPEATABLE = frozenset(
-    {
-        *("initialize", "ping", "server/discover", "completion/complete", "logging/setLevel"),
-        *("tools/list", "prompts/list", "prompts/get", "resources/list", "resources/read", "resources/templates/list"),
-        *("resources/subscribe", "resources/unsubscribe", "tasks/get", "tasks/list", "tasks/result"),
-    }
-)
-"""Methods that do the same when they are done twice. A tool call is one only if its tool says so."""
-
 
 def retry_after(value: str, now: float) -> float | None:
     """Read a Retry-After header, seconds or a date, as seconds from now; None when it says nothing."""
@@ -104,8 +95,6 @@ def _refused(post: Post) -> None:
         post.channel.fall_back(post, _failed(post, error))
     elif error is None or not post.unanswered or _is_not_its_word(post):
         post.fail(_failed(post, error))
-    elif error.code == HeaderMismatch.code and post.channel.may_refresh(post):
-        post.channel.refresh(post, error)
     else:
         hand_on(post, error)
 
