@@ -50,7 +50,7 @@ ROOMS = {
     "server.notifications": "announcements changes subscriptions",
     "server.offers": "catalogue completions descriptions entry mounts prompts refusals resources tools visibility",
     "supervision": "event_loop logs scope signals start tracebacks",
-    "transports": "backpressure closing contract options registry stream unfinished",
+    "transports": "backpressure contract options registry shutdown stream",
     "transports.process": "pipe stdio",
     "validation": "checker violations",
     "wire": "channel codec framing messages",

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from msgspec import UNSET, Raw
 
 from ferrule.errors import CarrierError
-from ferrule.transports.closing import tell_lost
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.options import require_message_size
+from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import ChannelDefaults, MessageReceiver, Origin, Receiver, Traits
 from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Message, Request, Success

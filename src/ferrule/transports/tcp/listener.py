@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ferrule.errors import CarrierError, SetupError
-from ferrule.transports.closing import left_of_grace
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.shutdown import left_of_grace
 from ferrule.transports.sockets.accept import Accepting
 from ferrule.transports.sockets.admission import Admission, Occupancy, process_admission
 from ferrule.transports.sockets.bind import listen

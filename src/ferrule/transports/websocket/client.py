@@ -9,8 +9,8 @@ from base64 import b64encode
 from typing import Any, cast
 
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
-from ferrule.transports.closing import end_within
 from ferrule.transports.http.client.url import Place, place
+from ferrule.transports.shutdown import end_within
 from ferrule.transports.sockets.dial import dial, reaching
 from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.transports.websocket.channel import WebSocketChannel

@@ -19,7 +19,6 @@ from ferrule.errors import CallFailed, CarrierError, FerruleError
 from ferrule.schema.notices import CANCELLED, INITIALIZED
 from ferrule.supervision.scope import Scope
 from ferrule.transports.backpressure import Waiters
-from ferrule.transports.closing import tell_lost
 from ferrule.transports.http.client.dial import Destination
 from ferrule.transports.http.client.headers import RequestHeaders
 from ferrule.transports.http.client.old_sse import SseChannel
@@ -30,6 +29,7 @@ from ferrule.transports.http.client.request import HttpExchange, SingleExchange
 from ferrule.transports.http.client.resumption import StandingStream
 from ferrule.transports.http.client.session import SessionRenewal, session_id, settled_version
 from ferrule.transports.http.client.tool_facts import ToolFactsOfTransport, refresh
+from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within, write
 from ferrule.wire.messages import ErrorObject, Id, Message, Notification, Request
