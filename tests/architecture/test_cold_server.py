@@ -53,7 +53,7 @@ ROOMS = {
     " resources switches tool_entry tools visibility",
     "settings": "option",
     "supervision": "event_loop logs scope signals start tracebacks",
-    "transports": "backpressure closing contract registry stream unfinished",
+    "transports": "backpressure contract registry shutdown stream unfinished",
     "transports.process": "pipe stdio",
     "validation": "checker violations",
     "wire": "channel codec framing messages",

@@ -19,8 +19,8 @@ from msgspec import UNSET, Raw
 
 from ferrule.errors import CarrierError
 from ferrule.settings.option import MessageSize, require
-from ferrule.transports.closing import tell_lost
 from ferrule.transports.contract import Reachable
+from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import ChannelDefaults, MessageReceiver, Origin, Receiver, Traits
 from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Message, Request, Success

@@ -20,7 +20,7 @@ from typing import Literal, cast
 from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import Busy, CarrierError
 from ferrule.transports.backpressure import HELD_BACK, NO_ROOM, Unfinished, Waiters, backlog, most_waiting
-from ferrule.transports.closing import tell_lost
+from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import ChannelDefaults, Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.framing import AutoFramer, Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize

@@ -193,12 +193,12 @@ class Host:
         """Return a receiver for one new peer."""
         return self._linked(Link, origin, self._link_options, entrance)
 
-    def crowd(self, origin: Origin, version: str = "", entrance: object = None) -> SessionlessLink:
+    def sessionless_link(self, origin: Origin, version: str = "", entrance: object = None) -> SessionlessLink:
         """Return one receiver for everyone who asks without a session, of the stateless era or of one revision."""
-        crowd = self._linked(SessionlessLink, origin, self._shared_options, entrance)
+        link = self._linked(SessionlessLink, origin, self._shared_options, entrance)
         if version:
-            crowd.session.agree(self.services.handshake.stranger(version))
-        return crowd
+            link.session.agree(self.services.handshake.stranger(version))
+        return link
 
     def _linked(self, kind: type[L], origin: Origin, options: LinkOptions, entrance: object) -> L:
         link = kind(

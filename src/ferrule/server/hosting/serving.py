@@ -95,9 +95,9 @@ class Entrance:
         """Return a receiver for one new peer."""
         return self._host.link(origin, self)
 
-    def crowd(self, origin: Origin, version: str = "") -> SessionlessLink:
+    def sessionless_link(self, origin: Origin, version: str = "") -> SessionlessLink:
         """Return one receiver for everyone who asks without a session."""
-        return self._host.crowd(origin, version, self)
+        return self._host.sessionless_link(origin, version, self)
 
     async def drain(self, grace: float) -> None:
         """Take no more calls from here, and wait until the running ones are answered, at most `grace` seconds.

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Unpack
 
 from ferrule.errors import SetupError
-from ferrule.transports.closing import left_of_grace
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.beside import OnEngine, on_engine
 from ferrule.transports.http.endpoint.acceptor import require_http
 from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
+from ferrule.transports.shutdown import left_of_grace
 
 if TYPE_CHECKING:
     from ferrule.transports.keywords import HttpKeywords

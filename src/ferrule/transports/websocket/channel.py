@@ -21,7 +21,7 @@ from typing import cast
 from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import CarrierError
 from ferrule.transports.backpressure import HELD_BACK, NO_ROOM, Unfinished, Waiters, backlog, most_waiting
-from ferrule.transports.closing import tell_lost
+from ferrule.transports.shutdown import tell_lost
 from ferrule.transports.websocket.deflate import WORTH_IT, Deflate
 from ferrule.transports.websocket.frames import (
     ABNORMAL,

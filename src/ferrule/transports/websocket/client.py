@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
 from ferrule.settings.option import read
-from ferrule.transports.closing import end_within
 from ferrule.transports.http.client.url import Place, place
+from ferrule.transports.shutdown import end_within
 from ferrule.transports.sockets.dial import dial, reaching
 from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.transports.websocket.channel import WebSocketChannel

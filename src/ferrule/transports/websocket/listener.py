@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.settings.option import pick, read, require_known
-from ferrule.transports.closing import LAST_GRACE, left_of_grace
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.settings import EndpointSettings, EngineSettings
+from ferrule.transports.shutdown import LAST_GRACE, left_of_grace
 from ferrule.transports.websocket.endpoint import WebSocketEndpoint
 from ferrule.transports.websocket.settings import WebSocketSettings
 

@@ -18,7 +18,6 @@ from ferrule.budgets.account import Account
 from ferrule.errors import SetupError
 from ferrule.settings.option import read
 from ferrule.supervision.scope import Scope
-from ferrule.transports.closing import left_of_grace
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.asgi.answer import AsgiAnswer, Event, QuietCalls, Receive, Send, refuse_websocket
 from ferrule.transports.http.beside import UnderAsgi, under_asgi
@@ -28,6 +27,7 @@ from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.heads import RETRY_AFTER, refuse
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.settings import EndpointSettings
+from ferrule.transports.shutdown import left_of_grace
 
 if TYPE_CHECKING:
     from ferrule.transports.keywords import AsgiKeywords

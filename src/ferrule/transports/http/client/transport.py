@@ -40,7 +40,6 @@ from ferrule.errors import CallFailed, CarrierError, FerruleError, LinkLost, Out
 from ferrule.schema.notices import CANCELLED, INITIALIZED
 from ferrule.supervision.scope import Scope
 from ferrule.transports.backpressure import Waiters
-from ferrule.transports.closing import tell_lost
 from ferrule.transports.http.client.dial import Destination
 from ferrule.transports.http.client.headers import RequestHeaders, session_id
 from ferrule.transports.http.client.old_sse import SseChannel

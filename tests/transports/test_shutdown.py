@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ferrule.testing import run_in_virtual_time
-from ferrule.transports.closing import LAST_GRACE, end_within, left_of_grace, tell_lost
+from ferrule.transports.shutdown import LAST_GRACE, end_within, left_of_grace, tell_lost
 
 
 class Ending:
