@@ -13,7 +13,7 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 316,  # goal: 230 without balancing, registry and supervisors
+    "modules": 327,  # goal: 230 without balancing, registry and supervisors
     "modules under 60 lines": 80,
     "conditional expressions per 1000": 14,
     "comprehensions per 1000": 16,  # goal: 12

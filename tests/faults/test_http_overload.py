@@ -25,7 +25,7 @@ def test_ovl_01_many_sessions_at_once_are_served_and_soon_forgotten(era: str) ->
     """Sessions of 4 calls each, all at once: none is reset, nobody waits twice as long as alone."""
     sessions, ms = (500, 500) if LONG else (150, 400)
 
-    async def sessionless_link(server: Process) -> None:
+    async def crowd(server: Process) -> None:
         async with contextlib.AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(Client(server.port, era)) for _ in range(sessions)]
             for client in clients:

@@ -29,7 +29,7 @@ class Exchange(ChannelDefaults):
         raise AssertionError("the rules send nothing themselves")
 
 
-def sessionless_link(version: str = "") -> SessionlessSession:
+def crowd(version: str = "") -> SessionlessSession:
     handshake = Handshake()
     eras = Eras(handshake, Stateless(SEALING, beside=handshake.versions))
     session = SessionlessSession(eras, METHODS, Origin("test"), None)  # type: ignore[arg-type]

@@ -170,9 +170,10 @@ class Asking:
         timeout: float | None = None,
         limit: float | None = None,
         on_progress: Callable[[float, float | None, str | None], object] | None = None,
+        handling: Handling | None = None,
     ) -> Raw:
         """Send a request of ours on the link's own channel and wait for its result."""
-        awaited = self.start(method, params, None, timeout, limit, on_progress)
+        awaited = self.start(method, params, None, timeout, limit, on_progress, handling)
         awaited.cancellable = method != "initialize"
         if method == "server/discover" and self.session.peer is None:
             awaited.waiter = FirstAnswer(self.session, awaited.waiter)

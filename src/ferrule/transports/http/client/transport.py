@@ -48,6 +48,7 @@ from ferrule.transports.http.client.pool import ROOM, Lane, Overflow, Pool
 from ferrule.transports.http.client.post import Post
 from ferrule.transports.http.client.request import HttpExchange, SingleExchange
 from ferrule.transports.http.client.resumption import StandingStream
+from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import ChannelDefaults, Gap, Handling, Origin, Receiver, Traits
 from ferrule.wire.codec import encode_within, write
 from ferrule.wire.messages import Id, Message, Notification, Request
