@@ -306,7 +306,7 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
         """Return a receiver for one new peer."""
         return self._linked(Link, origin, self._link_options, entrance)
 
-    def crowd(self, origin: Origin, version: str = "", entrance: Entrance | None = None) -> SessionlessLink:
+    def sessionless_link(self, origin: Origin, version: str = "", entrance: Entrance | None = None) -> SessionlessLink:
         """Return one receiver for everyone who asks without a session, of the stateless era or of one revision."""
         crowd = self._linked(SessionlessLink, origin, self._crowd_options, entrance)
         if version:

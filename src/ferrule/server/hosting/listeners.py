@@ -72,9 +72,9 @@ class Entrance:
         """Return a receiver for one new peer."""
         return self._server.link(origin, self)
 
-    def crowd(self, origin: Origin, version: str = "") -> SessionlessLink:
+    def sessionless_link(self, origin: Origin, version: str = "") -> SessionlessLink:
         """Return one receiver for everyone who asks without a session."""
-        return self._server.crowd(origin, version, self)
+        return self._server.sessionless_link(origin, version, self)
 
     async def drain(self, grace: float) -> None:
         """Take no more calls from here, and wait until the running ones are answered, at most `grace` seconds.

@@ -175,9 +175,9 @@ class FarSide:
         """Return a watched link to one peer."""
         return self._watch(self.server.link(origin), origin)
 
-    def crowd(self, origin: Origin, version: str = "") -> Watched:
+    def sessionless_link(self, origin: Origin, version: str = "") -> Watched:
         """Return the watched link of everyone who asks without a session."""
-        return self._watch(self.server.crowd(origin, version), origin)
+        return self._watch(self.server.sessionless_link(origin, version), origin)
 
     def _watch(self, receiver: Receiver, origin: Origin) -> Watched:
         watched = Watched(receiver, origin)

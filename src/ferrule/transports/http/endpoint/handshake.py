@@ -37,15 +37,15 @@ class HandshakeEndpoint:
         self._shared = shared
         self._guard = guard
         self._versions = frozenset(map(str.encode, acceptor.eras.handshake.versions))
-        self._crowds: dict[str, Receiver] = {}
+        self._sessionless_links: dict[str, Receiver] = {}
         self._everyone = NullChannel()
         self._scope = Scope(asyncio.get_running_loop())
 
     async def close(self) -> None:
         """End everything that runs here."""
-        for crowd in self._crowds.values():
-            crowd.channel_lost(self._everyone, None)
-        self._crowds.clear()
+        for link in self._sessionless_links.values():
+            link.channel_lost(self._everyone, None)
+        self._sessionless_links.clear()
         await self._scope.close()
 
     def speaks(self, request: HttpRequest) -> bool:
@@ -90,11 +90,11 @@ class HandshakeEndpoint:
         if version.encode() not in self._versions:
             refuse(responder, 400, "Bad request: the header Mcp-Protocol-Version is missing", head)
             return
-        crowd = self._crowds.get(version)
-        if crowd is None:
-            crowd = self._crowds[version] = self._acceptor.crowd(EVERYONE, version)
-            crowd.channel_opened(self._everyone)
-        self._pass_on(crowd, request, responder, head)
+        link = self._sessionless_links.get(version)
+        if link is None:
+            link = self._sessionless_links[version] = self._acceptor.sessionless_link(EVERYONE, version)
+            link.channel_opened(self._everyone)
+        self._pass_on(link, request, responder, head)
 
     def unreadable(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         """Answer a body that is not one message: in the session it names, or, before there is one, with the reason."""
@@ -117,10 +117,10 @@ class HandshakeEndpoint:
                 return
         self.post(request, responder, head)
 
-    def _pass_on(self, crowd: Receiver, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        exchange = SessionlessExchange(crowd, responder, head, self._shared.settings, self._shared.keepalive)
+    def _pass_on(self, link: Receiver, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        exchange = SessionlessExchange(link, responder, head, self._shared.settings, self._shared.keepalive)
         origin = origin_of(request, request.identity)
-        if crowd.frame_received(request.body, exchange, origin):
+        if link.frame_received(request.body, exchange, origin):
             if exchange.open:
                 exchange.wait()
         elif exchange.open:

@@ -38,13 +38,13 @@ class StatelessEndpoint:
         else:
             self._standing_settings = structs.replace(settings, response="auto")
         self._keepalive = keepalive
-        self.crowd: Receiver = acceptor.crowd(EVERYONE)
+        self.link: Receiver = acceptor.sessionless_link(EVERYONE)
         self._everyone = NullChannel()
-        self.crowd.channel_opened(self._everyone)
+        self.link.channel_opened(self._everyone)
 
     def close(self) -> None:
         """End everything that runs here."""
-        self.crowd.channel_lost(self._everyone, None)
+        self.link.channel_lost(self._everyone, None)
 
     def post(self, request: HttpRequest, body: mirror.Peek | None, responder: Responder, head: bytes) -> bool:
         """Answer one request, `body` being None where it cannot be read. Return whether its headers fit it."""
@@ -69,11 +69,11 @@ class StatelessEndpoint:
             if self._keepalive.open >= self._settings.max_streams:
                 refuse(responder, 503, TOO_MANY_STREAMS, head + RETRY_AFTER)
                 return
-            exchange = Exchange(self.crowd, responder, head, self._standing_settings, self._keepalive)
+            exchange = Exchange(self.link, responder, head, self._standing_settings, self._keepalive)
             exchange.expires = expiry_of(request)
         else:
-            exchange = Exchange(self.crowd, responder, head, self._settings, self._keepalive)
-        if self.crowd.frame_received(request.body, exchange, origin):
+            exchange = Exchange(self.link, responder, head, self._settings, self._keepalive)
+        if self.link.frame_received(request.body, exchange, origin):
             if exchange.open:
                 exchange.wait()
         elif exchange.open:
