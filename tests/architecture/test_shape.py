@@ -13,12 +13,12 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 290,  # goal: 230
-    "modules under 60 lines": 80,
-    "conditional expressions per 1000": 14,
-    "comprehensions per 1000": 16,  # goal: 12
-    "Any per 1000": 45,  # goal: 25
-    "gerund module names": 2,
+    "modules": 285,  # goal: 230
+    "modules under 60 lines": 73,
+    "conditional expressions per 1000": 13,
+    "comprehensions per 1000": 12,
+    "Any per 1000": 37,  # goal: 25
+    "gerund module names": 1,
     "public attributes of the largest class": 93,
     "modules in the largest ring": 33,  # goal: 0
 }
