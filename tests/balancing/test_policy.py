@@ -252,6 +252,12 @@ class TestHash:
         assert len(moved) / len(keys) == pytest.approx(1 / size, rel=0.25)
         assert len({after[key] for key in moved}) == size - 1
 
+    def test_each_unit_of_weight_has_160_points(self) -> None:
+        policy = Ring()
+        policy.pick(group(1, 2.5, 0.001), "k", random.random)
+        assert Counter(name for _, name in policy._points) == {"a": 160, "b": 400, "c": 1}
+        assert policy._points == sorted(policy._points)
+
     def test_a_new_weight_moves_keys(self) -> None:
         targets, policy = group(1, 1), Ring()
         before = picks(policy, targets, 5000)["a"]
