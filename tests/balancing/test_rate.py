@@ -36,6 +36,8 @@ class TestWriting:
             ("3/h", Rate(3, 3600, 3)),
             ("3/m", Rate(3, 60, 3)),
             ("3/seconds", Rate(3, 1, 3)),
+            ("3/sec", Rate(3, 1, 3)),
+            ("3/minute", Rate(3, 60, 3)),
         ],
     )
     def test_a_rate_is_read_as_it_is_written(self, text: str, rate: Rate) -> None:
