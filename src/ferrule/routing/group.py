@@ -47,7 +47,6 @@ class Group:
         self._tell = tell
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: Scope | None = None
-        self._refreshing: asyncio.Task[None] | None = None
 
     # -- lifetime
 
@@ -55,7 +54,7 @@ class Group:
         """Connect to every target. Return the errors of those that cannot be reached; they are tried again later."""
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
-        self._refreshing = self._scope.spawn(self._refresh())
+        self._scope.spawn(self._refresh())
         connecting = []
         for replica in self.replicas.values():
             connecting.append(replica.connect(self._scope))
@@ -68,8 +67,6 @@ class Group:
         self._scope = None
         if scope is None:
             return
-        if self._refreshing is not None:
-            scope.cancel(self._refreshing)
         await asyncio.gather(*(replica.close(drain) for replica in self.replicas.values()))
         await scope.close()
 
@@ -88,7 +85,6 @@ class Group:
             raise SetupError(f"there is a target {name!r} already")
         replica = Replica(name, target, weight, self._client_options, self._breaker, self._changes(name))
         self.replicas[name] = replica
-        self._steady = False
         self._facts.append(replica.facts)
         self._ejection.add(name)
 
