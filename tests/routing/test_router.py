@@ -15,6 +15,7 @@ from ferrule.balancing.bulkhead import BulkheadSettings
 from ferrule.balancing.hedge import Hedge
 from ferrule.balancing.retry import RetrySettings
 from ferrule.errors import (
+    CallFailed,
     ConnectFailed,
     ConnectionTimedOut,
     LinkLost,
@@ -174,6 +175,20 @@ class TestFailover:
             ends = await asyncio.gather(*calls, return_exceptions=True)
         assert ends.count("b") == 10 + 2
         assert [type(end) for end in ends if end != "b"] == [LinkLost] * 8
+        assert (router.stats().errors, router.stats().retries) == (8, 2)
+
+    @virtual_time
+    async def test_the_budget_is_a_share_of_the_calls(self) -> None:
+        targets = sites("a", "b")
+        retry = RetrySettings(budget=0.3, least=0)
+        async with Router(targets, balance="round_robin", retry=retry) as router:
+            for target in targets.values():
+                target.pause = 1.0
+            calls = [asyncio.ensure_future(read(router)) for _ in range(20)]
+            await asyncio.sleep(0.5)
+            targets["a"].cut()
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert ends.count("b") == 10 + 6
 
     @virtual_time
     async def test_a_call_is_sent_again_once(self) -> None:
@@ -263,6 +278,23 @@ class TestTime:
             with pytest.raises(TimedOut):
                 await read(router)
             assert targets["b"].calls == []
+
+    @virtual_time
+    async def test_the_first_try_of_a_read_is_short_and_a_tool_has_its_own_time(self) -> None:
+        targets = sites("a", "b")
+        options: dict[str, Any] = {"breaker": BreakerSettings(call_timeout=2.0), "safe_tools": ["who"]}
+        async with Router(targets, balance="round_robin", **options) as router:
+            for target in targets.values():
+                target.pause = 3.0
+            assert await who(router) == "a"
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(TimedOut):
+                await read(router)
+            assert asyncio.get_running_loop().time() - began == pytest.approx(2.0)
+            call = asyncio.ensure_future(read(router))
+            await asyncio.sleep(1.0)
+            targets["a"].cut()
+            assert await call == "b"
 
     @virtual_time
     @pytest.mark.parametrize("mode", ["stateless", "handshake"])
@@ -548,6 +580,18 @@ class TestHedge:
             await asyncio.sleep(0.1)
             assert [state.in_flight for state in router.targets] == [0, 0]
 
+    @virtual_time
+    async def test_a_hedged_call_of_a_router_that_closes_fails(self) -> None:
+        targets = sites("a", "b")
+        async with Router(targets, hedge=Hedge(after=0.1, budget=1.0)) as router:
+            for target in targets.values():
+                target.pause = 4.0
+            call = asyncio.ensure_future(read(router))
+            await asyncio.sleep(1.0)
+            await router.close(0.0)
+            [end] = await asyncio.gather(call, return_exceptions=True)
+            assert isinstance(end, CallFailed)
+
 
 class TestNotifications:
     @virtual_time
@@ -583,7 +627,7 @@ class TestPick:
             with pytest.raises(LinkLost):
                 await lose()
             assert router.targets[1].errors == 1
-            assert router.stats().in_flight == 0
+            assert (router.stats().calls, router.stats().in_flight) == (2, 0)
 
 
 class TestMeasures:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ferrule.balancing.breaker import BreakerSettings, State, verdict_of
@@ -229,3 +229,18 @@ class Group:
         replica.breaker.probed(asyncio.get_running_loop().time(), ok=works)
         if replica.breaker.state == "open" and not replica.draining:
             self._plan_probe(replica)
+
+
+def named_targets(targets: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
+    """Return targets by name: the given one, the address, or their number."""
+    if isinstance(targets, Mapping):
+        return dict(targets)
+    if isinstance(targets, str):
+        raise SetupError(f"targets must be a list or a mapping of names to targets, not the str {targets!r}")
+    named: dict[str, Any] = {}
+    for number, target in enumerate(targets):
+        name = target if isinstance(target, str) else str(number)
+        if name in named:
+            raise SetupError(f"the target {name!r} is given twice: give the targets names, as a mapping")
+        named[name] = target
+    return named
