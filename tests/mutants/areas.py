@@ -47,6 +47,8 @@ SHARED = frozenset({OBSERVED})
 AREAS = (
     Area("wire", ("wire",), ("tests/wire", "tests/fuzz/test_decoder.py", LIMITS)),
     Area("protocol", ("protocol",), ("tests/protocol", LIMITS)),
+    Area("balancing", ("balancing",), ("tests/balancing",)),
+    Area("routing", ("routing",), ("tests/routing",)),
     Area("runtime", ("runtime/*",), ("tests/runtime/*", "tests/telemetry/test_clients.py", OBSERVED, LIMITS)),
     Area(
         "tasks",
