@@ -8,10 +8,10 @@ from typing import Any
 from ferrule.errors import CapabilityNotSupported, MissingCapability
 from ferrule.protocol.call import Peer
 from ferrule.schema.lifecycle import ServerCapabilities
-from ferrule.schema.model import ClientCapabilities
+from ferrule.schema.model import ClientCapabilities, JsonObject
 
 
-def require_client(capabilities: ClientCapabilities, method: str, params: dict[str, Any]) -> None:
+def require_client(capabilities: ClientCapabilities, method: str, params: JsonObject) -> None:
     """Raise CapabilityNotSupported unless the client declared what this question needs."""
     missing = lacking_for(capabilities, method, params)
     if missing:
@@ -24,7 +24,7 @@ def require_extension(peer: Peer, name: str) -> None:
         raise MissingCapability({"extensions": {name: {}}}, f"This request needs the client extension {name}")
 
 
-def lacking_for(capabilities: ClientCapabilities, method: str, params: dict[str, Any]) -> dict[str, Any]:
+def lacking_for(capabilities: ClientCapabilities, method: str, params: JsonObject) -> JsonObject:
     """Return the part of a capabilities object a client would have to declare for this question; empty when it has."""
     if method == "elicitation/create":
         return _elicitation(capabilities, params.get("mode") or "form")
@@ -37,7 +37,7 @@ def lacking_for(capabilities: ClientCapabilities, method: str, params: dict[str,
     return {}
 
 
-def _elicitation(capabilities: ClientCapabilities, mode: str) -> dict[str, Any]:
+def _elicitation(capabilities: ClientCapabilities, mode: str) -> JsonObject:
     declared = capabilities.elicitation
     if declared is None:
         return {"elicitation": {mode: {}}}
@@ -50,11 +50,11 @@ def _elicitation(capabilities: ClientCapabilities, mode: str) -> dict[str, Any]:
     return {"elicitation": {"form": {}}}
 
 
-def _wants_context(params: dict[str, Any]) -> bool:
+def _wants_context(params: JsonObject) -> bool:
     return params.get("includeContext") not in {None, "none"}
 
 
-def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> dict[str, Any]:
+def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> JsonObject:
     declared = capabilities.sampling
     if declared is None:
         return {"sampling": {"tools": {}} if with_tools else {}}
@@ -63,7 +63,7 @@ def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> dict[str, A
     return {}
 
 
-def dotted(required: dict[str, Any]) -> str:
+def dotted(required: JsonObject) -> str:
     """Write a capabilities object with one path in it as that path."""
     path = []
     while required:
@@ -72,9 +72,9 @@ def dotted(required: dict[str, Any]) -> str:
     return ".".join(path)
 
 
-def nested(capability: str) -> dict[str, Any]:
+def nested(capability: str) -> JsonObject:
     """Write a dotted path as the capabilities object it names."""
-    required: dict[str, Any] = {}
+    required: JsonObject = {}
     for name in reversed(capability.split(".")):
         required = {name: required}
     return required

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from ferrule.schema.model import JsonObject
 from msgspec import Raw, Struct
 
 from ferrule.errors import InvalidParams
@@ -21,7 +22,7 @@ class Question(Struct, frozen=True):
     """Something only the client can answer."""
 
     method: str
-    params: dict[str, Any]
+    params: JsonObject
     key: str = ""
 
     @property

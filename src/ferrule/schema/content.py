@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import field
 
-from ferrule.schema.model import Annotations, Icon, Model
+from ferrule.schema.model import Annotations, Icon, Model, JsonObject
 
-JsonObject = dict[str, Any]
 
 
 class Block(Model, kw_only=False, tag_field="type"):

@@ -335,6 +335,7 @@ class Group:
         if member in self.members:
             self.members.remove(member)
             self._overseer.forget(member)
+        member.settle(member.error or asyncio.CancelledError("it was stopped with its siblings"))
 
     async def _restart(self, member: Member, delay: float) -> None:
         """Stop those that are restarted together with a dead child, and let all wait to be started."""
@@ -364,7 +365,6 @@ class Group:
         self._let_wait([member, *together])
 
     async def _restart_by_hand(self, member: Member) -> None:
-        member.restart_asked = False
         member.dead = False
         member.history.clear()
         together = await self._stop_to_restart(self._restarted_with(member))
@@ -382,9 +382,11 @@ class Group:
         for member in reversed(list(members)):
             await self.halt(member)
             member.dead = False
+            asked = member.restart_asked
+            member.restart_asked = False
             if member.unwanted:
                 continue
-            if member.child.restart == "temporary" and not member.restart_asked:
+            if member.child.restart == "temporary" and not asked:
                 member.state = "ended"
                 self._forget(member)
                 continue

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ferrule.schema.model import JsonObject
 from msgspec import Raw, structs
 
 from ferrule.errors import (
@@ -239,7 +240,7 @@ class TaskRun:
             params = {"progressToken": token, "progress": progress, "total": total, "message": message}
             self._tell(PROGRESS, {name: value for name, value in params.items() if value is not None})
 
-    async def _noted(self, members: dict[str, Any]) -> None:
+    async def _noted(self, members: JsonObject) -> None:
         """Write progress down: at once, then once in a while, the last never lost."""
         loop = self._tasks.loop
         wait = self._told_at + TELL_EVERY - loop.time()
@@ -250,11 +251,11 @@ class TaskRun:
             if self._late is None:
                 self._late = loop.call_later(wait, lambda: self._tasks.scope.spawn(self.change()))
 
-    def log(self, params: dict[str, Any]) -> None:
+    def log(self, params: JsonObject) -> None:
         """Send a log message, where tasks have them."""
         self._tell(LOG_MESSAGE, params)
 
-    def _tell(self, method: str, params: dict[str, Any]) -> None:
+    def _tell(self, method: str, params: JsonObject) -> None:
         if self.call.peer.revision.tasks_by_request and not self.kept.ended:
             self._send(Notification(method, {**params, "_meta": {RELATED_TASK_KEY: {"taskId": self.id}}}))
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+from ferrule.schema.model import JsonObject
 from ferrule.errors import Busy
 from ferrule.protocol.call import Call
 from ferrule.protocol.tasks import wanted
@@ -23,7 +24,7 @@ class TaskHolder(Protocol):
     """What the tasks of one side must know of it."""
 
     @property
-    def requests(self) -> dict[str, Any]:
+    def requests(self) -> JsonObject:
         """Which requests may become tasks, as it is declared."""
 
     def named(self, call: Call) -> str:
@@ -89,7 +90,7 @@ class Tasks:
         return asyncio.get_running_loop()
 
     @property
-    def offered(self) -> dict[str, Any]:
+    def offered(self) -> JsonObject:
         """What is declared to peers that ask for tasks; where a caller cannot be known again, there is no list."""
         return self.settings.declared(self.holder.requests)
 
