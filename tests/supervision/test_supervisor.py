@@ -746,6 +746,34 @@ async def test_children_can_be_added_while_the_supervisor_runs() -> None:
             assert b.runs == 2
 
 
+def test_a_child_that_is_added_and_cannot_be_started_is_restarted_by_the_plan() -> None:
+    async def scene() -> None:
+        for strategy in ("one_for_one", "rest_for_one", "one_for_all"):
+            a = Worker("a")
+            broken = Loop(is_ready=False)
+            async with Supervisor("app", a.child(), strategy=strategy, plan=RestartPlan(jitter=0.0)) as tree:
+                tree.add(Child("broken", broken.run))
+                await asyncio.sleep(2)
+                assert len(broken.starts) == 3
+                assert states(tree)["broken"] == "restarting"
+                assert a.runs == (3 if strategy == "one_for_all" else 1)
+
+    run_in_virtual_time(scene())
+
+
+async def test_a_temporary_child_can_be_restarted_by_hand_and_stays_temporary() -> None:
+    a, b, _ = workers([])
+    for strategy in ("one_for_one", "one_for_all"):
+        tree = Supervisor("app", a.child(restart="temporary"), b.child(), strategy=strategy)
+        async with tree:
+            before = a.runs
+            await tree.restart("a")
+            assert a.runs == before + 1
+            a.crash()
+            await turns()
+            assert "a" not in states(tree)
+
+
 async def test_a_child_that_was_stopped_stays_stopped_until_it_is_restarted() -> None:
     for strategy in ("one_for_one", "one_for_all", "rest_for_one"):
         a, b, c = workers([])

@@ -118,7 +118,8 @@ class Supervisor:
     def add(self, child: Child | Supervisor) -> None:
         """Add a child behind the others; it is started at once where the supervisor runs.
 
-        A supervisor is added as a transient child: restarted when it failed, not when it ended.
+        One that cannot be started then is restarted by the plan, like one that died. A supervisor is added as a
+        transient child: restarted when it failed, not when it ended.
         """
         if isinstance(child, Supervisor):
             child = Child(child.name, child, restart="transient")
@@ -130,7 +131,9 @@ class Supervisor:
         if child.tree is not None:
             child.tree.attach(f"{self.path}/{child.name}", self._on_event)
         if self._running:
-            self._enlist(child)
+            group = self._enlist(child)
+            if group is not self._shared:
+                group.settled.set()
 
     async def stop(self, name: str | None = None) -> None:
         """Stop a child and leave it stopped; without a name, stop all in reverse and end the tree."""
