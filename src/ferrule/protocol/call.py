@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Raw, Struct, UnsetType
 
 from ferrule.schema.lifecycle import ServerCapabilities
-from ferrule.schema.model import ClientCapabilities, Implementation, Meta, JsonObject
+from ferrule.schema.model import ClientCapabilities, Implementation, Meta
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.messages import Failure, Id, Success
 
@@ -60,7 +60,7 @@ class Peer(Struct, frozen=True):
         """The protocol revision spoken with this peer."""
         return self.revision.version
 
-    def extension(self, name: str) -> JsonObject | None:
+    def extension(self, name: str) -> dict[str, Any] | None:
         """Return the settings with which this peer declares an extension, None when it does not."""
         settings = (self.capabilities.extensions or {}).get(name)
         if isinstance(settings, dict):

@@ -8,10 +8,10 @@ from typing import Any
 from ferrule.errors import CapabilityNotSupported, MissingCapability
 from ferrule.protocol.call import Peer
 from ferrule.schema.lifecycle import ServerCapabilities
-from ferrule.schema.model import ClientCapabilities, JsonObject
+from ferrule.schema.model import ClientCapabilities
 
 
-def require_client(capabilities: ClientCapabilities, method: str, params: JsonObject) -> None:
+def require_client(capabilities: ClientCapabilities, method: str, params: dict[str, Any]) -> None:
     """Raise CapabilityNotSupported unless the client declared what this question needs."""
     missing = lacking_for(capabilities, method, params)
     if missing:
@@ -24,7 +24,7 @@ def require_extension(peer: Peer, name: str) -> None:
         raise MissingCapability({"extensions": {name: {}}}, f"This request needs the client extension {name}")
 
 
-def lacking_for(capabilities: ClientCapabilities, method: str, params: JsonObject) -> JsonObject:
+def lacking_for(capabilities: ClientCapabilities, method: str, params: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a capabilities object a client would have to declare for this question; empty when it has."""
     if method == "elicitation/create":
         return _elicitation(capabilities, params.get("mode") or "form")
@@ -37,7 +37,7 @@ def lacking_for(capabilities: ClientCapabilities, method: str, params: JsonObjec
     return {}
 
 
-def _elicitation(capabilities: ClientCapabilities, mode: str) -> JsonObject:
+def _elicitation(capabilities: ClientCapabilities, mode: str) -> dict[str, Any]:
     declared = capabilities.elicitation
     if declared is None:
         return {"elicitation": {mode: {}}}
@@ -50,11 +50,11 @@ def _elicitation(capabilities: ClientCapabilities, mode: str) -> JsonObject:
     return {"elicitation": {"form": {}}}
 
 
-def _wants_context(params: JsonObject) -> bool:
+def _wants_context(params: dict[str, Any]) -> bool:
     return params.get("includeContext") not in {None, "none"}
 
 
-def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> JsonObject:
+def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> dict[str, Any]:
     declared = capabilities.sampling
     if declared is None:
         return {"sampling": {"tools": {}} if with_tools else {}}
@@ -63,7 +63,7 @@ def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> JsonObject:
     return {}
 
 
-def dotted(required: JsonObject) -> str:
+def dotted(required: dict[str, Any]) -> str:
     """Write a capabilities object with one path in it as that path."""
     path = []
     while required:
@@ -72,9 +72,9 @@ def dotted(required: JsonObject) -> str:
     return ".".join(path)
 
 
-def nested(capability: str) -> JsonObject:
+def nested(capability: str) -> dict[str, Any]:
     """Write a dotted path as the capabilities object it names."""
-    required: JsonObject = {}
+    required: dict[str, Any] = {}
     for name in reversed(capability.split(".")):
         required = {name: required}
     return required

@@ -55,7 +55,6 @@ from ferrule.schema.completion import CompletionContext, PromptReference
 from ferrule.schema.lifecycle import InitializeParams, InitializeResult, ServerCapabilities
 from ferrule.schema.methods import Method
 from ferrule.schema.model import (
-    JsonObject,
     ClientCapabilities,
     Implementation,
     Meta,
@@ -265,7 +264,7 @@ class Handshake:
         """Return the revision to answer an offer with: the one offered, else our newest."""
         return REVISIONS[version if version in self.versions else self.versions[0]]
 
-    def open(self, session: Session, params: InitializeParams, declared: JsonObject) -> Revision:
+    def open(self, session: Session, params: InitializeParams, declared: dict[str, Any]) -> Revision:
         """Make the handshake on the server's side."""
         asked = params.protocol_version
         if asked not in self.versions and (self._strict or not self.versions):
@@ -354,7 +353,7 @@ STRANGER = Peer(OLDEST, ClientCapabilities())
 """A peer before its handshake."""
 
 
-def _older_question(question: Question, revision: Revision) -> JsonObject:
+def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
     """Write a question in the words of the agreed revision."""
     params = question.params
     if revision is NEWEST:
@@ -370,7 +369,7 @@ def _older_question(question: Question, revision: Revision) -> JsonObject:
     return params
 
 
-def _gated(params: JsonObject, revision: Revision) -> JsonObject:
+def _gated(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
     """Return the params by which a capability is demanded: `includeContext` needed none at first."""
     if revision is NEWEST:
         return params

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from ferrule.schema.model import (
-    JsonObject,
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
     LOG_LEVEL_KEY,
@@ -27,7 +26,7 @@ class Introduction(Protocol):
     plain: Raw | UnsetType
     """The `_meta` of a request whose caller adds nothing to it, encoded once; UNSET where it has none."""
 
-    def stamp(self, params: JsonObject, token: Id | None = None, meta: JsonObject | None = None) -> Any:
+    def stamp(self, params: dict[str, Any], token: Id | None = None, meta: dict[str, Any] | None = None) -> Any:
         """Return the params their `_meta`."""
 
 
@@ -36,7 +35,7 @@ class OnceIntroduced:
 
     plain: Raw | UnsetType = UNSET
 
-    def stamp(self, params: JsonObject, token: Id | None = None, meta: JsonObject | None = None) -> Any:
+    def stamp(self, params: dict[str, Any], token: Id | None = None, meta: dict[str, Any] | None = None) -> Any:
         """Add the caller's metadata and the progress token, if any."""
         if token is None and not meta:
             return params or UNSET
@@ -56,14 +55,14 @@ class AlwaysIntroduced:
         implementation: Implementation | None,
         log_level: str | None = None,
     ) -> None:
-        self._facts: JsonObject = {VERSION_KEY: version, CLIENT_CAPABILITIES_KEY: Raw(_write(capabilities))}
+        self._facts: dict[str, Any] = {VERSION_KEY: version, CLIENT_CAPABILITIES_KEY: Raw(_write(capabilities))}
         if implementation is not None:
             self._facts[CLIENT_INFO_KEY] = Raw(_write(implementation))
         if log_level is not None:
             self._facts[LOG_LEVEL_KEY] = log_level
         self.plain: Raw | UnsetType = Raw(_write(self._facts))
 
-    def stamp(self, params: JsonObject, token: Id | None = None, meta: JsonObject | None = None) -> Any:
+    def stamp(self, params: dict[str, Any], token: Id | None = None, meta: dict[str, Any] | None = None) -> Any:
         """Add who we are, the caller's metadata and the progress token."""
         if token is None and not meta:
             return {**params, "_meta": self.plain}

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from ferrule.schema.model import JsonObject
 from msgspec import Raw, Struct
 
 from ferrule.errors import InvalidParams
@@ -22,7 +21,7 @@ class Question(Struct, frozen=True):
     """Something only the client can answer."""
 
     method: str
-    params: JsonObject
+    params: dict[str, Any]
     key: str = ""
 
     @property

@@ -27,7 +27,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply, Withdrawn
 from ferrule.protocol.era import Era, Eras
 from ferrule.schema.methods import Method
-from ferrule.schema.model import ClientCapabilities, EmptyResult, Meta, MetaOnly, is_remembered, read_meta, JsonObject
+from ferrule.schema.model import ClientCapabilities, EmptyResult, Meta, MetaOnly, is_remembered, read_meta
 from ferrule.schema.notices import CANCELLED, OLD_NAMES, CancelledParams
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.messages import ErrorObject, Failure, HttpError, Id, Message, Notification, Request, Success
@@ -358,7 +358,7 @@ class Session:
         awaited = self.awaited.pop(identity, None)
         if awaited is None or not awaited.cancellable:
             return None
-        params: JsonObject = {"requestId": identity}
+        params: dict[str, Any] = {"requestId": identity}
         if reason:
             params["reason"] = reason
         return Notification(CANCELLED, params)

@@ -34,7 +34,6 @@ from ferrule.protocol.tasks import TaskWish, acknowledged, input_request
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import Method
 from ferrule.schema.model import (
-    JsonObject,
     SERVER_INFO_KEY,
     CacheableResult,
     ClientCapabilities,
@@ -134,7 +133,7 @@ class Stateless:
         self._sealing = sealing
         self._hints = hints
         self._server = "" if implementation is None else implementation.name
-        self._identity: JsonObject | None = None
+        self._identity: dict[str, Any] | None = None
         if implementation is not None:
             self._identity = {SERVER_INFO_KEY: Raw(_write(implementation))}
         self._plain_head = _write(EmptyResult(result_type=COMPLETE, meta=self._identity))[:-1] + b","

@@ -10,7 +10,6 @@ from msgspec import Raw, structs
 from ferrule.errors import CapabilityNotSupported, InvalidRequest, Refusal
 from ferrule.schema.content import AudioContent, EmbeddedResource, ResourceContents, ResourceLink, TextContent
 from ferrule.schema.model import (
-    JsonObject,
     Annotations,
     ClientCapabilities,
     ElicitationCapability,
@@ -57,7 +56,7 @@ def object_rooted(tool: Tool) -> Tool:
     return structs.replace(tool, output_schema=_under_result(schema))
 
 
-def _under_result(schema: JsonObject) -> JsonObject | None:
+def _under_result(schema: dict[str, Any]) -> dict[str, Any] | None:
     """Put a schema one level down; None where its values may be objects already, or where it points to its own root."""
     kinds = schema.get("type")
     if isinstance(kinds, str):
@@ -166,7 +165,7 @@ def old_client(*gone: str) -> Callable[[ClientCapabilities], ClientCapabilities]
     return trim
 
 
-def old_message(message: JsonObject, *, before_metadata: bool) -> JsonObject:
+def old_message(message: dict[str, Any], *, before_metadata: bool) -> dict[str, Any]:
     """Leave out what sampling messages got later."""
     content = message["content"]
     if before_metadata and isinstance(content, dict):
@@ -190,7 +189,7 @@ def oldest_sampled(result: CreateMessageResult) -> CreateMessageResult:
     return structs.replace(single, content=old_block(single.content, audio=True))
 
 
-def plain_form(params: JsonObject) -> JsonObject:
+def plain_form(params: dict[str, Any]) -> dict[str, Any]:
     """The first forms had single choices as `enum` with `enumNames`, defaults on booleans only, and no URLs."""
     if params.get("mode") == "url":
         raise CapabilityNotSupported("elicitation.url")
@@ -200,7 +199,7 @@ def plain_form(params: JsonObject) -> JsonObject:
     return {"message": params["message"], "requestedSchema": {**plain, "properties": properties}}
 
 
-def plain_property(name: str, rules: JsonObject) -> JsonObject:
+def plain_property(name: str, rules: dict[str, Any]) -> dict[str, Any]:
     if rules.get("type") == "array":
         raise CapabilityNotSupported(
             "elicitation", f"the field {name!r}: this client's revision has no lists of choices"
@@ -212,7 +211,7 @@ def plain_property(name: str, rules: JsonObject) -> JsonObject:
     return plain
 
 
-def single_content(message: JsonObject) -> JsonObject:
+def single_content(message: dict[str, Any]) -> dict[str, Any]:
     """A sampling message held one block at first, not a list."""
     content = message["content"]
     if not isinstance(content, list):

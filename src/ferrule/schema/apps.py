@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType, structs
 
 from ferrule.errors import SetupError
-from ferrule.schema.model import Value, JsonObject
+from ferrule.schema.model import Value
 from ferrule.schema.tools import Tool
 
 APPS = "io.modelcontextprotocol/ui"
@@ -47,10 +47,10 @@ class Csp(Value, frozen=True, kw_only=True):
 class Permissions(Value, frozen=True, kw_only=True):
     """What of the browser a page would like to use; a host may say no."""
 
-    camera: JsonObject | None = None
-    microphone: JsonObject | None = None
-    geolocation: JsonObject | None = None
-    clipboard_write: JsonObject | None = None
+    camera: dict[str, Any] | None = None
+    microphone: dict[str, Any] | None = None
+    geolocation: dict[str, Any] | None = None
+    clipboard_write: dict[str, Any] | None = None
 
 
 class PageMeta(Value, frozen=True, kw_only=True):

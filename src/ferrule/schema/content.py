@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import field
 
-from ferrule.schema.model import Annotations, Icon, Model, JsonObject
+from ferrule.schema.model import Annotations, Icon, Model
 
+JsonObject = dict[str, Any]
 
 
 class Block(Model, kw_only=False, tag_field="type"):

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ferrule.budgets.bounds import MAX_PEER_INFO_SIZE, MAX_PEER_INFO_VALUES
-from ferrule.schema.model import CacheableResult, ClientCapabilities, Implementation, Params, Result, Value, JsonObject
+from ferrule.schema.model import CacheableResult, ClientCapabilities, Implementation, Params, Result, Value
 
 
 class ListCapability(Value, frozen=True, kw_only=True):
@@ -31,11 +31,11 @@ class ServerCapabilities(Value, frozen=True, kw_only=True):
     tools: ListCapability | None = None
     resources: ResourcesCapability | None = None
     prompts: ListCapability | None = None
-    completions: JsonObject | None = None
-    logging: JsonObject | None = None
-    tasks: JsonObject | None = None
-    experimental: JsonObject | None = None
-    extensions: JsonObject | None = None
+    completions: dict[str, Any] | None = None
+    logging: dict[str, Any] | None = None
+    tasks: dict[str, Any] | None = None
+    experimental: dict[str, Any] | None = None
+    extensions: dict[str, Any] | None = None
 
 
 class InitializeParams(Params, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, Raw, UnsetType, field
 
 from ferrule.schema.content import ResourceContents
-from ferrule.schema.model import Annotations, CacheableResult, Icon, Model, PagedResult, Params, Uri, JsonObject
+from ferrule.schema.model import Annotations, CacheableResult, Icon, Model, PagedResult, Params, Uri
 
 
 class Resource(Model, kw_only=True):
@@ -22,7 +22,7 @@ class Resource(Model, kw_only=True):
     size: int | None = None
     annotations: Annotations | None = None
     icons: list[Icon] | None = None
-    meta: JsonObject | None = field(default=None, name="_meta")
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 
 class ResourceTemplate(Model, kw_only=True):
@@ -35,7 +35,7 @@ class ResourceTemplate(Model, kw_only=True):
     mime_type: str | None = None
     annotations: Annotations | None = None
     icons: list[Icon] | None = None
-    meta: JsonObject | None = field(default=None, name="_meta")
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 
 class ListResourcesResult(PagedResult, kw_only=True):

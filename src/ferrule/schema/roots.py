@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import field
 
-from ferrule.schema.model import Model, Result, JsonObject
+from ferrule.schema.model import Model, Result
 
 
 class Root(Model, kw_only=True):
@@ -14,7 +14,7 @@ class Root(Model, kw_only=True):
 
     uri: str
     name: str | None = None
-    meta: JsonObject | None = field(default=None, name="_meta")
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 
 class ListRootsResult(Result, kw_only=True):

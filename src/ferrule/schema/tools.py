@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ferrule.schema.content import ContentBlock, TextContent
-from ferrule.schema.model import Icon, Model, Name, PagedResult, Params, Result, Value, JsonObject
+from ferrule.schema.model import Icon, Model, Name, PagedResult, Params, Result, Value
 from ferrule.schema.wrapped import unwrapped
 
 EMPTY_OBJECT = Raw(b"{}")
@@ -38,12 +38,12 @@ class Tool(Model, kw_only=True):
     name: str
     title: str | None = None
     description: str | None = None
-    input_schema: JsonObject
-    output_schema: JsonObject | None = None
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None = None
     annotations: ToolAnnotations | None = None
-    execution: JsonObject | None = None
+    execution: dict[str, Any] | None = None
     icons: list[Icon] | None = None
-    meta: JsonObject | None = field(default=None, name="_meta")
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
 
     @property
     def display_name(self) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from ferrule.schema.model import JsonObject
 from msgspec import Raw
 
 SCHEMA_MARK = "x-fastmcp-wrap-result"
@@ -21,7 +20,7 @@ RESULT_MARK = {"fastmcp": {"wrap_result": True}}
 """The same in the `_meta` of one result."""
 
 
-def wrapping(inner: Mapping[str, Any]) -> JsonObject:
+def wrapping(inner: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of an object that wraps a value of the schema `inner`."""
     return {"type": "object", "properties": {"result": inner}, "required": ["result"], SCHEMA_MARK: True}
 

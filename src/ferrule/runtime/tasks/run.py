@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ferrule.schema.model import JsonObject
 from msgspec import Raw, structs
 
 from ferrule.errors import (
@@ -240,7 +239,7 @@ class TaskRun:
             params = {"progressToken": token, "progress": progress, "total": total, "message": message}
             self._tell(PROGRESS, {name: value for name, value in params.items() if value is not None})
 
-    async def _noted(self, members: JsonObject) -> None:
+    async def _noted(self, members: dict[str, Any]) -> None:
         """Write progress down: at once, then once in a while, the last never lost."""
         loop = self._tasks.loop
         wait = self._told_at + TELL_EVERY - loop.time()
@@ -251,11 +250,11 @@ class TaskRun:
             if self._late is None:
                 self._late = loop.call_later(wait, lambda: self._tasks.scope.spawn(self.change()))
 
-    def log(self, params: JsonObject) -> None:
+    def log(self, params: dict[str, Any]) -> None:
         """Send a log message, where tasks have them."""
         self._tell(LOG_MESSAGE, params)
 
-    def _tell(self, method: str, params: JsonObject) -> None:
+    def _tell(self, method: str, params: dict[str, Any]) -> None:
         if self.call.peer.revision.tasks_by_request and not self.kept.ended:
             self._send(Notification(method, {**params, "_meta": {RELATED_TASK_KEY: {"taskId": self.id}}}))
 

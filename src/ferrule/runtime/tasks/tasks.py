@@ -9,7 +9,6 @@ import os
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from ferrule.schema.model import JsonObject
 from ferrule.errors import Busy
 from ferrule.protocol.call import Call
 from ferrule.protocol.tasks import wanted
@@ -24,7 +23,7 @@ class TaskHolder(Protocol):
     """What the tasks of one side must know of it."""
 
     @property
-    def requests(self) -> JsonObject:
+    def requests(self) -> dict[str, Any]:
         """Which requests may become tasks, as it is declared."""
 
     def named(self, call: Call) -> str:
@@ -90,7 +89,7 @@ class Tasks:
         return asyncio.get_running_loop()
 
     @property
-    def offered(self) -> JsonObject:
+    def offered(self) -> dict[str, Any]:
         """What is declared to peers that ask for tasks; where a caller cannot be known again, there is no list."""
         return self.settings.declared(self.holder.requests)
 
