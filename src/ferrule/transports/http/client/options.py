@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.supervision.backoff import Backoff
-from ferrule.transports.http.client.status import RETRYABLE, Retry
 from ferrule.transports.http.message import header_lines
 from ferrule.transports.options import require_message_size, require_number, require_types
 from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
+
+Retry = Literal["safe", "all", "never"]
+
+RETRYABLE = frozenset({429, 500, 502, 503, 504})
+"""Statuses that may be over soon, unless the options name others (RFC 9110 §15.5, §15.6; RFC 6585 §4)."""
 
 LEAST = {
     **dict.fromkeys(("pool_size", "max_streams"), 1),

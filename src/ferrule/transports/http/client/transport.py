@@ -49,6 +49,7 @@ from ferrule.transports.http.client.pool import ROOM, Lane, Overflow, Pool
 from ferrule.transports.http.client.post import Post
 from ferrule.transports.http.client.request import HttpExchange, SingleExchange
 from ferrule.transports.http.client.resumption import StandingStream
+from ferrule.transports.http.client.status import judge
 from ferrule.wire.channel import ChannelDefaults, Gap, Handling, Origin, Receiver, Traits
 from ferrule.wire.codec import encode_within, write
 from ferrule.wire.messages import Id, Message, Notification, Request
@@ -321,6 +322,10 @@ class HttpChannel(ChannelDefaults):
         if self._state is GREETED:
             self._enter(OPEN)
             self._send_waiting()
+
+    def judge(self, post: Post) -> None:
+        """Decide what becomes of a message that got no MCP answer."""
+        judge(post)
 
     def fall_back(self, post: Post, failure: Exception) -> None:
         """See whether a server without Streamable HTTP has the HTTP+SSE pair."""
