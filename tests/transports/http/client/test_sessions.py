@@ -395,3 +395,12 @@ async def test_a_stream_of_a_session_that_is_over_is_told_of_and_one_that_never_
             await site.heard("GET", 3)
             await one.list_tools()
             assert heard == ["stream"]
+
+
+async def test_a_notification_that_waits_for_the_stream_is_sent_before_the_session_ends() -> None:
+    async with Site("handshake") as site:
+        site.on("GET", lambda seen: asyncio.sleep(10))
+        async with client(site) as one:
+            await one.notify("notifications/vendor/last", {"n": 1})
+        assert [seen.message["params"] for seen in site.got("notifications/vendor/last")] == [{"n": 1}]
+        assert len(site.got("DELETE")) == 1

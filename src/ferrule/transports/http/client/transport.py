@@ -343,7 +343,8 @@ class HttpChannel(ChannelDefaults):
             post.fail(failure)
             return
         self._older = older
-        self._enter(REPLACED)
+        if self._state is OPEN:
+            self._enter(REPLACED)
         post.over()
         older.send(post.message)
 
@@ -368,9 +369,23 @@ class HttpChannel(ChannelDefaults):
     def close(self, reason: str = "") -> None:
         """Send no more; what was sent is still delivered."""
         if self._state not in ENDED:
+            has_session = self._state is not EXPIRED
             self._enter(CLOSING)
+            self._send_last_notes(has_session)
         if self._ending is None:
             self._ending = self.loop.create_task(self._end())
+
+    def _send_last_notes(self, has_session: bool) -> None:
+        """Send the notifications that were held; those of a session that is over concern nobody."""
+        held = self._held
+        self._held = []
+        for post in held:
+            if post not in self._notes:
+                continue
+            if has_session:
+                post.send()
+            else:
+                post.over()
 
     async def end(self, grace: float) -> None:
         """Close, and wait until everything is released, at most `grace` seconds for the server."""
