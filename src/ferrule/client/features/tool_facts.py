@@ -182,7 +182,7 @@ class ToolFacts:
         return await asyncio.to_thread(_compile, name, text)
 
 
-class RequestFacts:
+class HandlingRules:
     """Decides, for the keeper and for every transport, how a request may be handled on its way to one server."""
 
     def __init__(self, rows: Mapping[str, Method], tools: ToolFacts) -> None:

@@ -14,7 +14,7 @@ from ferrule.budgets.bounds import MAX_QUESTIONS
 from ferrule.client.era.contract import Params
 from ferrule.client.features.answers import Answering, AskedOn
 from ferrule.client.features.progress import ProgressHandler, progress_told
-from ferrule.client.features.tool_facts import RequestFacts, without_tools
+from ferrule.client.features.tool_facts import HandlingRules, without_tools
 from ferrule.client.link.link import ClientLink
 from ferrule.client.link.opening import Opening
 from ferrule.errors import (
@@ -139,7 +139,7 @@ class Conversation(ClientLink):
         opening: Opening,
         answering: Answering,
         heard: NoteHandler,
-        facts: RequestFacts,
+        rules: HandlingRules,
         *,
         options: LinkOptions,
         max_rounds: int = 10,
@@ -147,7 +147,7 @@ class Conversation(ClientLink):
         observers: Observers | None = None,
     ) -> None:
         super().__init__(transport, opening, answering, heard, options=options, observers=observers)
-        self._facts = facts
+        self._rules = rules
         self.max_rounds = max_rounds
         self.strict = strict
         self._allowed: dict[str, Allowed] = {}
@@ -183,7 +183,7 @@ class Conversation(ClientLink):
 
     def handling(self, requests: Iterable[tuple[str, Mapping[str, Any]]]) -> Handling | None:
         """Return how several requests may be handled that are sent as one message."""
-        if all(self._facts.repeatable(method, params) for method, params in requests):
+        if all(self._rules.repeatable(method, params) for method, params in requests):
             return REPEATABLE
         return None
 
@@ -235,7 +235,7 @@ class Conversation(ClientLink):
         stamp = self.era.introduced(how.tasks).stamp
         meta = how.meta
         progress = how.on_progress
-        handling = self._facts.handling(method, params)
+        handling = self._rules.handling(method, params)
         subject = _subject(params)
         if progress is None:
             said = stamp(params, None, meta)
@@ -263,7 +263,7 @@ class Conversation(ClientLink):
         if link is None or link.closed or self.closing:
             link = self.live()
         params = ToolCall(name, arguments, self.era.introduction.plain)
-        handling = self._facts.of_tools.get(name)
+        handling = self._rules.of_tools.get(name)
         return link.start("tools/call", params, None, how.timeout, how.limit, None, handling, name)
 
     def listen(self, wanted: Params, begun: Callable[[Id], None]) -> Awaited:
@@ -339,7 +339,7 @@ class Conversation(ClientLink):
 
     def _learned(self, raw: Raw) -> Raw:
         """Learn from a list of tools what their calls mirror. Return it without those that cannot be called."""
-        invalid = self._facts.learn(raw)
+        invalid = self._rules.learn(raw)
         if not invalid or not self.era.mirrors_arguments:
             return raw
         return without_tools(raw, frozenset(invalid))
@@ -357,7 +357,7 @@ class Conversation(ClientLink):
                 if cursor is not None:
                     params["cursor"] = cursor
                 raw = await self.last("tools/list", params, RequestOptions(timeout))
-                self._facts.learn(raw)
+                self._rules.learn(raw)
                 cursor = _read_cursor(raw).next_cursor
                 if cursor is None:
                     break

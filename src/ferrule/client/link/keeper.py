@@ -241,7 +241,7 @@ class Keeper:
         while True:
             if isinstance(error, TimedOut):
                 raise await self._silence(error) from None
-            safe = self._connector.facts.repeatable(method, params)
+            safe = self._connector.rules.repeatable(method, params)
             self.reconnection.require_repeatable(error, method, safe=safe)
             await self.reconnection.wait(_left(deadline, clock()))
             left = structs.replace(how, timeout=_left(deadline, clock()))
