@@ -25,7 +25,7 @@ from ferrule.client.features.subscription import Changes
 from ferrule.client.features.task_requests import TaskRequests
 from ferrule.client.features.tasks import Task
 from ferrule.client.features.tool_calls import ToolCalls
-from ferrule.client.features.tool_facts import RequestFacts, ToolFacts
+from ferrule.client.features.tool_facts import HandlingRules, ToolFacts
 from ferrule.client.link.connector import Connector
 from ferrule.client.link.conversation import RequestOptions
 from ferrule.client.link.keeper import Keeper, PhaseHandler
@@ -75,7 +75,7 @@ class Client:
         tools = ToolFacts()
         self.settings = settings
         self.answering = answering
-        self._connector = Connector(target, settings, answering, RequestFacts(ROWS, tools))
+        self._connector = Connector(target, settings, answering, HandlingRules(ROWS, tools))
         keeper = self._keeper = Keeper(self._connector, settings)
         requests = self._requests = Requests(keeper, settings, ROWS)
         self._roots = Roots(keeper, answering, settings.root_check_interval)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from ferrule.client.era.contract import Params
 from ferrule.client.features.requests import Requests
 from ferrule.client.features.roots import Roots
 from ferrule.client.features.subscription import FLAGS, Subscriptions, covers, list_kind
@@ -86,7 +87,7 @@ class Notifications:
             return
         notify = callback
 
-        def changed(params: dict[str, Any]) -> Any:
+        def changed(params: Params) -> Any:
             if covers(uri, params["uri"]):
                 return notify(params["uri"])
             return None
@@ -204,7 +205,7 @@ class Notifications:
         for kind in self._told_kinds():
             self._tell_of(kind, {})
 
-    def _tell_of(self, method: str, params: dict[str, Any]) -> None:
+    def _tell_of(self, method: str, params: Params) -> None:
         link = self._keeper.talk().link
         if link is not None and link.channel is not None and not link.closed:
             self.receive(Note(method, Raw(msgspec.json.encode(params)), link.channel, link))

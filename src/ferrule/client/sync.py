@@ -16,11 +16,14 @@ from ferrule.client.features.answers import AnswerHandler
 from ferrule.client.features.progress import ProgressHandler
 from ferrule.client.features.tasks import Task
 from ferrule.errors import AlreadyInitialized, NotConnected, SetupError
+from ferrule.schema.lifecycle import InitializeResult
 from ferrule.schema.tasks import Task as TaskState
 from ferrule.schema.tools import CallToolResult
 
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
+Work = Coroutine[Any, Any, Any]
+"""What a method of Client returns before it is awaited."""
 
 GRACE = 10.0
 """How long what is cancelled may take to end."""
@@ -69,20 +72,21 @@ class SyncClient:
             self._stop()
             raise
 
-    def initialize(self, *, timeout: float | None = None) -> Any:
+    def initialize(self, *, timeout: float | None = None) -> InitializeResult:
         """Reach the server, and give what it says of itself."""
         self._start()
         try:
-            return self._wait(self._client.initialize(timeout=timeout))
+            result: InitializeResult = self._wait(self._client.initialize(timeout=timeout))
         except BaseException:
             self._stop()
             raise
+        return result
 
     def close(self, drain: float = DRAIN) -> None:
         """Wait up to `drain` seconds for what was asked, and end the conversation; harmless when called again."""
         self._end(self._client.close(drain))
 
-    def _end(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _end(self, work: Work) -> None:
         self._require_other_thread(work)
         future = self._scheduled(work)
         if future is None:
@@ -109,7 +113,7 @@ class SyncClient:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
 
-    def _scheduled(self, work: Coroutine[Any, Any, Any]) -> concurrent.futures.Future[Any] | None:
+    def _scheduled(self, work: Work) -> concurrent.futures.Future[Any] | None:
         """Schedule work on the client's event loop; None while it has none."""
         with self._lock:
             if self._loop is not None:
@@ -121,12 +125,12 @@ class SyncClient:
     def _own_thread(self) -> bool:
         return self._thread is not None and threading.current_thread() is self._thread
 
-    def _require_other_thread(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _require_other_thread(self, work: Work) -> None:
         if self._own_thread:
             work.close()
             raise SetupError("this would block the client's own thread: call it outside of notification handlers")
 
-    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _wait(self, work: Work) -> Any:
         self._require_other_thread(work)
         future = self._scheduled(work)
         if future is None:
@@ -198,7 +202,7 @@ class SyncTask:
     def __init__(
         self,
         task: Task,
-        wait: Callable[[Coroutine[Any, Any, Any]], Any],
+        wait: Callable[[Work], Any],
         each: Callable[[AsyncIterator[Any]], Iterator[Any]],
     ) -> None:
         self._task = task
@@ -275,7 +279,7 @@ async def _next(items: AsyncIterator[Any]) -> tuple[bool, Any]:
         return False, None
 
 
-def _result_in_spite_of_ctrl_c(future: concurrent.futures.Future[Any]) -> None:
+def _result_in_spite_of_ctrl_c(future: concurrent.futures.Future[object]) -> None:
     """Wait for something that takes no longer than a few seconds and must not be left half done."""
     interrupt: KeyboardInterrupt | None = None
     while True:
@@ -301,7 +305,7 @@ def _run_loop(started: concurrent.futures.Future[asyncio.AbstractEventLoop]) -> 
         loop.close()
 
 
-async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
+async def _end_tasks(tasks: set[asyncio.Task[object]]) -> None:
     """Let what a Ctrl-C has cancelled end in order, a child process included; then end the rest."""
     if tasks:
         await asyncio.wait(tasks, timeout=GRACE)

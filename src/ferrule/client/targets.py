@@ -69,16 +69,16 @@ def transport_for(
     raise SetupError(f"cannot reach {type(target).__name__} as a server: a target is {UNDERSTOOD}")
 
 
-def is_object(target: Any) -> bool:
+def is_object(target: object) -> bool:
     """Whether a target is an object of its owner's, a transport or a server, and not where to find one."""
     return _is_transport(target) or _is_acceptor(target)
 
 
-def _is_transport(target: Any) -> bool:
+def _is_transport(target: object) -> bool:
     return not isinstance(target, type) and hasattr(target, "connect") and hasattr(target, "close")
 
 
-def _is_acceptor(target: Any) -> bool:
+def _is_acceptor(target: object) -> bool:
     return not isinstance(target, type) and hasattr(target, "link") and hasattr(target, "drain")
 
 
@@ -89,7 +89,10 @@ def _command(words: list[str], given: Given) -> Transport:
 
 
 def _named(target: str, given: Given) -> Transport:
-    path, _, name = (target, "", "") if _exists(target) else target.partition(":")
+    path = target
+    name = ""
+    if not _exists(target):
+        path, _, name = target.partition(":")
     if path.endswith(".json"):
         return _configured(_config_file(path), given)
     if path.endswith(".py"):

@@ -20,7 +20,7 @@ from ferrule.settings.option import (
     PositiveSeconds,
     Seconds,
 )
-from ferrule.transports.http.client.status import Retry
+from ferrule.transports.http.client.options import Retry
 from ferrule.transports.http.settings import Response
 from ferrule.transports.tcp.settings import Framing, OnOversize
 from ferrule.transports.websocket.settings import Signal

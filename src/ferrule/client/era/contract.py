@@ -18,7 +18,10 @@ from ferrule.schema.model import ClientCapabilities
 from ferrule.schema.tasks import Task
 from ferrule.wire.messages import Id
 
-Ask = Callable[[str, dict[str, Any]], Awaitable[Raw]]
+Params = dict[str, Any]
+"""The params of a request, by name."""
+
+Ask = Callable[[str, Params], Awaitable[Raw]]
 """Sends a request and waits for its result."""
 
 TaskChoice = Literal["auto"] | bool | float
@@ -114,7 +117,7 @@ class ClientEra(Protocol):
     def takes_tasks(self, declared: Container[str]) -> bool:
         """Return whether any call may be answered with a task, given the extensions this client declares."""
 
-    def task_members(self, choice: TaskChoice) -> dict[str, Any]:
+    def task_members(self, choice: TaskChoice) -> Params:
         """Return the members of the params of a call that is to become a task."""
 
     def created_task(self, raw: Raw) -> Task | None:

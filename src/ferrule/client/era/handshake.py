@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container
-from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from ferrule.client.era.contract import Ask, Subscriber, TaskChoice, TaskFollower
+from ferrule.client.era.contract import Ask, Params, Subscriber, TaskChoice, TaskFollower
 from ferrule.errors import CapabilityNotSupported, MethodNotFound, PeerError
 from ferrule.protocol.call import Note, Peer, Revision
 from ferrule.protocol.capabilities import server_offers
@@ -82,7 +81,7 @@ class HandshakeEra:
         """Return False: only a call that asks for it becomes a task."""
         return False
 
-    def task_members(self, choice: TaskChoice) -> dict[str, Any]:
+    def task_members(self, choice: TaskChoice) -> Params:
         """Ask for a task, and for how long it is to be kept."""
         if isinstance(choice, bool | str):
             return {"task": {}}

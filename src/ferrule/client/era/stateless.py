@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container
-from typing import Any
 
 import msgspec
 from msgspec import Raw, structs
 
-from ferrule.client.era.contract import Ask, Subscriber, TaskChoice, TaskFollower, declared
+from ferrule.client.era.contract import Ask, Params, Subscriber, TaskChoice, TaskFollower, declared
 from ferrule.errors import CapabilityNotSupported, InvalidAnswer, MissingCapability, PeerError
 from ferrule.protocol.call import Note, Peer, Revision
 from ferrule.protocol.introduction import AlwaysIntroduced, Introduction
@@ -116,7 +115,7 @@ class StatelessEra:
         """Return whether this client declares that a task may be the answer."""
         return TASKS_EXTENSION in declared
 
-    def task_members(self, choice: TaskChoice) -> dict[str, Any]:
+    def task_members(self, choice: TaskChoice) -> Params:
         """Return nothing: the introduction of a request says that it may become a task."""
         return {}
 

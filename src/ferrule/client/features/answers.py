@@ -80,7 +80,9 @@ def root(given: str | Path | Root | Mapping[str, Any]) -> Root:
         raise SetupError(f"a root is the path or the file URI of a folder, not {given!r}")
     if not isinstance(given, Root):
         text = str(given)
-        given = Root(uri=text if "://" in text else Path(text).resolve().as_uri())
+        if "://" not in text:
+            text = Path(text).resolve().as_uri()
+        given = Root(uri=text)
     if not given.uri.startswith("file://") or not is_inside(given.uri):
         raise SetupError(f"a root is the path or the file URI of a folder, without '..', not {given.uri!r}")
     return given
@@ -93,7 +95,7 @@ def _listed(roots: Iterable[Any]) -> list[Root]:
     return list(map(root, roots))
 
 
-def _require_functions(**handlers: Any) -> None:
+def _require_functions(**handlers: object) -> None:
     for name, handler in handlers.items():
         if handler is not None and not callable(handler):
             raise SetupError(f"Client: {name} must be a function of the question, not {handler!r}")
@@ -124,14 +126,19 @@ class Answering:
         self.sampling_tools = sampling_tools
         self.sampling_context = sampling_context
         check_extensions(extensions or (), "Client")
-        self.extensions = dict(extensions) if extensions else None
-        burst = max(rate or 0.0, 1.0)
+        self.extensions: dict[str, Any] | None = None
+        if extensions:
+            self.extensions = dict(extensions)
+        self._paces: dict[str, TokenBucket] = {}
         if rate:
-            self._paces = {kind: TokenBucket(rate, burst) for kind in COSTLY}
-        else:
-            self._paces = {}
-        self.roots_source = roots if callable(roots) else None
-        self.roots: list[Root] | None = None if roots is None or callable(roots) else _listed(roots)
+            for kind in COSTLY:
+                self._paces[kind] = TokenBucket(rate, max(rate, 1.0))
+        self.roots_source: Callable[[], object] | None = None
+        self.roots: list[Root] | None = None
+        if callable(roots):
+            self.roots_source = roots
+        elif roots is not None:
+            self.roots = _listed(roots)
         self.root_access = RootAccess(_in_thread)
 
     def keep_roots(self, roots: list[Root]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ferrule.client.era.contract import Params
 from ferrule.client.link.keeper import Keeper
 from ferrule.errors import CapabilityNotSupported, EncodeError
 from ferrule.protocol.call import Awaited
@@ -25,7 +26,7 @@ class Batch:
         self._conversation = keeper.talk()
         self._timeout = timeout
         self._allowed = allowed
-        self._requests: list[tuple[str, dict[str, Any], asyncio.Future[Any]]] = []
+        self._requests: list[tuple[str, Params, asyncio.Future[Any]]] = []
         self._notices: list[Notification] = []
 
     @property
@@ -33,16 +34,19 @@ class Batch:
         """How many requests the batch holds."""
         return len(self._requests)
 
-    def request(self, method: str, params: dict[str, Any] | None = None) -> asyncio.Future[Any]:
+    def request(self, method: str, params: Params | None = None) -> asyncio.Future[Any]:
         """Add a request; the future gives its result once the batch was sent and answered."""
         self._conversation.allow(method)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._requests.append((method, params or {}, future))
         return future
 
-    def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+    def notify(self, method: str, params: Params | None = None) -> None:
         """Add a notification."""
-        self._notices.append(Notification(method, params) if params else Notification(method))
+        if params:
+            self._notices.append(Notification(method, params))
+        else:
+            self._notices.append(Notification(method))
 
     async def __aenter__(self) -> Batch:
         self._conversation = await self._keeper.present(self._timeout)
@@ -76,7 +80,8 @@ class Batch:
             awaited.waiter.add_done_callback(_hands_over_to(future))
             future.add_done_callback(self._withdraws(awaited))
             if self._timeout is not None:
-                awaited.timeout, awaited.deadline = self._timeout, now + self._timeout
+                awaited.timeout = self._timeout
+                awaited.deadline = now + self._timeout
                 link.arm(awaited.deadline)
             entries.append(awaited)
             if link.watch is not None:

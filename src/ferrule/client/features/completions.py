@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ferrule.client.era.contract import Params
 from ferrule.client.features.requests import Requests
 from ferrule.client.link.keeper import Keeper
 from ferrule.errors import Cancelled
@@ -59,7 +60,7 @@ class Completions:
         if timeout is None:
             timeout = self._timeout
         conversation = await self._keeper.present(timeout)
-        params: dict[str, Any] = {"ref": conversation.trim(_reference(ref)), "argument": dict(argument)}
+        params: Params = {"ref": conversation.trim(_reference(ref)), "argument": dict(argument)}
         if context:
             known = conversation.trim(CompletionContext(arguments=dict(context)))
             if known is not None:

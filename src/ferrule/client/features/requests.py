@@ -10,6 +10,7 @@ from msgspec import Raw, structs
 
 from ferrule.budgets.collector import decode_long
 from ferrule.budgets.weight import full_weight
+from ferrule.client.era.contract import Params
 from ferrule.client.features.cache import Cache, without_hints
 from ferrule.client.features.progress import ProgressHandler
 from ferrule.client.link.conversation import RequestOptions
@@ -60,11 +61,11 @@ class Requests:
         """Return the options of a usual request."""
         return self.how(given(timeout, self._settings.request_timeout))
 
-    async def ask(self, method: str, params: dict[str, Any], timeout: float | None = None) -> Any:
+    async def ask(self, method: str, params: Params, timeout: float | None = None) -> Any:
         """Ask, and read the result."""
         return self.read(method, await self._keeper.ask(method, params, self.plain(timeout)))
 
-    async def fetch(self, method: str, params: dict[str, Any], timeout: float | None) -> Any:
+    async def fetch(self, method: str, params: Params, timeout: float | None) -> Any:
         """Ask for something that may be kept, unless it is kept already."""
         result, _ = await self._fetch_raw(method, params, timeout)
         return result
@@ -74,7 +75,7 @@ class Requests:
         result: ReadResourceResult = await self.fetch("resources/read", {"uri": str(uri)}, timeout)
         return result
 
-    async def _fetch_raw(self, method: str, params: dict[str, Any], timeout: float | None) -> tuple[Any, Raw]:
+    async def _fetch_raw(self, method: str, params: Params, timeout: float | None) -> tuple[Any, Raw]:
         """Ask as `fetch` does, and return besides the text that was read."""
         conversation = self._keeper.talk()
         if self._keeper.reconnection.active:
@@ -189,7 +190,7 @@ def _members(method: str, written: Raw | bytes | None) -> dict[str, Any]:
     if written is None:
         return {}
     try:
-        members: dict[str, Any] = dict(_read_members(written))
+        members: Params = dict(_read_members(written))
         for name, value in members.items():
             if name == "arguments" or bytes(value).lstrip()[:1] == b'"':
                 members[name] = _read_any(value)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ferrule.budgets.bounds import MAX_CHANGES_WAITING, MAX_URI_LENGTH
+from ferrule.client.era.contract import Params
 from ferrule.client.link.conversation import RequestOptions
 from ferrule.client.link.keeper import Keeper
 from ferrule.errors import CallFailed, CapabilityNotSupported, LinkLost, NotConnected, PeerError, SetupError, TimedOut
@@ -223,7 +224,7 @@ class Subscriptions:
             self._replace(None)
             self.listened = tasks
             return
-        wanted: dict[str, Any] = {FLAGS[kind]: True for kind in sorted(self.kinds)}
+        wanted: Params = {FLAGS[kind]: True for kind in sorted(self.kinds)}
         if self.uris:
             wanted["resourceSubscriptions"] = sorted(self.uris)
         if tasks:
@@ -323,7 +324,7 @@ async def _first(listen: Awaited, acknowledged: asyncio.Future[AcknowledgedParam
     raise CallFailed("the server ended the subscription at once")
 
 
-def _compare(wanted: dict[str, Any], acknowledged: AcknowledgedParams) -> None:
+def _compare(wanted: Params, acknowledged: AcknowledgedParams) -> None:
     """Go on with less than was wanted, but say so."""
     honoured: dict[str, Any] = msgspec.to_builtins(acknowledged.notifications)
     missing = []

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ferrule.client.era.contract import ClientEra
+from ferrule.client.era.contract import ClientEra, Params
 from ferrule.client.features.answers import Answering
 from ferrule.client.features.requests import Requests
 from ferrule.client.features.subscription import Subscriptions
@@ -63,7 +63,7 @@ class TaskRequests:
         """Who waits for news of which task."""
         notifications.hear_first(self._heard)
 
-    async def ask(self, method: str, params: dict[str, Any], how: RequestOptions | None = None) -> Raw:
+    async def ask(self, method: str, params: Params, how: RequestOptions | None = None) -> Raw:
         """Send a request about a task."""
         return await self._keeper.ask(method, params, structs.replace(how or self._requests.plain(), tasks=True))
 

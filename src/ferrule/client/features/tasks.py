@@ -43,8 +43,11 @@ class Task:
         self._done = done
 
     def __repr__(self) -> str:
-        known = "unknown" if self.state is None else self.state.status
-        status = known if self._done is None else "completed"
+        status = "unknown"
+        if self._done is not None:
+            status = "completed"
+        elif self.state is not None:
+            status = self.state.status
         return f"<Task {self.id or 'answered at once'}: {status}>"
 
     async def status(self) -> TaskState:

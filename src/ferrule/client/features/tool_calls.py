@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ferrule.budgets.collector import decode_long
-from ferrule.client.era.contract import TaskChoice
+from ferrule.client.era.contract import Params, TaskChoice
 from ferrule.client.features.progress import ProgressHandler, ProgressRelay
 from ferrule.client.features.requests import Requests
 from ferrule.client.features.task_requests import TaskRequests
@@ -176,7 +176,7 @@ class ToolCalls:
 
     async def _begin(self, name: str, arguments: Mapping[str, Any], how: RequestOptions, choice: TaskChoice) -> Task:
         conversation = await self._keeper.present(how.timeout)
-        params: dict[str, Any] = {"name": name, "arguments": arguments}
+        params: Params = {"name": name, "arguments": arguments}
         conversation.allow("tools/call")
         relay = ProgressRelay(how.on_progress)
         if choice is False:

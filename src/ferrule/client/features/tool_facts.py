@@ -182,7 +182,7 @@ class ToolFacts:
         return await asyncio.to_thread(_compile, name, text)
 
 
-class RequestFacts:
+class HandlingRules:
     """Decides, for the keeper and for every transport, how a request may be handled on its way to one server."""
 
     def __init__(self, rows: Mapping[str, Method], tools: ToolFacts) -> None:
@@ -197,7 +197,7 @@ class RequestFacts:
     def handling(self, method: str, params: Mapping[str, Any]) -> Handling | None:
         """Return how a request may be handled; None for one that is like any other."""
         if method == "tools/call":
-            return self.of_tools.get(params.get("name", ""))
+            return self.of_tools.get(str(params.get("name")))
         if method in self._read_only:
             return REPEATABLE
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.client.features.answers import Answering
-from ferrule.client.features.tool_facts import RequestFacts
+from ferrule.client.features.tool_facts import HandlingRules
 from ferrule.client.link.conversation import Conversation
 from ferrule.client.link.opening import Opening
 from ferrule.client.link.reconnect import Reconnect, plan_for
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class Connector:
     """Makes the conversations of one client, each on a transport of its own."""
 
-    def __init__(self, target: Any, settings: ClientSettings, answering: Answering, facts: RequestFacts) -> None:
+    def __init__(self, target: Any, settings: ClientSettings, answering: Answering, rules: HandlingRules) -> None:
         self.target = target
         self._settings = settings
         self._answering = answering
-        self.facts = facts
+        self.rules = rules
         self._observers: Observers | None = settings.observers
         self._options = LinkOptions(
             ping_timeout=settings.ping_timeout,
@@ -56,7 +56,7 @@ class Connector:
             self._opening(timeout),
             self._answering,
             heard,
-            self.facts,
+            self.rules,
             options=self._options,
             max_rounds=self._settings.max_rounds,
             strict=self._settings.strict,

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from ferrule.budgets.bounds import MAX_QUESTIONS
+from ferrule.client.era.contract import Params
 from ferrule.client.features.answers import Answering, AskedOn
 from ferrule.client.features.progress import ProgressHandler, progress_told
-from ferrule.client.features.tool_facts import RequestFacts, without_tools
+from ferrule.client.features.tool_facts import HandlingRules, without_tools
 from ferrule.client.link.link import ClientLink
 from ferrule.client.link.opening import Opening
 from ferrule.errors import (
@@ -99,7 +100,7 @@ async def answers_to(
             task.cancel()
 
 
-Resume = Callable[[CallFailed, str, dict[str, Any], "RequestOptions"], Awaitable[tuple[Raw, bool]]]
+Resume = Callable[[CallFailed, str, Params, "RequestOptions"], Awaitable[tuple[Raw, bool]]]
 
 EVERYTHING = ServerCapabilities(
     tools=ListCapability(), resources=ResourcesCapability(), prompts=ListCapability(), completions={}, logging={}
@@ -138,7 +139,7 @@ class Conversation(ClientLink):
         opening: Opening,
         answering: Answering,
         heard: NoteHandler,
-        facts: RequestFacts,
+        rules: HandlingRules,
         *,
         options: LinkOptions,
         max_rounds: int = 10,
@@ -146,7 +147,7 @@ class Conversation(ClientLink):
         observers: Observers | None = None,
     ) -> None:
         super().__init__(transport, opening, answering, heard, options=options, observers=observers)
-        self._facts = facts
+        self._rules = rules
         self.max_rounds = max_rounds
         self.strict = strict
         self._allowed: dict[str, Allowed] = {}
@@ -157,11 +158,11 @@ class Conversation(ClientLink):
 
     # -- asking
 
-    async def ask(self, method: str, params: dict[str, Any], how: RequestOptions) -> Raw:
+    async def ask(self, method: str, params: Params, how: RequestOptions) -> Raw:
         """Ask the server and give its complete result, going through as many rounds of input as it needs."""
         return (await self.ask_simply(method, params, how))[0]
 
-    async def ask_simply(self, method: str, params: dict[str, Any], how: RequestOptions) -> tuple[Raw, bool]:
+    async def ask_simply(self, method: str, params: Params, how: RequestOptions) -> tuple[Raw, bool]:
         """Ask as `ask` does, and tell besides whether the first round was the last."""
         if method not in self._allowed:
             self.allow(method)
@@ -172,7 +173,7 @@ class Conversation(ClientLink):
         return final, final is raw
 
     async def completed(
-        self, method: str, params: dict[str, Any], how: RequestOptions, raw: Raw, identity: Id | None = None
+        self, method: str, params: Params, how: RequestOptions, raw: Raw, identity: Id | None = None
     ) -> Raw:
         """Return the complete result a first answer leads to: that answer itself, unless it asks for input."""
         allowed = self._allowed.get(method)
@@ -182,7 +183,7 @@ class Conversation(ClientLink):
 
     def handling(self, requests: Iterable[tuple[str, Mapping[str, Any]]]) -> Handling | None:
         """Return how several requests may be handled that are sent as one message."""
-        if all(self._facts.repeatable(method, params) for method, params in requests):
+        if all(self._rules.repeatable(method, params) for method, params in requests):
             return REPEATABLE
         return None
 
@@ -224,7 +225,7 @@ class Conversation(ClientLink):
         if declarable and not server_offers(peer.capabilities, capability):
             raise CapabilityNotSupported(capability)
 
-    def start(self, method: str, params: dict[str, Any], how: RequestOptions) -> Awaited:
+    def start(self, method: str, params: Params, how: RequestOptions) -> Awaited:
         """Send a request and give its entry, whose waiter will hold the result."""
         link = self.link
         if link is None or link.closed or self.closing:
@@ -234,7 +235,7 @@ class Conversation(ClientLink):
         stamp = self.era.introduced(how.tasks).stamp
         meta = how.meta
         progress = how.on_progress
-        handling = self._facts.handling(method, params)
+        handling = self._rules.handling(method, params)
         subject = _subject(params)
         if progress is None:
             said = stamp(params, None, meta)
@@ -262,13 +263,15 @@ class Conversation(ClientLink):
         if link is None or link.closed or self.closing:
             link = self.live()
         params = ToolCall(name, arguments, self.era.introduction.plain)
-        handling = self._facts.of_tools.get(name)
+        handling = self._rules.of_tools.get(name)
         return link.start("tools/call", params, None, how.timeout, how.limit, None, handling, name)
 
-    def listen(self, wanted: dict[str, Any], begun: Callable[[Id], None]) -> Awaited:
+    def listen(self, wanted: Params, begun: Callable[[Id], None]) -> Awaited:
         """Open a subscription; its id is told before it is sent, since the server may acknowledge it at once."""
         link = self.live()
-        tasks = True if "taskIds" in wanted else None
+        tasks = None
+        if "taskIds" in wanted:
+            tasks = True
         stamp = self.era.introduced(tasks).stamp
 
         def stamped(identity: Id) -> Any:
@@ -277,9 +280,7 @@ class Conversation(ClientLink):
 
         return link.start("subscriptions/listen", stamped)
 
-    async def _rounds(
-        self, method: str, params: dict[str, Any], how: RequestOptions, raw: Raw, identity: Id | None
-    ) -> Raw:
+    async def _rounds(self, method: str, params: Params, how: RequestOptions, raw: Raw, identity: Id | None) -> Raw:
         pause = FIRST_PAUSE
         for _ in range(self.max_rounds):
             asked = input_required(raw)
@@ -305,7 +306,7 @@ class Conversation(ClientLink):
             return raw
         raise TooManyRounds(f"{method}: the server asked for input more than {self.max_rounds} times")
 
-    async def _once(self, method: str, params: dict[str, Any], how: RequestOptions) -> tuple[Raw, Id]:
+    async def _once(self, method: str, params: Params, how: RequestOptions) -> tuple[Raw, Id]:
         """Ask, wait for the first answer, and return it with the id of the request."""
         if self.link is not None and self.link.congested:
             how = structs.replace(how, timeout=await self.link.make_room(method, how.timeout))
@@ -320,7 +321,7 @@ class Conversation(ClientLink):
                 raise
         return await self.last(method, params, how), awaited.id
 
-    async def last(self, method: str, params: dict[str, Any], how: RequestOptions) -> Raw:
+    async def last(self, method: str, params: Params, how: RequestOptions) -> Raw:
         """Ask, and let an error be an error."""
         awaited = self.start(method, params, how)
         try:
@@ -338,7 +339,7 @@ class Conversation(ClientLink):
 
     def _learned(self, raw: Raw) -> Raw:
         """Learn from a list of tools what their calls mirror. Return it without those that cannot be called."""
-        invalid = self._facts.learn(raw)
+        invalid = self._rules.learn(raw)
         if not invalid or not self.era.mirrors_arguments:
             return raw
         return without_tools(raw, frozenset(invalid))
@@ -356,7 +357,7 @@ class Conversation(ClientLink):
                 if cursor is not None:
                     params["cursor"] = cursor
                 raw = await self.last("tools/list", params, RequestOptions(timeout))
-                self._facts.learn(raw)
+                self._rules.learn(raw)
                 cursor = _read_cursor(raw).next_cursor
                 if cursor is None:
                     break

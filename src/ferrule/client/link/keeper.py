@@ -12,10 +12,11 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Raw, structs
 
+from ferrule.client.era.contract import Params
 from ferrule.client.link.connector import Connector
 from ferrule.client.link.conversation import Conversation, RequestOptions
 from ferrule.client.link.link import GRACE
@@ -207,7 +208,7 @@ class Keeper:
         """Wait until there is a conversation, if one is being opened."""
         await self.present(self._settings.request_timeout)
 
-    async def notify(self, method: str, params: dict[str, Any] | None) -> None:
+    async def notify(self, method: str, params: Params | None) -> None:
         """Send a notification."""
         channel = (await self.present(self._settings.request_timeout)).live().channel
         assert channel is not None
@@ -219,21 +220,19 @@ class Keeper:
 
     # -- asking, and asking again (replay)
 
-    async def ask(self, method: str, params: dict[str, Any], how: RequestOptions) -> Raw:
+    async def ask(self, method: str, params: Params, how: RequestOptions) -> Raw:
         """Ask the server and return its complete result."""
         raw, _ = await self.ask_simply(method, params, how)
         return raw
 
-    async def ask_simply(self, method: str, params: dict[str, Any], how: RequestOptions) -> tuple[Raw, bool]:
+    async def ask_simply(self, method: str, params: Params, how: RequestOptions) -> tuple[Raw, bool]:
         """Ask as `ask` does, and return besides whether the first round was the last."""
         try:
             return await self.talk().ask_simply(method, params, how)
         except LOST as error:
             return await self.ask_again(error, method, params, how)
 
-    async def ask_again(
-        self, error: CallFailed, method: str, params: dict[str, Any], how: RequestOptions
-    ) -> tuple[Raw, bool]:
+    async def ask_again(self, error: CallFailed, method: str, params: Params, how: RequestOptions) -> tuple[Raw, bool]:
         """Ask once more when there is a new link; raises what the caller shall see where that is not to be."""
         clock = asyncio.get_running_loop().time
         deadline = math.inf
@@ -242,7 +241,7 @@ class Keeper:
         while True:
             if isinstance(error, TimedOut):
                 raise await self._silence(error) from None
-            safe = self._connector.facts.repeatable(method, params)
+            safe = self._connector.rules.repeatable(method, params)
             self.reconnection.require_repeatable(error, method, safe=safe)
             await self.reconnection.wait(_left(deadline, clock()))
             left = structs.replace(how, timeout=_left(deadline, clock()))
@@ -251,9 +250,7 @@ class Keeper:
             except LOST as again:
                 error = again
 
-    async def _resume(
-        self, error: CallFailed, method: str, params: dict[str, Any], how: RequestOptions
-    ) -> tuple[Raw, bool]:
+    async def _resume(self, error: CallFailed, method: str, params: Params, how: RequestOptions) -> tuple[Raw, bool]:
         """Go on with a call between whose rounds its conversation was lost; another may have been opened meanwhile."""
         if isinstance(error, LinkLost) and error.sent:
             return await self.ask_again(error, method, params, how)

@@ -304,8 +304,9 @@ class ClientLink:
     @property
     def separate(self) -> bool:
         """Whether every call has a way of its own to the server, as over HTTP: there one cannot tell of another."""
-        channel = None if self.link is None else self.link.channel
-        return channel is not None and channel.traits.always_answers
+        if self.link is None or self.link.channel is None:
+            return False
+        return self.link.channel.traits.always_answers
 
     @property
     def phase(self) -> Phase:
@@ -319,8 +320,9 @@ class ClientLink:
     @property
     def failure(self) -> Exception:
         """Why the conversation failed."""
-        error = None if self.link is None else self.link.error
-        return error or LinkLost("the server closed the link")
+        if self.link is not None and self.link.error is not None:
+            return self.link.error
+        return LinkLost("the server closed the link")
 
     @property
     def scope(self) -> Scope:

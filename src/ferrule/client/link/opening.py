@@ -172,7 +172,9 @@ class Opening(Struct, frozen=True):
 
     def stateless(self, version: str) -> StatelessEra:
         """Make the rules of the stateless era under one of its versions."""
-        implementation = self.implementation if self.send_client_info else None
+        implementation = None
+        if self.send_client_info:
+            implementation = self.implementation
         return StatelessEra(STATELESS_REVISIONS[version], self.capabilities, implementation, self.log_level)
 
     def declared(self, revision: Revision) -> ClientCapabilities:
@@ -237,16 +239,21 @@ class Opening(Struct, frozen=True):
             return _read_discovery(await link.request("server/discover", params, timeout=timeout, handling=REPEATABLE))
         except TimedOut:
             silence = InitializeTimedOut(f"the server did not answer server/discover within {timeout:g} s")
-            raise silence if _always_answers(link) else FallBack(silence) from None
+            if _always_answers(link):
+                raise silence from None
+            raise FallBack(silence) from None
         except HttpFailed as failure:
             # Whoever does not know the method says so; who may ask, how often, and a broken server are other matters.
-            old = 400 <= failure.status < 500 and failure.status not in SAYS_NOTHING
-            raise FallBack(failure) if old else failure from None
+            if 400 <= failure.status < 500 and failure.status not in SAYS_NOTHING:
+                raise FallBack(failure) from None
+            raise failure from None
         except msgspec.DecodeError as reason:
             malformed = InitializeFailed(f"the server's answer to server/discover is malformed: {reason}")
             raise FallBack(malformed) from None
         except LinkLost as lost:
-            raise _unreachable(lost) if _always_answers(link) else FallBack(lost, respawn=True) from None
+            if _always_answers(link):
+                raise _unreachable(lost) from None
+            raise FallBack(lost, respawn=True) from None
 
     def _mutual(self, version: str, supported: list[str]) -> str:
         """Choose a version both sides speak, by preference the one the server just answered."""
@@ -277,7 +284,9 @@ class Opening(Struct, frozen=True):
         except msgspec.DecodeError as reason:
             raise InitializeFailed(f"the server's answer to initialize is malformed: {reason}") from None
         except LinkLost as lost:
-            raise _unreachable(lost) if _always_answers(link) else lost from lost.__cause__
+            if _always_answers(link):
+                raise _unreachable(lost) from lost.__cause__
+            raise
         if not era.opened(link.session, result, self.capabilities):
             spoken = ", ".join(era.versions)
             raise VersionMismatch(f"the server answered with version {result.protocol_version!r}; we speak {spoken}")

@@ -91,7 +91,9 @@ def plan_for(asked: Reconnect | bool | None, *, usual: bool) -> Reconnect | None
     """Return the plan an option asks for, None for none; what was not asked for is as usual."""
     if isinstance(asked, Reconnect):
         return asked
-    if usual if asked is None else asked:
+    if asked is None:
+        asked = usual
+    if asked:
         return Reconnect()
     return None
 
@@ -202,7 +204,9 @@ class Reconnection:
         self.tell(ConnectionNotice("restored", attempt=attempt))
 
     async def _give_up(self) -> None:
-        often = f"{self.attempt} attempt{'s' if self.attempt > 1 else ''}"
+        often = "1 attempt"
+        if self.attempt > 1:
+            often = f"{self.attempt} attempts"
         sentence = f"the link was lost and not restored in {often}: {self.reason}"
         logger.warning("%s", sentence)
         await self._gave_up(sentence)

@@ -13,6 +13,8 @@ import pytest
 from ferrule import Client
 from ferrule.errors import LinkLost, OutcomeUnknown
 from ferrule.protocol.handshake import NEWEST
+from ferrule.testing.carrier_kit.near_side import NearSide
+from ferrule.transports.http.client.transport import HttpTransport
 from ferrule.wire.channel import Gap
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -395,3 +397,69 @@ async def test_a_stream_of_a_session_that_is_over_is_told_of_and_one_that_never_
             await site.heard("GET", 3)
             await one.list_tools()
             assert heard == ["stream"]
+
+
+async def test_a_notification_that_waits_for_the_stream_is_sent_before_the_session_ends() -> None:
+    async with Site("handshake") as site:
+        site.on("GET", lambda seen: asyncio.sleep(10))
+        async with client(site) as one:
+            await one.notify("notifications/vendor/last", {"n": 1})
+        assert [seen.message["params"] for seen in site.got("notifications/vendor/last")] == [{"n": 1}]
+        assert len(site.got("DELETE")) == 1
+
+
+# -- states of a channel
+
+
+async def test_a_session_nobody_renews_in_time_ends_the_link() -> None:
+    async with Site("handshake") as site, client(site, reconnect=False, http={"renew_timeout": 0.1}) as one:
+        site.on("tools/list", lambda seen: seen.status(404))
+        site.on("initialize", lambda seen: seen.gone())
+        with pytest.raises(LinkLost, match=r"no new one could be opened: it took longer than 0\.1 s"):
+            await one.request("tools/list")
+
+
+async def test_a_new_session_of_another_version_ends_the_link() -> None:
+    async with Site("handshake") as site, client(site, reconnect=False) as one:
+        site.on("tools/list", lambda seen: seen.status(404))
+        info = {"name": "other", "version": "1"}
+        result = {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": info}
+        site.on("initialize", lambda seen: seen.result(result))
+        with pytest.raises(LinkLost, match="refused the handshake it had accepted before"):
+            await one.request("tools/list")
+
+
+async def test_a_session_that_is_over_while_nobody_hears_of_it_fails_its_requests() -> None:
+    """A transport makes no handshake of its own."""
+    async with Site("handshake") as site:
+        near = NearSide(HttpTransport(site.url, **FAST))
+        await near.connect()
+        site.on("tools/list", lambda seen: seen.status(404))
+        with pytest.raises(LinkLost, match="does not know its own session"):
+            await near.ask("tools/list", {})
+        assert len(site.got("initialize")) == 1
+        await near.close()
+
+
+async def test_what_is_sent_while_a_session_is_renewed_waits_for_it() -> None:
+    async with Site("handshake") as site, client(site) as one:
+        forget(site)
+        renewed = asyncio.Event()
+        usual = site._usual
+
+        async def slow(seen: Seen) -> None:
+            await renewed.wait()
+            usual(seen)
+
+        site.on("initialize", slow)
+        site.on("ping", lambda seen: seen.result({}))
+        first = asyncio.ensure_future(one.list_tools())
+        await site.heard("initialize", 2)
+        calls = len(site.got("tools/list"))
+        second = asyncio.ensure_future(one.ping())
+        await asyncio.sleep(0.05)
+        assert site.got("ping") == []
+        renewed.set()
+        await asyncio.gather(first, second)
+        assert len(site.got("tools/list")) == calls + 1
+        assert site.got("ping")[0].headers["mcp-session-id"] == f"session-{site.sessions}"

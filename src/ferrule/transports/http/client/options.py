@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping
+from typing import Literal
 
 from msgspec import Struct
 
@@ -19,10 +20,14 @@ from ferrule.settings.option import (
     check,
 )
 from ferrule.supervision.backoff import Backoff
-from ferrule.transports.http.client.status import RETRYABLE, Retry
 from ferrule.transports.http.message import header_lines
 from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
+
+Retry = Literal["safe", "all", "never"]
+
+RETRYABLE = frozenset({429, 500, 502, 503, 504})
+"""Statuses that may be over soon, unless the options name others (RFC 9110 §15.5, §15.6; RFC 6585 §4)."""
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):

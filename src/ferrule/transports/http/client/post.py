@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ferrule.errors import CallFailed, ConnectFailed, InvalidAnswer, LinkLost, OutcomeUnknown
 from ferrule.transports.http.client.connection import ConnectionCut
 from ferrule.transports.http.client.headers import About, about
+from ferrule.transports.http.client.pool import Lane
 from ferrule.transports.http.client.request import JSON, answers
-from ferrule.transports.http.client.resumption import Resumable
-from ferrule.transports.http.client.status import judge
+from ferrule.transports.http.client.resumption import Resumable, StreamOwner
 from ferrule.wire.channel import Handling, Origin
 from ferrule.wire.codec import Unreadable, decode, write
 from ferrule.wire.messages import Failure, Id, Message, Notification, Request, Success
-
-if TYPE_CHECKING:
-    from ferrule.transports.http.client.pool import Lane
-    from ferrule.transports.http.client.transport import HttpChannel
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -30,8 +26,35 @@ OPENING = frozenset({"server/discover", "initialize"})
 NOTHING_SAID = About()
 
 
+class PostOwner(StreamOwner, Protocol):
+    """The channel a message is sent on."""
+
+    def unmirrored_lines(self, method: str) -> bytes:
+        """Return the lines of a message that does not bring its own version."""
+
+    def initialized(self, headers: dict[bytes, bytes]) -> None:
+        """Take the session that comes with the answer to `initialize`."""
+
+    def judge(self, post: Post) -> None:
+        """Decide what becomes of a message that got no MCP answer."""
+
+    def session_over(self, post: Post) -> None:
+        """Called when the server did not know the session a message went with."""
+
+    def fall_back(self, post: Post, failure: Exception) -> None:
+        """See whether a server without Streamable HTTP has the HTTP+SSE pair."""
+
+    def fail(self, identities: Sequence[Id], error: Exception) -> None:
+        """Tell that requests will get no answer."""
+
+    def over(self, post: Post) -> None:
+        """Called when nothing is waited for any more."""
+
+
 class Post(Resumable):
     """One message of ours, or a batch, on its way; it ends when what it asked is answered or has failed."""
+
+    channel: PostOwner
 
     __slots__ = (
         *("attempts", "frame", "handling", "identity", "message", "method", "moved", "parked", "said", "session"),
@@ -40,7 +63,7 @@ class Post(Resumable):
 
     def __init__(
         self,
-        channel: HttpChannel,
+        channel: PostOwner,
         message: Message | Sequence[Message],
         frame: bytes,
         lane: Lane,
@@ -142,7 +165,10 @@ class Post(Resumable):
     # -- the answer
 
     def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:
-        """What asks nothing has arrived when the server says so, whatever else it may have to say."""
+        """What asks nothing has arrived when the server says so, whatever else it may have to say.
+
+        It says 202 (MCP transports/streamable-http, "Sending Messages to the Server"); any 2xx is taken for it.
+        """
         super().head_received(status, headers)
         if not self.unanswered and 200 <= status < 300:
             self.over()
@@ -156,7 +182,7 @@ class Post(Resumable):
         elif self._resuming and not (self.status == 404 and self.session):
             self._not_resumed()
         else:
-            judge(self)
+            self.channel.judge(self)
 
     @property
     def _resuming(self) -> bool:
@@ -243,7 +269,8 @@ class Post(Resumable):
             and self.repeatable
             and self.attempts == 0
         ):
-            # A kept connection was closed just when we used it: nothing is wrong with the server.
+            # A kept connection was closed just when we used it: nothing is wrong with the server. Only what may be done
+            # twice is sent again without being asked to (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
             self.attempts = 1
             self._rename()
             self.send_again()

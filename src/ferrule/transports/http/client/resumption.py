@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from ferrule.transports.http.client.headers import RequestHeaders
+from ferrule.transports.http.client.options import HttpOptions
+from ferrule.transports.http.client.pool import Lane, Pool
 from ferrule.transports.http.client.request import HttpExchange
+from ferrule.wire.channel import Gap, Origin
 from ferrule.wire.sse import Event
-
-if TYPE_CHECKING:
-    from ferrule.transports.http.client.pool import Lane
-    from ferrule.transports.http.client.transport import HttpChannel
 
 logger = logging.getLogger("ferrule.transports")
 
@@ -29,12 +29,37 @@ LONG_ENOUGH = 5.0
 """How many seconds a silent stream must last to count as one that works."""
 
 
+class StreamOwner(Protocol):
+    """The channel a stream belongs to."""
+
+    options: HttpOptions
+    heading: RequestHeaders
+    loop: asyncio.AbstractEventLoop
+    pool: Pool
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more is sent."""
+
+    def submit(self, asked: HttpExchange) -> None:
+        """Let a request have a connection as soon as there is one."""
+
+    def deliver(self, frame: bytes, origin: Origin | None = None) -> None:
+        """Hand a message up."""
+
+    def gap(self, lost: Gap) -> None:
+        """Tell that the stream is gone."""
+
+    def stood(self) -> None:
+        """Called when the server answered when it was asked for the stream of notifications."""
+
+
 class Resumable(HttpExchange):
     """A stream of events whose rest can be asked for."""
 
     __slots__ = ("_began", "_fruitful", "channel", "fruitless", "timer")
 
-    def __init__(self, channel: HttpChannel, request: bytes, lane: Lane) -> None:
+    def __init__(self, channel: StreamOwner, request: bytes, lane: Lane) -> None:
         super().__init__(request, lane, channel.options.max_message_size)
         self.channel = channel
         self.fruitless = 0
@@ -107,7 +132,7 @@ class StandingStream(Resumable):
 
     __slots__ = ()
 
-    def __init__(self, channel: HttpChannel) -> None:
+    def __init__(self, channel: StreamOwner) -> None:
         super().__init__(channel, channel.heading.get(), "urgent")
 
     def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:

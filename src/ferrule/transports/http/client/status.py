@@ -8,28 +8,20 @@ from __future__ import annotations
 import datetime
 import time
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Literal
 
 from ferrule.errors import HeaderMismatch, HttpFailed, MissingCapability, SetupError, UnsupportedVersion
+from ferrule.transports.http.client.post import Post
 from ferrule.transports.http.client.request import failure_in
 from ferrule.transports.http.client.url import Place
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure
 
-if TYPE_CHECKING:
-    from ferrule.transports.http.client.post import Post
-
-
-Retry = Literal["safe", "all", "never"]
-
-RETRYABLE = frozenset({429, 500, 502, 503, 504})
-"""Statuses that may be over soon, unless the options name others."""
 NOT_BEGUN = frozenset({429, 503})
 """Statuses of a server that did not begin what it was asked."""
 
 
 def retry_after(value: str, now: float) -> float | None:
-    """Read a Retry-After header, seconds or a date, as seconds from now; None when it says nothing."""
+    """Read a Retry-After header (RFC 9110 §10.2.3), seconds or a date, as seconds from now; None for neither."""
     value = value.strip()
     if value.isascii() and value.isdigit():
         return float(value[:12])
@@ -72,8 +64,10 @@ def judge(post: Post) -> None:
         else:
             post.over()
     elif status in (307, 308):
+        # The others may turn a POST into a GET (RFC 9110 §15.4).
         _redirected(post)
     elif status == 404 and post.session:
+        # MCP transports/streamable-http, "Session Management": the session is over, a new one is to be opened.
         post.channel.session_over(post)
     elif status not in post.channel.options.retry_statuses or not _again(post):
         _refused(post)

@@ -48,6 +48,7 @@ from ferrule.transports.http.client.pool import ROOM, Lane, Overflow, Pool
 from ferrule.transports.http.client.post import Post
 from ferrule.transports.http.client.request import HttpExchange, SingleExchange
 from ferrule.transports.http.client.resumption import StandingStream
+from ferrule.transports.http.client.status import judge
 from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import ChannelDefaults, Gap, Handling, Origin, Receiver, Traits
 from ferrule.wire.codec import encode_within, write
@@ -325,6 +326,10 @@ class HttpChannel(ChannelDefaults):
             self._enter(OPEN)
             self._send_waiting()
 
+    def judge(self, post: Post) -> None:
+        """Decide what becomes of a message that got no MCP answer."""
+        judge(post)
+
     def fall_back(self, post: Post, failure: Exception) -> None:
         """See whether a server without Streamable HTTP has the HTTP+SSE pair."""
         if self._state is OPEN:
@@ -341,7 +346,8 @@ class HttpChannel(ChannelDefaults):
             post.fail(failure)
             return
         self._older = older
-        self._enter(REPLACED)
+        if self._state is OPEN:
+            self._enter(REPLACED)
         post.over()
         older.send(post.message)
 
@@ -366,9 +372,23 @@ class HttpChannel(ChannelDefaults):
     def close(self, reason: str = "") -> None:
         """Send no more; what was sent is still delivered."""
         if self._state not in ENDED:
+            has_session = self._state is not EXPIRED
             self._enter(CLOSING)
+            self._send_last_notes(has_session)
         if self._ending is None:
             self._ending = self.loop.create_task(self._end())
+
+    def _send_last_notes(self, has_session: bool) -> None:
+        """Send the notifications that were held; those of a session that is over concern nobody."""
+        held = self._held
+        self._held = []
+        for post in held:
+            if post not in self._notes:
+                continue
+            if has_session:
+                post.send()
+            else:
+                post.over()
 
     async def end(self, grace: float) -> None:
         """Close, and wait until everything is released, at most `grace` seconds for the server."""
