@@ -49,7 +49,7 @@ ROOMS = {
     "server.middleware": "hooks stack",
     "server.notifications": "announcements changes subscriptions",
     "server.offers": "catalogue completions descriptions entry mounts prompts refusals resources tools visibility",
-    "settings": "option",
+    "settings": "option sources",
     "supervision": "event_loop logs scope signals start tracebacks",
     "transports": "backpressure closing contract registry stream unfinished",
     "transports.process": "pipe stdio",

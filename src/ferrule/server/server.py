@@ -57,6 +57,7 @@ from ferrule.server.offers.tools import Tools
 from ferrule.server.offers.visibility import Visibility
 from ferrule.server.settings import ServerSettings
 from ferrule.settings.option import read
+from ferrule.settings.sources import read_sourced
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
         **options: Unpack[ServerKeywords],
     ) -> None:
         _require_texts(name=name, version=version, instructions=instructions or "")
-        settings = self.settings = read(ServerSettings, options, "Server", beside=BESIDE_SETTINGS, hints=OPTIONS)
+        settings = self.settings = read_sourced(
+            "server", ServerSettings, options, "Server", beside=BESIDE_SETTINGS, hints=OPTIONS
+        )
         check_extensions(settings.extensions or (), "Server")
         self.name = name
         self.version = version

@@ -19,7 +19,8 @@ from ferrule.server.hosting.link_state import Links
 from ferrule.server.hosting.listeners import Entrance
 from ferrule.server.notifications.changes import ChangeNotices
 from ferrule.server.offers.mounts import Mount
-from ferrule.server.settings import ServerSettings
+from ferrule.server.settings import ServerSettings, read_run_settings
+from ferrule.settings.sources import use_beside_program
 from ferrule.supervision.event_loop import require_asyncio
 from ferrule.supervision.signals import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running
 from ferrule.supervision.tracebacks import in_one_sentence
@@ -236,7 +237,7 @@ class Serving:
         await asyncio.gather(*(listener.close(within) for listener in list(self._listeners)))
 
     @overload
-    async def run_async(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioKeywords]) -> None: ...
+    async def run_async(self, transport: Literal["stdio"] | None = None, **options: Unpack[StdioKeywords]) -> None: ...
     @overload
     async def run_async(
         self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]
@@ -249,14 +250,16 @@ class Serving:
     async def run_async(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
     @overload
     async def run_async(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
-    async def run_async(self, transport: str = "stdio", **options: object) -> None:
+    async def run_async(self, transport: str | None = None, **options: object) -> None:
         """Serve one transport by name, with signals that stop it in order."""
         require_asyncio("app.run_async()", "use app.run(), or `await app.run_async()` within asyncio.run(main())")
         await self._run(transport, options)
 
-    async def _run(self, transport: str, options: Mapping[str, object]) -> None:
-        kind = _kind(transport)
-        listener = _listener(transport, options)
+    async def _run(self, transport: str | None, options: Mapping[str, object]) -> None:
+        use_beside_program()
+        name = transport or read_run_settings({}).transport
+        kind = _kind(name)
+        listener = _listener(name, options)
         if kind.hint and sys.stdin is not None and sys.stdin.isatty():
             _say(f"{self.name} {kind.hint}. Ctrl-C ends it.")
         loop = asyncio.get_running_loop()
@@ -273,7 +276,7 @@ class Serving:
             _say(f"{self.name} serves MCP at {listener.url}. Ctrl-C ends it.")
 
     @overload
-    def run(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioKeywords]) -> None: ...
+    def run(self, transport: Literal["stdio"] | None = None, **options: Unpack[StdioKeywords]) -> None: ...
     @overload
     def run(self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]) -> None: ...
     @overload
@@ -284,7 +287,7 @@ class Serving:
     def run(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
     @overload
     def run(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
-    def run(self, transport: str = "stdio", **options: object) -> None:
+    def run(self, transport: str | None = None, **options: object) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks.
 
         What handlers started and left running is not waited for, only named in the log.
