@@ -130,12 +130,17 @@ def require_tables(configuration: Configuration, known: Iterable[str]) -> None:
 
 def sourced(table: str, structs: Iterable[type[Struct]], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given, and beside them what the environment and the file say of others."""
+    configuration = active()
+    start = f"{PREFIX}{table.upper()}_"
+    variables = [variable for variable in os.environ if variable.startswith(start)]
+    if not variables and not configuration.tables.get(table):
+        return dict(given)
     owners: dict[str, type[Struct]] = {}
     for struct in structs:
         for name in struct.__struct_fields__:
             owners.setdefault(name, struct)
-    options = _from_file(active(), table, owners)
-    options.update(_from_environment(table, owners))
+    options = _from_file(configuration, table, owners)
+    options.update(_from_environment(start, variables, owners))
     options.update(given)
     return options
 
@@ -201,15 +206,11 @@ def _placed(value: Any, folder: str) -> Any:
     return value
 
 
-def _from_environment(table: str, owners: Mapping[str, type[Struct]]) -> dict[str, Any]:
-    start = f"{PREFIX}{table.upper()}_"
-    said = [variable for variable in os.environ if variable.startswith(start)]
-    if not said:
-        return {}
+def _from_environment(start: str, variables: list[str], owners: Mapping[str, type[Struct]]) -> dict[str, Any]:
     names = {start + name.upper(): name for name in owners}
-    require_known("the environment", said, names, what="variable")
+    require_known("the environment", variables, names, what="variable")
     found = {}
-    for variable in said:
+    for variable in variables:
         name = names[variable]
         kinds = _settable_kinds(variable, kinds_of_option(owners[name], name))
         found[name] = _read_text(variable, os.environ[variable], kinds)
