@@ -17,7 +17,7 @@ from ferrule.transports.http.listener import Http
 async def endpoint(server: Server) -> AsyncIterator[str]:
     """Serve on any free port, and give the address; a program of its own needs no more than `app.run("http")`."""
     listener, ready = Http(port=0), asyncio.Event()
-    serving = asyncio.create_task(listener.serve(server, ready.set))
+    serving = asyncio.create_task(server.serve(listener, ready=ready.set))
     try:
         await ready.wait()
         host, port = listener.address

@@ -19,7 +19,7 @@ async def pass_on(call, proceed):
 for _ in range(chosen.layers):
     app.middleware(pass_on)
 if chosen.bare:
-    app.dispatcher.handlers["tools/call"] = app.tools.call
+    app.host.dispatcher.handlers["tools/call"] = app.offers.tools.call
 
 
 async def main() -> None:

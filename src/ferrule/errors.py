@@ -11,17 +11,21 @@ FerruleError
 ├─ CallFailed                   a call of ours got no answer
 │  ├─ TimedOut (ConnectionTimedOut (TimedOutReconnecting))  LinkLost (OutcomeUnknown)
 │  ├─ Cancelled  TooManyRounds  InvalidAnswer (ContentMismatch)
-│  └─ NotConnected  AlreadyInitialized  CapabilityNotSupported  Declined
+│  ├─ NotConnected  AlreadyInitialized  CapabilityNotSupported  Declined
+│  └─ Overloaded  NoTarget      nobody may take it now; Busy too, so that a server that routes answers 503
 ├─ CarrierError                 could not connect, listen or start the child process
 │  ├─ ConnectFailed  ChildFailed  InitializeFailed (VersionMismatch  InitializeTimedOut)
 │  └─ HttpFailed                an HTTP status or page where an answer should be; a CallFailed too
 ├─ EncodeError                  a message of ours cannot be written as JSON
+├─ SupervisorFailed             a supervisor could not start its children, or gave one up
+├─ AlreadyRegistered  NoRoute   of a registry: a name is taken; data has nowhere to go
 └─ SetupError                   wrong use, raised before serving
 ToolError                       raised by a tool for the model to read, and by a client whose tool call failed
 """
 
 from __future__ import annotations
 
+import math
 import types
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -349,6 +353,35 @@ class CapabilityNotSupported(CallFailed):
         self.capability = capability
 
 
+class Overloaded(Busy, CallFailed):
+    """Too many calls run and wait already; nothing was sent."""
+
+    status = 503
+
+    def __init__(self, retry_after: float = 1.0, message: str = "") -> None:
+        seconds = max(1, math.ceil(retry_after))
+        super().__init__(message or f"Overloaded: try again in {seconds} s")
+        self.retry_after = seconds
+        self.data = {"retryAfter": seconds}
+        self.headers = {"Retry-After": str(seconds)}
+
+
+class NoTarget(Busy, CallFailed):
+    """None of the servers that could take the call may be used now; nothing was sent."""
+
+    status = 503
+
+    def __init__(self, reasons: Mapping[str, str], retry_after: float = 1.0) -> None:
+        each = ", ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        super().__init__(f"No server can take this call: {quoted(each) or 'there are none'}")
+        seconds = max(1, math.ceil(retry_after))
+        self.reasons = dict(reasons)
+        """Why each of them may not be used, by name."""
+        self.retry_after = seconds
+        self.data = {"retryAfter": seconds}
+        self.headers = {"Retry-After": str(seconds)}
+
+
 class Declined(CallFailed):
     """The person asked for input declined or cancelled."""
 
@@ -393,6 +426,29 @@ class InitializeTimedOut(InitializeFailed):
 
 class EncodeError(FerruleError):
     """A message of ours cannot be written as JSON."""
+
+
+class SupervisorFailed(FerruleError):
+    """A supervisor could not start its children, or restarted them too often and gave up."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        """Which supervisor: its name behind those of the supervisors above it, as `app/listeners`."""
+        self.reason = reason
+
+
+class AlreadyRegistered(FerruleError):
+    """A registry has an entry of this kind and name, and what registered it is alive."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name!r} is registered already: unregister it first, or choose another name")
+        self.kind = kind
+        self.name = name
+
+
+class NoRoute(FerruleError):
+    """A registry knows nobody who takes this data."""
 
 
 class SetupError(FerruleError):

@@ -33,25 +33,27 @@ app.run()
 
 ROOMS = {
     "": "codes errors",
+    "balancing": "token_bucket",
     "budgets": "account bounds collector process shares weight",
     "identity": "principal verifier",
-    "protocol": "call capabilities era handshake needs seal session stateless tasks trims",
+    "protocol": "call capabilities era foreign handshake needs seal session stateless tasks trims",
     "runtime": "batch dispatch holdings limits link requests sessionless",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
     " roots rounds sampling tasks tools wrapped",
-    "server": "foreign_names server settings",
-    "server.calls": "client_requests context execution forms kept_results media oversize results slots streams threads"
-    " tool_results",
-    "server.extensions": "extension shortcuts",
+    "server": "application foreign_names server settings",
+    "server.calls": "client_requests context execution forms kept_results media oversize results services slots"
+    " streams threads tool_results",
+    "server.extensions": "extension",
     "server.functions": "arguments binder dependencies depends docstrings questions schemas signatures",
     "server.functions.types": "constraints form known pydantic_types readable records unions",
-    "server.hosting": "builtins composition lifespans link_state listeners local routes serving",
+    "server.hosting": "builtins host lifespans link_state local serving",
     "server.middleware": "hooks stack",
-    "server.notifications": "announcements changes subscriptions",
-    "server.offers": "catalogue completions descriptions entry mounts prompts refusals resources tools visibility",
+    "server.notifications": "changes subscriptions",
+    "server.offers": "catalogue completions descriptions entry function_tool mount_point mounts offers prompts refusals"
+    " resources switches tool_entry tools visibility",
     "settings": "option sources",
     "supervision": "event_loop logs scope signals start tracebacks",
-    "transports": "backpressure closing contract registry stream unfinished",
+    "transports": "backpressure contract registry shutdown stream unfinished",
     "transports.process": "pipe stdio",
     "validation": "checker violations",
     "wire": "channel codec framing messages",

@@ -43,7 +43,17 @@ def words(tree: ast.Module) -> Iterator[str]:
 
 
 def test_the_contract_has_optional_members() -> None:
-    assert {"release", "withdrawn", "hear_gaps", "stand", "congested", "context", "traits"} <= OPTIONAL
+    assert {
+        "release",
+        "withdrawn",
+        "send_with",
+        "agreed",
+        "hear_gaps",
+        "stand",
+        "congested",
+        "context",
+        "traits",
+    } <= OPTIONAL
     assert {"patient", "watches_itself", "message_received"} <= OPTIONAL
 
 

@@ -239,7 +239,7 @@ class TestReadingAndWriting:
             server = new_server()
             channel, pipe = connected(server)
             channel.data_received(line(0, "tools/list"))
-            monkeypatch.setattr(server.tools.catalogue, "_make", None)
+            monkeypatch.setattr(server.offers.tools.catalogue, "_make", None)
             counted.clear()
             for n in range(1, 101):
                 channel.data_received(line(n, "tools/list"))

@@ -26,7 +26,7 @@ LAYERS = {
     "cli": 8,
 }
 STRANGERS = {frozenset({"wire", "schema"}), frozenset({"runtime", "transports"}), frozenset({"server", "client"})}
-LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "settings"}
+LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "settings", "balancing", "registry"}
 LEAVES_USED_FROM = 4
 LEAVES_MAY_USE = 2
 FREE = {"testing", "types", "__init__", "__main__"}
@@ -38,6 +38,7 @@ LATE_IMPORTS = {
         "protocol/seal.py",
         "hashlib",
     ): "only a call that asks is bound, and hashes load a cipher library",
+    ("telemetry/receipts.py", "cryptography"): "only a chain with a key is sealed",
     ("protocol/needs.py", "hashlib"): "only a call that asks needs fingerprints, and hashes load a cipher library",
     ("wire/codec.py", "ferrule.wire.rescue"): "only a frame that cannot be read is looked at again",
     ("validation/checker.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
@@ -50,17 +51,17 @@ LATE_IMPORTS = {
     ): "only who asks for what is not there is told what is like it",
     ("settings/sources.py", "tomllib"): "only a program with a ferrule.toml reads one",
     ("settings/option.py", "difflib"): "only who asks for what is not there is told what is like it",
-    ("client/targets.py", "ferrule.client.scripts"): "only a path to a file is looked into",
+    ("client/targets.py", "ast"): "only a path to a file is looked into",
     ("client/settings.py", "ferrule.porting_hints"): "only who gives an option that is not there is told what to write",
     ("__init__.py", "ferrule.porting_hints"): "only who asks for what is not there is told what is elsewhere",
     ("server/offers/resources.py", "ferrule.server.offers.uri_template"): "only a URI with variables is a template",
     ("server/settings.py", "ferrule.runtime.tasks.settings"): "only a server with tasks keeps them in a way of its own",
-    ("server/hosting/composition.py", "ferrule.runtime.tasks.tasks"): "only a server with tasks keeps them",
-    ("server/hosting/composition.py", "ferrule.server.calls.tasks"): "only a server with tasks keeps them",
+    ("server/hosting/host.py", "ferrule.runtime.tasks.tasks"): "only a server with tasks keeps them",
+    ("server/hosting/host.py", "ferrule.server.calls.tasks"): "only a server with tasks keeps them",
     ("server/hosting/builtins.py", "ferrule.runtime.tasks.methods"): "only a server with tasks is asked about them",
     ("server/hosting/serving.py", "uvloop"): "optional: there is none on Windows",
     ("server/settings.py", "ferrule.telemetry.observer"): "only a server with observers needs it",
-    ("server/server.py", "ferrule.runtime.watch"): "only a server with observers needs it",
+    ("server/hosting/host.py", "ferrule.runtime.watch"): "only a server with observers needs it",
     ("client/settings.py", "ferrule.telemetry.observer"): "only a client with observers needs it",
     ("client/link/link.py", "ferrule.runtime.watch"): "only a client with observers needs it",
     ("transports/process/child.py", "ferrule.telemetry.observer"): "only a client with observers needs it",
@@ -69,8 +70,8 @@ LATE_IMPORTS = {
         "server/extensions/extension.py",
         "ferrule.server.extensions.own_methods",
     ): "only an extension with methods needs them",
-    ("server/extensions/shortcuts.py", "ferrule.server.extensions.skills"): "only a server with skills needs them",
-    ("server/extensions/shortcuts.py", "ferrule.server.extensions.apps"): "only a server with pages needs them",
+    ("server/server.py", "ferrule.server.extensions.skills"): "only a server with skills needs them",
+    ("server/server.py", "ferrule.server.extensions.apps"): "only a server with pages needs them",
     ("transports/registry.py", "importlib"): "only a transport that is not ours is looked for in other packages",
     ("transports/process/stdio.py", "ctypes"): "only Python on a C library whose streams must be flushed has it",
     (
@@ -78,10 +79,6 @@ LATE_IMPORTS = {
         "ferrule.client.features.question_tasks",
     ): "only a client whose questions become tasks keeps them",
     ("client/settings.py", "ferrule.runtime.tasks.settings"): "only a client whose questions become tasks keeps them",
-    (
-        "client/features/skills.py",
-        "ferrule.client.features.skills",
-    ): "only a skill that is loaded needs digests and YAML",
     ("testing/carrier_kit/verdict.py", "pytest"): "rules can be judged without it",
     ("server/server.py", "ferrule.server.openapi.importer"): "only a server made of a web API reads a description",
     ("server/openapi/document.py", "yaml"): "optional: most descriptions are JSON",
@@ -92,7 +89,7 @@ LOADERS = {
     "__init__.py": "each public name is imported when it is first used",
     "server/hosting/serving.py": "only a server that is served as an ASGI app needs one",
     "transports/registry.py": "the table of transports by name",
-    "server/hosting/routes.py": "only a server with routes of its own needs the half of HTTP that serves them",
+    "server/hosting/host.py": "only a server with routes of its own needs the half of HTTP that serves them",
     "client/link/inbox.py": "a handler may be named as text",
     "cli/target.py": "the user's file",
 }
@@ -146,6 +143,7 @@ def test_every_module_imports_lower_layers_only() -> None:
         ("protocol", "supervision"),
         ("supervision", "protocol"),
         ("supervision", "stores"),
+        ("registry", "runtime"),
         ("server", "testing"),
         ("gateway", "cli"),
         ("errors", "wire"),
@@ -183,6 +181,18 @@ def test_no_module_imports_itself_through_others() -> None:
         }
         for module in modules()
     }
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_the_packages_of_transports_import_each_other_one_way_only() -> None:
+    """WebSockets build on HTTP, and HTTP finds them in the table of transports."""
+    graph: dict[str, set[str]] = {}
+    for module, found, part in imports_of_ours():
+        importer, imported = module.name.split(".")[1:3], found.module.split(".")[1:3]
+        if module.part == part == "transports" and len(imported) == 2 and importer != imported:
+            graph.setdefault(".".join(importer), set()).add(".".join(imported))
+    assert "transports.http" in graph["transports.websocket"]
+    assert [pair for pair in graph.items() if "transports.websocket" in pair[1]] == []
     graphlib.TopologicalSorter(graph).prepare()
 
 

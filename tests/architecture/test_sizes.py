@@ -16,7 +16,7 @@ EMPTY_STARTS = ("process_", "do_")
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 WORDS_OF_THE_SPECIFICATION = {
-    ("client/state.py", "server_info"),
+    ("client/client.py", "server_info"),
     ("client/link/opening.py", "_server_info"),
     ("server/calls/context.py", "info"),
 }

@@ -145,7 +145,7 @@ def serving(app: Server, listener: Any) -> Iterator[None]:
 
     async def serve() -> None:
         loops.append(asyncio.get_running_loop())
-        await listener.serve(app, ready.set)
+        await listener.serve(app.host, ready.set)
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()

@@ -77,7 +77,7 @@ async def listen(carrier: str) -> None:
     def ready() -> None:
         print(sys.argv[3] if carrier == "unix" else listener.address[1], flush=True)
 
-    serving = asyncio.ensure_future(listener.serve(app, ready))
+    serving = asyncio.ensure_future(listener.serve(app.host, ready))
     await until_closed()
     await listener.close(0.2)
     await serving

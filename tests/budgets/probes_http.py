@@ -98,22 +98,22 @@ def told(standing: SessionChannel, size: int) -> None:
     standing.send(Notification("x", {"t": "x" * (size - empty)}))
 
 
-@probe("ferrule.transports.http.endpoint.session.MAX_UNHEARD_BYTES", lowered=10_000, clamps=True)
-async def unheard(limit: int, size: int) -> bool:
-    with mock.patch.object(http_session, "MAX_UNHEARD_BYTES", limit):
+@probe("ferrule.transports.http.endpoint.session.MAX_UNDELIVERED_BYTES", lowered=10_000, clamps=True)
+async def undelivered(limit: int, size: int) -> bool:
+    with mock.patch.object(http_session, "MAX_UNDELIVERED_BYTES", limit):
         session = HttpSession("id", Link(), None, shared(max_body_size=100 * 2**20))
         told(SessionChannel(session), size)
-        return session.shared.unheard.total == size
+        return session.shared.undelivered.total == size
 
 
-@probe("ferrule.transports.http.endpoint.session.MAX_ALL_UNHEARD_BYTES", lowered=10_000, clamps=True)
+@probe("ferrule.transports.http.endpoint.session.MAX_ALL_UNDELIVERED_BYTES", lowered=10_000, clamps=True)
 async def unheard_of_all(limit: int, size: int) -> bool:
-    with mock.patch.object(http_session, "MAX_ALL_UNHEARD_BYTES", limit):
+    with mock.patch.object(http_session, "MAX_ALL_UNDELIVERED_BYTES", limit):
         all_of_them = shared(max_body_size=100 * 2**20)
         for number in range(10):
             rest = size - 1000 * 9 if number == 9 else 1000
             told(SessionChannel(HttpSession(f"{number}", Link(), None, all_of_them)), rest)
-        return all_of_them.unheard.total == size
+        return all_of_them.undelivered.total == size
 
 
 @probe("ferrule.transports.http.endpoint.session.MAX_ALL_FINISHED", lowered=20, clamps=True)
@@ -126,12 +126,12 @@ async def ended_streams(limit: int, size: int) -> bool:
         return all_of_them.finished.total == size
 
 
-@probe("ferrule.transports.http.endpoint.session.MOST_UNHEARD", clamps=True)
+@probe("ferrule.transports.http.endpoint.session.MOST_UNDELIVERED", clamps=True)
 async def unheard_events(limit: int, size: int) -> bool:
     standing = SessionChannel(HttpSession("id", Link(), None, shared()))
     for _ in range(size):
         told(standing, 60)
-    return len(standing._unheard or ()) == size
+    return len(standing._undelivered or ()) == size
 
 
 @probe("DoorSettings(max_sessions=…)", lowered=10, clamps=True)

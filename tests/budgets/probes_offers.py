@@ -70,9 +70,9 @@ async def subscribed(limit: int, size: int) -> bool:
             for number in range(size):
                 await client.request("resources/subscribe", {"uri": f"sea://{number}"})
         except FerruleError:
-            assert app.subscriptions.watched == limit
+            assert app.host.services.subscriptions.watched == limit
             return False
-    return app.subscriptions.watched == 0
+    return app.host.services.subscriptions.watched == 0
 
 
 @probe("ferrule.budgets.process.subscriptions", lowered=100 * SHARE * COST)
@@ -120,8 +120,8 @@ async def kept_bytes(limit: int, size: int) -> bool:
         app.add_resource("a://b", lambda: "x" * (size - 5), ttl=60)
         async with Client(app) as client:
             await client.read_resource("a://b")
-        assert app.resources.kept_bytes <= limit
-        return app.resources.kept_bytes == size
+        assert app.offers.resources.kept_bytes <= limit
+        return app.offers.resources.kept_bytes == size
 
 
 @probe("ferrule.server.offers.resources.MAX_KEPT", clamps=True, lowered=10)
@@ -132,7 +132,7 @@ async def kept_reads(limit: int, size: int) -> bool:
         async with Client(app) as client:
             for number in range(size):
                 await client.read_resource(f"a://{number:05}")
-        return app.resources.kept_bytes == size * 10
+        return app.offers.resources.kept_bytes == size * 10
 
 
 @contextlib.contextmanager

@@ -46,6 +46,29 @@ def test_next_to_nothing_does_not_keep_a_large_amount_out():
     assert not account.take(500)
 
 
+def test_small_amounts_may_overdraw_by_a_sixteenth():
+    account = Account("bytes", 160)
+    assert account.take(160)
+    assert account.take_little(9)
+    assert account.take_little(1)
+    assert not account.take_little(1)
+    assert (account.held, account.room, account.most, account.refused) == (170, -10, 170, 1)
+    account.limit = 320
+    assert account.spare == 20
+
+
+def test_a_small_amount_overdraws_the_account_around_as_well_and_only_so_far():
+    process = Account("process", 160)
+    one, other = Account("one", 320, within=process), Account("other", 320, within=process)
+    process.add(160)
+    assert one.take_little(10)
+    assert not other.take_little(1)
+    assert (one.held, other.held, process.held) == (10, 0, 170)
+    assert (other.refused, process.refused) == (1, 1)
+    one.give(10)
+    assert other.take_little(1)
+
+
 def test_an_account_within_another_needs_room_in_both():
     process = Account("process", 10)
     one, other = Account("one", 8, within=process), Account("other", 8, within=process)

@@ -19,6 +19,9 @@ MODERN = {
 NAMES = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}
 """The member of params that the header `Mcp-Name` mirrors, by method."""
 PATIENCE = 30.0
+PING = 0x9
+PONG = 0xA
+"""Opcodes of WebSocket frames (RFC 6455 §11.8)."""
 
 
 def request(identity: Any, method: str, params: dict[str, Any] | None = None) -> bytes:
@@ -141,7 +144,13 @@ class UnixWire(Wire):
 
 
 class WebSocketWire(Wire):
-    """Masked text frames (RFC 6455 §5.2)."""
+    """Masked text frames (RFC 6455 §5.2); whoever reads also answers pings, or the server takes it for gone."""
+
+    def __init__(self, place: Any, *, reads: bool = True) -> None:
+        self._sending = threading.Lock()
+        self._unread = b""
+        """The begin of a frame whose end has not come."""
+        super().__init__(place, reads=reads)
 
     def connect(self) -> None:
         super().connect()
@@ -165,6 +174,41 @@ class WebSocketWire(Wire):
         else:
             head = bytes((0x81, 0x80 | 127)) + size.to_bytes(8)
         return head + bytes(4) + message  # a mask of zeros leaves the text as it is
+
+    def send_bytes(self, data: bytes) -> None:
+        with self._sending:
+            super().send_bytes(data)
+
+    def note(self, data: bytes) -> None:
+        super().note(data)
+        self._unread += data
+        while (frame := self._next_frame()) is not None:
+            opcode, payload = frame
+            if opcode == PING:
+                self._pong(payload)
+
+    def _next_frame(self) -> tuple[int, bytes] | None:
+        """Take one whole frame off what is unread: its opcode and its payload. Return None when there is none."""
+        unread = self._unread
+        if len(unread) < 2:
+            return None
+        size = unread[1]
+        start = 2
+        if size >= 126:
+            start = 4 if size == 126 else 10
+            size = int.from_bytes(unread[2:start])
+        if len(unread) < start + size:
+            return None
+        self._unread = unread[start + size :]
+        return unread[0] & 0x0F, unread[start : start + size]
+
+    def _pong(self, payload: bytes) -> None:
+        """Answer a ping, unless what is being sent does not get through: then this would not either."""
+        if self._sending.acquire(timeout=1.0):
+            try:
+                super().send_bytes(bytes((0x80 | PONG, 0x80 | len(payload))) + bytes(4) + payload)
+            finally:
+                self._sending.release()
 
 
 class HttpWire(Wire):

@@ -162,7 +162,7 @@ def test_a_call_that_waits_for_room_learns_at_once_that_the_link_was_given_up(na
                 relay.hold()
                 calls = [asyncio.ensure_future(client.call_tool("echo", {"text": "x" * 1024 * 1024})) for _ in range(9)]
                 await asyncio.sleep(0.05)
-                link = client._conversation.link
+                link = client._keeper.conversation.link
                 assert link.congested
                 link.close(LinkLost("it answers no pings"))
                 link.channel.close("keep-alive failed")

@@ -62,7 +62,7 @@ async def test_a_handler_set_while_connected_hears_of_its_list(name, era, changi
     heard = []
     async with pair(app, era) as client:
         client.on_notification(kind(name), lambda method, params: heard.append(method))
-        while not len(app.subscriptions):
+        while not len(app.host.services.subscriptions):
             await asyncio.sleep(0.001)
         deeds[name]()
         await soon(heard)

@@ -159,7 +159,7 @@ def test_notifications_reach_handlers_set_at_any_time(era):
     with SyncClient(app, mode=era) as client:
         client.on_notification("notifications/tools/list_changed", heard)
         deadline = time.monotonic() + 60
-        while not len(app.subscriptions) and time.monotonic() < deadline:
+        while not len(app.host.services.subscriptions) and time.monotonic() < deadline:
             time.sleep(0.001)
         app.add_tool("two", one)
         assert heard.get(timeout=60)[0] == "notifications/tools/list_changed"
@@ -264,7 +264,7 @@ def test_ctrl_c_while_closing_still_ends_the_child():
     """)
     client = SyncClient([sys.executable, "-c", serve + stubborn], mode="handshake")
     client.connect()
-    pid = client._client._conversation.transport.pid
+    pid = client._client._keeper.conversation.transport.pid
     interrupt_soon(0.1, times=3)
     with pytest.raises(KeyboardInterrupt):
         client.close()

@@ -83,7 +83,7 @@ async def test_a_server_that_stops_leaves_no_task_running(era):
     app = new_app()
     async with served(app, "http") as url, Client(url, mode=era) as client:
         await client.start_task("wait")
-    assert app.tasks.live == {}
+    assert app.host.tasks.live == {}
 
 
 @pytest.mark.parametrize("carrier", ["tcp", "websocket"])
@@ -93,8 +93,8 @@ async def test_a_client_that_comes_back_goes_on_with_its_task(era, carrier):
     plan = Reconnect(first_delay=0.05, jitter=0.0)
     async with served(app, carrier) as url, Client(url, mode=era, elicitation=user, reconnect=plan) as client:
         call = asyncio.ensure_future(client.call_tool("wait", task=True))
-        while not app.tasks.live:
+        while not app.host.tasks.live:
             await asyncio.sleep(0.001)
-        for link in app.sessions:
+        for link in app.host.sessions:
             link.channel.close("lost")
         assert (await asyncio.wait_for(call, 60)).text == "waited"

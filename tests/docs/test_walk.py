@@ -6,7 +6,10 @@ import asyncio
 import re
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -16,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 DESIGN = HERE.parents[1] / "docs" / "design"
 SERVER = HERE / "traced_server.py"
 STEP = re.compile(r" *([A-Za-z_][\w.]*)")
+CLIENT = "The client"
 STDIO = "A tools/call over stdio"
 SESSION = "A POST of the handshake era whose head was seen before"
 STATELESS = "A POST of the stateless era with a new head"
@@ -57,8 +61,9 @@ async def trace(client: Client, start: str) -> list[str]:
     return ran[begun : ran.index(start, begun + 1)]
 
 
-async def traced_over_http(mode: str) -> list[str]:
-    """Trace a call over HTTP in a process of its own."""
+@asynccontextmanager
+async def http_server() -> AsyncIterator[str]:
+    """Serve over HTTP in a process of its own; gives its URL."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -68,11 +73,16 @@ async def traced_over_http(mode: str) -> list[str]:
     try:
         assert server.stderr is not None
         await asyncio.wait_for(server.stderr.readline(), 60)
-        async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
-            return await trace(client, "Connection.data_received")
+        yield f"http://127.0.0.1:{port}/mcp"
     finally:
         server.terminate()
         await server.communicate()
+
+
+async def traced_over_http(mode: str) -> list[str]:
+    """Trace a call over HTTP at its server."""
+    async with http_server() as url, Client(url, mode=mode) as client:
+        return await trace(client, "Connection.data_received")
 
 
 def test_a_call_over_stdio_walks_as_drawn() -> None:
@@ -86,6 +96,29 @@ def test_a_call_over_stdio_walks_as_drawn() -> None:
 @pytest.mark.parametrize(("mode", "heading"), [("handshake", SESSION), ("stateless", STATELESS)])
 def test_a_call_over_http_walks_as_drawn(mode: str, heading: str) -> None:
     assert first_missing(steps("walk-http.md", heading), asyncio.run(traced_over_http(mode))) is None
+
+
+async def traced_client() -> list[str]:
+    """Return which functions of Ferrule run here for one warm call over HTTP, in order."""
+    ran: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_globals.get("__name__", "").startswith("ferrule."):
+            ran.append(frame.f_code.co_qualname)
+
+    async with http_server() as url, Client(url, mode="handshake") as client:
+        for _ in range(3):
+            await client.call_tool("add", {"a": 1, "b": 2})
+        sys.setprofile(note)
+        try:
+            await client.call_tool("add", {"a": 1, "b": 2})
+        finally:
+            sys.setprofile(None)
+    return ran
+
+
+def test_a_call_of_a_client_walks_as_drawn() -> None:
+    assert first_missing(steps("walk-http.md", CLIENT), asyncio.run(traced_client())) is None
 
 
 def test_a_walk_in_another_order_is_noticed() -> None:

@@ -256,6 +256,7 @@ class Process:
             [sys.executable, SERVER, json.dumps({"server": server, "http": http or {}, "log": log or {}})],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            env={**os.environ, "MALLOC_TRIM_THRESHOLD_": "131072"},  # what is let go is seen to be let go
         )
         self.log = ""
         self.port = 0
@@ -308,7 +309,7 @@ def serving(http: Any = None, log: Any = None, **server: Any) -> Iterator[Proces
 async def served(app: Any, **http: Any) -> AsyncIterator[int]:
     """Serve an app in this process for a while; gives its port."""
     listener, ready = Http(port=0, **http), asyncio.Event()
-    serve = asyncio.ensure_future(listener.serve(app, ready.set))
+    serve = asyncio.ensure_future(listener.serve(app.host, ready.set))
     await asyncio.wait([serve, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
     try:
         yield listener.address[1]

@@ -1,7 +1,8 @@
 """How quick is quick enough: bounds for a quiet machine, wide ones that hold on any, and CPU time, which does on both.
 
-A test that uses `LONG` or `prompt` does less, or bounds less, by default: `tests/spec/coverage_map.py` counts what it
-claims as proven in the long run only, where the requirement has a number. Bound the CPU time instead where you can.
+A test that uses `LONG`, `TURN` or `prompt` does less, or bounds less, by default: `tests/spec/coverage_map.py` counts
+what it claims as proven in the long run only, where the requirement has a number. Bound the CPU time instead where you
+can.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 from pathlib import Path
 
 LONG = bool(os.environ.get("FERRULE_LONG"))
+TURN = 0.1 if LONG else 0.3
+"""Seconds of CPU in one turn of a loop; where others share the core and its caches the same work takes far more."""
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 

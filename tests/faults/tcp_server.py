@@ -50,7 +50,7 @@ async def main(options: dict[str, object]) -> None:
     listener = Tcp(**options)
     await app.enter()
     with Shutdown(asyncio.get_running_loop(), lambda: stopping.add(asyncio.ensure_future(listener.close(5.0)))):
-        await listener.serve(app, lambda: print(listener.address[1], flush=True))
+        await listener.serve(app.host, lambda: print(listener.address[1], flush=True))
     await app.leave()
 
 

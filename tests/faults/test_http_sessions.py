@@ -105,16 +105,16 @@ def test_ses_12_neither_side_logs_a_session_or_a_token(caplog: pytest.LogCapture
 
     async def use() -> None:
         listener, ready = Http(port=0, access_log=True, sse=True), asyncio.Event()
-        serve = asyncio.ensure_future(listener.serve(Workshop(), ready.set))
+        serve = asyncio.ensure_future(listener.serve(Workshop().host, ready.set))
         await ready.wait()
         place = listener.url.removesuffix("/mcp")
         for target in (f"{place}/mcp", f"sse+{place}/sse"):
             async with OurClient(target, mode="handshake", headers={"Authorization": token}, reconnect=False) as client:
                 await client.call_tool("tell", {"name": "x", "to": 2})
-                assert listener._doors is not None
-                for session in listener._doors.sessions:
+                assert listener._endpoint is not None
+                for session in listener._endpoint.sessions:
                     ids.add(session.id.rpartition("\n")[2])
-                    listener._doors.sessions.end(session)
+                    listener._endpoint.sessions.end(session)
                 with pytest.raises(CallFailed) as lost:
                     await client.call_tool("echo", {"text": "x"})
                 caplog.handler.stream.write(str(lost.value))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from http_mcp import Answer, Bystander, Client, Process, serving
-from pace import LONG
+from pace import LONG, TURN
 
 from ferrule.transports.http.settings import EngineSettings
 
@@ -51,7 +51,7 @@ def test_slo_01_a_stalled_reader_holds_its_producer_within_bounded_memory(era: s
             assert max(second[flood] for flood in floods) < 20_000
             assert not [name for name in second if name.endswith("cancelled")]
             assert grown < 64
-            assert await bystander.longest_turn() < 0.3
+            assert await bystander.longest_turn() < 3 * TURN
         async with Client(server.port, era) as client:
             assert (await client.call("echo", text="next")).text == "next"
 
@@ -111,7 +111,7 @@ def test_slo_03_a_slow_but_moving_reader_stays_alive(era: str) -> None:
             assert time.monotonic() - began > 3
             assert [message["params"]["data"]["n"] for message in answer.messages[:-1]] == list(range(400))
             assert answer.text == "a"
-            assert await bystander.longest_turn() < 0.3
+            assert await bystander.longest_turn() < 3 * TURN
 
     with serving({"write_timeout": 1.5}) as server:
         run(crawl, server)

@@ -91,7 +91,7 @@ async def scene(carrier: str, era: str, **options: Any) -> AsyncIterator[Scene]:
     listener, ready = make(), asyncio.Event()
     tasks = asyncio.all_tasks()
     await app.enter()
-    serving = asyncio.create_task(listener.serve(app, ready.set))
+    serving = asyncio.create_task(listener.serve(app.host, ready.set))
     await ready.wait()
     async with Proxy(listener.address[1]) as proxy:
         http = {"http": HTTP} if carrier in ("http", "sse") else {}
@@ -100,10 +100,10 @@ async def scene(carrier: str, era: str, **options: Any) -> AsyncIterator[Scene]:
             await client.list_tools()
             yield Scene(app, listener, proxy, client, ran, gate)
     # A session over HTTP may outlive a client whose goodbye was lost, or who had none to say.
-    await until(lambda: not list(app.links) or carrier in ("http", "sse"))
+    await until(lambda: not list(app.host.links) or carrier in ("http", "sse"))
     await listener.close(1.0)
     await serving
-    assert not list(app.links)
+    assert not list(app.host.links)
     await app.leave()
     await until(lambda: asyncio.all_tasks() <= tasks)
 
@@ -209,7 +209,7 @@ def test_shd_06_over_http_a_server_that_was_replaced_is_subscribed_to_anew(era: 
         gate, ready, listener = asyncio.Event(), asyncio.Event(), Http(port=0)
         gate.set()
         other = make_app(Counter(), gate)
-        serving = asyncio.create_task(listener.serve(other, ready.set))
+        serving = asyncio.create_task(listener.serve(other.host, ready.set))
         await ready.wait()
         async with scene("http", era) as on:
             notices: list[str] = []
@@ -371,7 +371,7 @@ def test_clients_on_lines_of_different_speed_do_not_mix() -> None:
 
 def holds(app: Server) -> tuple[int, int, int]:
     """Count tasks, descriptors and links."""
-    return len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), len(list(app.links))
+    return len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd")), len(list(app.host.links))
 
 
 LEAK = 512 if LONG else 2048

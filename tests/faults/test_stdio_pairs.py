@@ -568,7 +568,7 @@ def test_std_10_a_child_that_stops_reading_does_not_block_the_client(fake, run):
         await client.connect()
         with pytest.raises(TimedOut):
             await client.call_tool("x", {"text": "x" * (8 * MIB)}, timeout=0.3)
-        os.kill(client._conversation.transport.pid, signal.SIGKILL)
+        os.kill(client._keeper.conversation.transport.pid, signal.SIGKILL)
         await client.close()
 
     run(test())

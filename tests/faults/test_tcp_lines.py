@@ -267,7 +267,7 @@ def test_tcp_06_bit_flips_give_errors_and_never_a_wrong_answer(
         listener = Tcp(port=0, **(files if carrier == "tls" else {}))
         ready = asyncio.Event()
         await app.enter()
-        serve = asyncio.ensure_future(listener.serve(app, ready.set))
+        serve = asyncio.ensure_future(listener.serve(app.host, ready.set))
         await ready.wait()
         wire = FaultyLine(listener.address[1])
         wire.to_server = flipping(chance, share)
@@ -281,7 +281,7 @@ def test_tcp_06_bit_flips_give_errors_and_never_a_wrong_answer(
         await app.leave()
         await asyncio.to_thread(wire.__exit__)
         assert clean == ["right"] * 10
-        assert len(app.links) == 0
+        assert len(app.host.links) == 0
         return found
 
     found = asyncio.run(asyncio.wait_for(main(), 600))

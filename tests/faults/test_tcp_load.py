@@ -79,7 +79,7 @@ def test_a_thousand_connects_and_disconnects_leave_no_task_socket_or_place(
         listener: Tcp | Unix = Unix(path=str(tmp_path / "s")) if carrier == "unix" else Tcp(port=0, **secured)
         ready = asyncio.Event()
         await app.enter()
-        serve = asyncio.ensure_future(listener.serve(app, ready.set))
+        serve = asyncio.ensure_future(listener.serve(app.host, ready.set))
         await ready.wait()
         address: Any = str(tmp_path / "s") if isinstance(listener, Unix) else listener.address
         target = f"unix:{address}" if isinstance(listener, Unix) else f"{carrier}://localhost:{address[1]}"
@@ -103,7 +103,7 @@ def test_a_thousand_connects_and_disconnects_leave_no_task_socket_or_place(
             await cycle(number, address, target, **trusting)
         after = await settle(before)
         assert all(map(operator.le, after, before)), (before, after)
-        assert (listener.occupancy.current, listener.occupancy.refused, len(app.links)) == (0, 0, 0)
+        assert (listener.occupancy.current, listener.occupancy.refused, len(app.host.links)) == (0, 0, 0)
         await listener.close(1.0)
         await serve
         await app.leave()

@@ -163,7 +163,7 @@ def test_wsk_05_an_oversize_length_closes_with_1009_before_anything_is_kept(size
             for peer in peers:
                 peer.send(frame_head(FIN | TEXT, size, MASKED) + b"abcd", b"x" * MIB)
             assert [await asyncio.wait_for(peer.closed_with(), 8) for peer in peers] == [1009] * 4
-            assert all(not channel._reader.pending for channel in listener._door.channels)
+            assert all(not channel._reader.pending for channel in listener._endpoint.channels)
             assert rss() - before < 24 * MIB
             await still_serves(listener)
 
@@ -271,7 +271,7 @@ def test_wsk_08_pings_whose_pongs_nobody_reads_hold_a_bounded_queue() -> None:
     async def scene() -> None:
         async with serving(backpressure_timeout=1.0) as listener:
             peer = await narrow_peer(listener)
-            (channel,) = listener._door.channels
+            (channel,) = listener._endpoint.channels
             before, worst = rss(), 0
             pings = b"".join(frame(FIN | PING, b"%0125d" % number) for number in range(500))
             sending = asyncio.ensure_future(flood(peer, pings, 400))
@@ -345,7 +345,7 @@ def test_wsk_09_an_opening_byte_by_byte_is_cut_in_ten_seconds() -> None:
             answers = [await peer.reader.read() for peer in peers]
             assert all(answer.startswith(b"HTTP/1.1 408 ") for answer in answers)
             assert loop.time() - began <= 18
-            assert not listener._door.channels
+            assert not listener._endpoint.channels
 
     run_unhurried(scene())
 
@@ -358,7 +358,7 @@ def test_wsk_10_a_slow_reader_holds_its_producer_and_is_cut() -> None:
         loop = asyncio.get_running_loop()
         async with serving(server, backpressure_timeout=1.0) as listener:
             peer = await (await narrow_peer(listener)).greet()
-            (channel,) = listener._door.channels
+            (channel,) = listener._endpoint.channels
             before = rss()
             peer.send(text(message(1, "tools/call", {"name": "flood", "arguments": {"count": 100_000, "size": 1024}})))
             while not channel.congested:
@@ -382,7 +382,7 @@ def test_wsk_11_a_close_that_is_never_answered_ends_in_a_tcp_close_after_ten_sec
         loop = asyncio.get_running_loop()
         async with serving() as listener:
             peer = await RawWebSocket.open(listener)
-            (channel,) = listener._door.channels
+            (channel,) = listener._endpoint.channels
             channel.close("done")
             assert await peer.closed_with() == 1000
             began = loop.time()
@@ -454,7 +454,7 @@ async def nothing_left(listener: Any, server: Any) -> AsyncIterator[None]:
     ledger = listener._engine._ledger
     for _ in range(1000):
         await asyncio.sleep(0.02)
-        left = [*listener._door.channels, *server.links, *ledger.connections, *ledger.arriving]
+        left = [*listener._endpoint.channels, *server.host.links, *ledger.connections, *ledger.arriving]
         more = len(asyncio.all_tasks()) - tasks, len(os.listdir("/proc/self/fd")) - descriptors
         if not left and max(more) <= 0:
             break
@@ -529,7 +529,7 @@ def test_a_message_cut_by_the_end_of_its_connection_is_not_run() -> None:
             peer.send(whole[:-1])
             await peer.writer.drain()
             await peer.leave()
-            while listener._door.channels:
+            while listener._endpoint.channels:
                 await asyncio.sleep(0.01)
             assert ran == []
 

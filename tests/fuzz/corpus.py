@@ -222,6 +222,11 @@ def known() -> Iterator[Known]:
         ),
     )
     yield Known(
+        "an id of line separators whose answer is a frame of 0x0A0A bytes",
+        lambda modern: request("unknown", "", modern=modern, identity=f'"{chr(0x2028) * 818}"'),
+        ("websocket",),
+    )
+    yield Known(
         "a notification with newlines and escape codes in its name",
         lambda modern: Case("notification", b'{"jsonrpc":"2.0","method":"a\\n\\u001b[31mb","params":{}}'),
     )

@@ -501,7 +501,7 @@ class ListeningTarget(Target):
     async def start(self) -> None:
         self.listener = self.make()
         ready = asyncio.Event()
-        self.serving = asyncio.ensure_future(self.listener.serve(self.server, ready.set))
+        self.serving = asyncio.ensure_future(self.listener.serve(self.server.host, ready.set))
         await asyncio.wait([self.serving, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
 
     def make(self) -> Any:
@@ -594,7 +594,7 @@ class StdioTarget(TcpTarget):
         streams, stdio.StandardStreams = stdio.StandardStreams, connect  # type: ignore[misc, assignment]
         try:
             self.listener = Stdio(read_fd=null, write_fd=null)
-            self.serving = asyncio.ensure_future(self.listener.serve(self.server, lambda: None))
+            self.serving = asyncio.ensure_future(self.listener.serve(self.server.host, lambda: None))
             while not made:
                 await asyncio.sleep(0)
         finally:
@@ -652,6 +652,11 @@ class WebSocketTarget(ListeningTarget):
             return False
         return not (self.wire.written and ws_closes(self.wire.written[-1]))
 
+    def sent(self) -> tuple[int, int]:
+        assert self.wire is not None
+        written = self.wire.written
+        return sum(map(len, written)), sum(map(ws_answers, written))
+
     def encode(self, case: Case, frame: bytes) -> bytes:
         return ws_frame(frame, masked=True)
 
@@ -681,6 +686,16 @@ def ws_frame(payload: bytes, *, masked: bool = False, first: int = 0x81) -> byte
     else:
         head = bytes((first, bit | 127)) + size.to_bytes(8, "big")
     return head + (bytes(4) if masked else b"") + payload
+
+
+def ws_answers(data: bytes) -> int:
+    """Count the texts in frames without masks, or the answer to the handshake.
+
+    Line ends are no measure: the size of a frame may look like one or two.
+    """
+    if data.startswith(b"HTTP/1.1 "):
+        return 1
+    return len(ws_texts(data))
 
 
 def ws_texts(data: bytes) -> list[bytes]:

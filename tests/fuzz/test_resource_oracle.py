@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from fuzz_wires import ws_answers, ws_frame
 from resource_oracle import COLD, DEARER, ROOM, Cost, Judge, run_measured
 
 LOGGER = logging.getLogger("ferrule.link")
@@ -73,6 +74,13 @@ def test_a_long_turn_is_found() -> None:
 def test_answers_out_of_proportion_are_found() -> None:
     assert any("answered with" in what for what in findings(CHEAP._replace(answered=100_000)))
     assert any("answered 3 times" in what for what in findings(CHEAP._replace(answers=3)))
+
+
+def test_answers_over_a_websocket_are_counted_by_their_frames() -> None:
+    """A frame of 0x0A0A bytes has two line ends in its head."""
+    assert ws_answers(ws_frame(b"x" * 0x0A0A)) == 1
+    assert ws_answers(ws_frame(b"{}\n") + ws_frame(b"{}") + ws_frame(b"", first=0x8A)) == 2
+    assert ws_answers(b"HTTP/1.1 101 Switching Protocols\r\n\r\n") == 1
 
 
 def test_what_is_wrong_with_the_log_is_found() -> None:

@@ -101,7 +101,7 @@ async def test_who_is_refused_reads_why_and_the_connection_ends(reached: Any, wa
     error = {"code": -32600, "message": "Unauthorized: who are you?"}
     assert await peer.read() == {"jsonrpc": "2.0", "id": None, "error": error}
     assert await peer.reader.read() == b""
-    assert len(app.links) == 0
+    assert len(app.host.links) == 0
     await peer.close()
     listener = reached[0]
     while listener.occupancy.current:
@@ -117,7 +117,7 @@ async def test_nothing_is_read_before_the_verdict_and_nothing_is_lost(reached: A
     peer.send(INITIALIZE, *(calling(number) for number in range(1, 20)))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(peer.reader.readexactly(1), 0.1)
-    assert len(app.links) == 0
+    assert len(app.host.links) == 0
     other = Peer(*await reached[1](reached[0]))
     gate.set()
     assert [(await peer.read())["id"] for _ in range(20)] == list(range(20))
@@ -142,7 +142,7 @@ async def test_a_connection_ends_when_its_principal_expires(way: str, era: str, 
     app = new_server(ByHeader(lifetime=0.6))
     async with served(app, way, tmp_path) as place, place.client("ada", era) as client:
         assert (await client.call_tool("whoami")).data == "staff#ada"
-        while [link for link in app.links if link.session.origin.principal]:
+        while [link for link in app.host.links if link.session.origin.principal]:
             await asyncio.sleep(0.02)
         with pytest.raises(CallFailed):
             await client.call_tool("whoami")
@@ -289,7 +289,7 @@ async def test_a_peer_that_leaves_before_the_verdict_on_its_websocket_is_let_go(
         gate.set()
         if goodbye == "half-closed":
             await asyncio.wait_for(wire.reader.read(), 10)
-        while [link for link in app.links if link.session.origin.principal]:
+        while [link for link in app.host.links if link.session.origin.principal]:
             await asyncio.sleep(0.01)
         wire.writer.close()
-    assert len(app.links) == 0
+    assert len(app.host.links) == 0

@@ -58,6 +58,6 @@ async def test_who_is_refused_learns_how_to_be_let_in(
                 await place.client(user, era).connect()
             assert refused.value.status == status
             assert refused.value.headers["www-authenticate"] == challenge
-        assert [link for link in app.links if link.session.origin.principal] == []
+        assert [link for link in app.host.links if link.session.origin.principal] == []
         async with place.client("ada", era) as client:
             assert (await client.call_tool("whoami")).data == "staff#ada"

@@ -14,6 +14,8 @@ REASONS = {
     "InvalidParams": (-32602, 1021),
     "Internal": (-32603, 1079),
     "Busy": (-32000, 1081),
+    "Overloaded": (-32000, 1085),
+    "NoTarget": (-32000, 1086),
     "RateLimited": (-32010, 1003),
     "ResourceNotFound": (-32001, 1046),
     "ToolNotFound": (-32002, 1048),

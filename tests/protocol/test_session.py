@@ -808,6 +808,15 @@ class TestTime:
         assert session.expect("x", None, 50.0, None, 5.0).deadline == 55.0
         assert session.expect("x", None, 50.0).deadline is None
 
+    def test_progress_moves_the_deadline_of_a_request_without_a_maximum(self) -> None:
+        """TIME-2."""
+        session = client_session()
+        awaited = session.expect("x", None, 50.0, None, 5.0)
+        assert awaited.limit is None
+        session.progressed(awaited.id, 1, 53.0)
+        assert awaited.deadline == 58.0
+        assert session.next_deadline() == 58.0
+
     def test_progress_starts_the_clock_again_up_to_the_limit(self) -> None:
         """TIME-2: the deadline moves with progress, the absolute maximum does not."""
         session = client_session()

@@ -117,7 +117,7 @@ async def test_a_call_larger_than_the_bound_is_taken_alone(linked: Any, settle: 
 async def test_a_full_process_refuses_short_calls_too_and_still_answers_pings(
     linked: Any, settle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process.requests, "limit", process.requests.held + WEIGHT)
+    monkeypatch.setattr(process.requests, "limit", process.requests.held + WEIGHT // 2)
     gate, other = Gate(), Gate()
     far, near = linked({"tools/call": gate}).greet(R4), linked({"tools/call": other}).greet(R4)
     far.call(1, text=LONG)
@@ -149,20 +149,39 @@ async def test_a_call_of_just_the_size_that_is_light_is_begun_without_a_look_at_
     assert codes(far) == {1: None, 2: None}
 
 
-@pytest.mark.parametrize(("room", "started"), [(0, []), (1, [1])])
-async def test_a_short_call_is_begun_while_there_is_any_room_in_the_process(
-    linked: Any, settle: Any, monkeypatch: pytest.MonkeyPatch, room: int, started: list[int]
+@pytest.mark.parametrize(("overdraft", "started"), [(0, [1]), (99, [1]), (100, []), (101, [])])
+async def test_a_short_call_is_begun_until_the_process_is_overdrawn_by_a_sixteenth(
+    linked: Any, settle: Any, monkeypatch: pytest.MonkeyPatch, overdraft: int, started: list[int]
 ) -> None:
+    """BUD-09: bodies that hold all there is keep nobody out who asks for little."""
     gate = Gate()
     far = linked({"tools/call": gate}).greet(R4)
-    assert process.requests.take(1000)
-    monkeypatch.setattr(process.requests, "limit", process.requests.held + room)
+    monkeypatch.setattr(process.requests, "limit", 1600)
+    held_by_others = 1600 + overdraft - process.requests.held
+    process.requests.add(held_by_others)
     far.call(1)
     assert gate.started == started
-    process.requests.give(1000)
+    process.requests.give(held_by_others)
     gate.open.set()
     await settle()
     assert len(far.take()) == 1
+
+
+@pytest.mark.parametrize(("overdraft", "refused"), [(99, {}), (100, {2: BUSY})])
+async def test_a_short_call_may_wait_in_line_until_the_process_is_overdrawn_by_a_sixteenth(
+    linked: Any, settle: Any, monkeypatch: pytest.MonkeyPatch, overdraft: int, refused: dict[int, int]
+) -> None:
+    gate = Gate()
+    far = linked({"tools/call": gate}, max_running=1).greet(R4)
+    far.call(1)
+    monkeypatch.setattr(process.requests, "limit", 1600)
+    held_by_others = 1600 + overdraft - process.requests.held
+    process.requests.add(held_by_others)
+    far.call(2)
+    assert codes(far) == refused
+    process.requests.give(held_by_others)
+    gate.open.set()
+    await settle()
 
 
 async def test_calls_that_wait_in_line_are_debited_as_well(linked: Any, settle: Any) -> None:
@@ -292,7 +311,7 @@ async def test_a_tool_that_became_a_task_holds_its_arguments_beyond_its_answer(f
     go.set()
     await settle(50)
     assert held(far) == 0
-    await app.tasks.close()
+    await app.host.tasks.close()
 
 
 def test_a_tool_in_a_thread_holds_its_arguments_until_its_call_has_ended() -> None:

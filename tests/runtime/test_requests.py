@@ -84,6 +84,7 @@ class TestAnswers:
         assert far.asked("roots/list") == []
         far.say(method="notifications/initialized")
         await settle()
+        assert far.link._ready == (), "whoever was woken is not kept"
         late = far.link.ask("roots/list", {}, far)
         assert [request["id"] for request in far.asked("roots/list")] == [1, 2]
         for identity, waiting in ((1, early), (2, late)):
@@ -427,13 +428,13 @@ class TestKeepingAlive:
         far.say(method="notifications/initialized")
         await asyncio.sleep(39.9)
         assert far.closed is None
-        assert len(server.sessions) == 1
+        assert len(server.host.sessions) == 1
         await asyncio.sleep(0.2)
         assert far.closed == "keep-alive failed"
         assert far.link.closed
         assert isinstance(far.link.error, LinkLost)
         assert far.link.session.phase is Phase.ERROR
-        assert server.sessions == []
+        assert server.host.sessions == []
 
     async def test_a_missed_ping_is_a_warning_in_the_log(self, far_end: Any, caplog: pytest.LogCaptureFixture) -> None:
         """PING-10: and so is a ping that could not be sent, since no answer comes to it."""

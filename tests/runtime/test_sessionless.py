@@ -63,7 +63,7 @@ def ask(crowd: Any, name: str, identity: Any = 1) -> Exchange:
 
 async def test_everyone_is_answered_on_the_way_they_came(settle: Callable[..., Any]) -> None:
     app = HttpExchange()
-    crowd = app.crowd(Origin("test"))
+    crowd = app.host.sessionless_link(Origin("test"))
     exchanges = [ask(crowd, name) for name in "abc"]
     await settle()
     app.gate.set()
@@ -75,7 +75,7 @@ async def test_everyone_is_answered_on_the_way_they_came(settle: Callable[..., A
 async def test_who_is_gone_is_cancelled_and_nobody_else(settle: Callable[..., Any]) -> None:
     """HTM-8, CANC-7."""
     app = HttpExchange()
-    crowd = app.crowd(Origin("test"))
+    crowd = app.host.sessionless_link(Origin("test"))
     gone, stays = ask(crowd, "gone"), ask(crowd, "stays")
     await settle()
     crowd.channel_lost(gone, None)
@@ -91,7 +91,7 @@ async def test_who_is_gone_is_cancelled_and_nobody_else(settle: Callable[..., An
 
 async def test_who_is_gone_makes_room_for_who_waits_in_line(settle: Callable[..., Any]) -> None:
     app = HttpExchange(max_concurrent=1)
-    crowd = app.crowd(Origin("test"))
+    crowd = app.host.sessionless_link(Origin("test"))
     first, second, third = (ask(crowd, name) for name in "abc")
     await settle()
     assert app.begun == ["a"]
@@ -106,7 +106,7 @@ async def test_who_is_gone_makes_room_for_who_waits_in_line(settle: Callable[...
 
 async def test_the_crowd_shares_one_bound_and_is_told_when_it_is_full(settle: Callable[..., Any]) -> None:
     app = HttpExchange(max_concurrent=2, max_waiting=1)
-    crowd = app.crowd(Origin("test"))
+    crowd = app.host.sessionless_link(Origin("test"))
     exchanges = [ask(crowd, str(number)) for number in range(5)]
     await settle()
     assert app.begun == ["0", "1"]
@@ -121,25 +121,25 @@ async def test_the_crowd_shares_one_bound_and_is_told_when_it_is_full(settle: Ca
 
 async def test_a_crowd_is_over_with_the_channel_that_stands_for_all(settle: Callable[..., Any]) -> None:
     app = HttpExchange()
-    crowd, everyone = app.crowd(Origin("test")), Exchange()
+    crowd, everyone = app.host.sessionless_link(Origin("test")), Exchange()
     crowd.channel_opened(everyone)
     asked = ask(crowd, "a")
     await settle()
     crowd.channel_lost(everyone, None)
     await settle()
-    assert (app.cancelled, asked.heard, app.sessions) == (["a"], [], [])
+    assert (app.cancelled, asked.heard, app.host.sessions) == (["a"], [], [])
 
 
 async def test_what_is_no_request_is_not_answered() -> None:
     """HTM-3."""
-    crowd, exchange = HttpExchange().crowd(Origin("test")), Exchange()
+    crowd, exchange = HttpExchange().host.sessionless_link(Origin("test")), Exchange()
     for frame in (b'{"jsonrpc":"2.0","method":"notifications/x"}', b'{"jsonrpc":"2.0","id":1,"result":{}}'):
         assert not crowd.frame_received(frame, exchange)
     assert exchange.heard == []
 
 
 async def test_what_cannot_be_read_is_answered_where_it_came_from() -> None:
-    crowd, exchange = HttpExchange().crowd(Origin("test")), Exchange()
+    crowd, exchange = HttpExchange().host.sessionless_link(Origin("test")), Exchange()
     assert crowd.frame_received(b"{", exchange)
     assert exchange.heard[0]["error"]["code"] == -32700
     assert "id" not in exchange.heard[0]
@@ -149,7 +149,7 @@ async def test_what_cannot_be_read_is_answered_where_it_came_from() -> None:
 async def test_a_crowd_of_one_revision_needs_no_metadata(settle: Callable[..., Any], version: str) -> None:
     app = HttpExchange()
     app.gate.set()
-    crowd, exchange = app.crowd(Origin("test"), version), Exchange()
+    crowd, exchange = app.host.sessionless_link(Origin("test"), version), Exchange()
     params = {"name": "hold", "arguments": {"name": "x"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     crowd.frame_received(json.dumps(message).encode(), exchange)
@@ -160,7 +160,7 @@ async def test_a_crowd_of_one_revision_needs_no_metadata(settle: Callable[..., A
 
 async def test_a_drained_crowd_answers_what_runs_and_takes_nothing_new(settle: Callable[..., Any]) -> None:
     app = HttpExchange()
-    crowd = app.crowd(Origin("test"))
+    crowd = app.host.sessionless_link(Origin("test"))
     running = ask(crowd, "a")
     await settle()
     draining = asyncio.ensure_future(crowd.drain(10))

@@ -227,5 +227,5 @@ def test_no_tags_may_be_none_as_others_write_it():
     app.add_tool("a", lambda: "", tags=None)
     app.add_prompt("a", lambda: "", tags=None)
     app.add_resource("x://a", lambda: "", tags=None)
-    for catalogue in (app.tools.catalogue, app.prompts.catalogue, app.resources.catalogue):
+    for catalogue in (app.offers.tools.catalogue, app.offers.prompts.catalogue, app.offers.resources.catalogue):
         assert [entry.tags for entry in catalogue.registered.values()] == [frozenset()]

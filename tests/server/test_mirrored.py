@@ -24,8 +24,8 @@ def test_a_tool_knows_which_arguments_are_mirrored() -> None:
     async def deploy(region: Annotated[str, mirrored("Region")], size: int = 1) -> str:
         return region
 
-    assert app.mirrored("deploy") == {"Region": ("region",)}
-    assert app.mirrored("nobody knows this") == {}
+    assert app.host.mirrored("deploy") == {"Region": ("region",)}
+    assert app.host.mirrored("nobody knows this") == {}
 
 
 def test_an_annotation_no_client_could_follow_is_refused_at_once() -> None:
@@ -69,7 +69,7 @@ def test_a_parameter_that_may_be_null_is_mirrored_too(type_: Any) -> None:
         app.add_tool(deploy)
         [tool] = app.list_tools()
         assert tool.input_schema["properties"]["size"] == {"type": "integer", "x-mcp-header": "Size"}
-        assert app.mirrored("deploy") == {"Size": ("size",)}
+        assert app.host.mirrored("deploy") == {"Size": ("size",)}
         listener = Http(port=0)
         ready = asyncio.Event()
         serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))

@@ -82,9 +82,9 @@ class TestOptions:
     def test_options_have_their_defaults_and_none_switches_off(self):
         """SRVR-01"""
         app = Server("x", version="3", keepalive_interval=None, init_timeout=None)
-        assert (app.name, app.version, app.settings.page_size) == ("x", "3", 1000)
-        assert app.settings.keepalive_interval is None
-        assert Server("y").settings.shutdown_grace == 5.0
+        assert (app.name, app.version, app.host.services.settings.page_size) == ("x", "3", 1000)
+        assert app.host.services.settings.keepalive_interval is None
+        assert Server("y").host.services.settings.shutdown_grace == 5.0
 
     async def test_only_the_given_revisions_are_spoken(self, wire):
         """VER-2"""
@@ -194,7 +194,7 @@ class TestLifespan:
         with pytest.raises(ConnectionError, match="no database"):
             async with pair(app, era):
                 pass
-        assert app.loop is None
+        assert app.host.services.changes.loop is None
         async with pair(app, era) as client:
             assert (await client.call_tool("greet")).data == "Hello you"
 
@@ -209,7 +209,7 @@ class TestLifespan:
             with pytest.raises(ConnectionError, match="cannot close"):
                 async with pair(app, era) as client:
                     await client.call_tool("greet")
-            assert app.loop is None
+            assert app.host.services.changes.loop is None
 
     def test_one_server_may_live_in_several_loops_one_after_another(self):
         @contextlib.asynccontextmanager
@@ -530,7 +530,7 @@ class TestServing:
             serving = asyncio.ensure_future(app.serve(Stdio(read_fd=read_in, write_fd=write_out)))
             calls = [HELLO, {**MESSAGE, "id": 1, "method": "tools/call", "params": {"name": "wait"}}]
             os.write(write_in, b"".join(json.dumps(call).encode() + b"\n" for call in calls))
-            while not app.sessions or not app.sessions[0].session.running:
+            while not app.host.sessions or not app.host.sessions[0].session.running:
                 await asyncio.sleep(0.005)
             stopping = asyncio.ensure_future(app.stop())
             await asyncio.sleep(0.02)
@@ -544,7 +544,7 @@ class TestServing:
                 os.close(fd)
         assert [answer["id"] for answer in answers] == [0, 1]
         assert answers[1]["result"]["content"][0]["text"] == "done"
-        assert app.loop is None
+        assert app.host.services.changes.loop is None
 
     async def test_a_call_that_does_not_end_is_answered_with_an_error_when_the_grace_is_over(self):
         """SHUT-03"""
@@ -559,7 +559,7 @@ class TestServing:
             serving = asyncio.ensure_future(app.serve(Stdio(read_fd=read_in, write_fd=write_out)))
             calls = [HELLO, {**MESSAGE, "id": 1, "method": "tools/call", "params": {"name": "forever"}}]
             os.write(write_in, b"".join(json.dumps(call).encode() + b"\n" for call in calls))
-            while not app.sessions or not app.sessions[0].session.running:
+            while not app.host.sessions or not app.host.sessions[0].session.running:
                 await asyncio.sleep(0.005)
             started = time.perf_counter()
             await app.stop(grace=0.1)
@@ -599,7 +599,7 @@ class TestServing:
         await opening.wait()
         await app.stop()
         await asyncio.wait_for(serving, 10)
-        assert (len(left), app.is_in_use) == (int(stubborn), False)
+        assert (len(left), app.host.lifespans.in_use) == (int(stubborn), False)
         with pytest.raises(SetupError, match="does not listen"):
             print(listener.address)
 
@@ -618,7 +618,7 @@ class TestServing:
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await serving
-        assert not app.is_in_use
+        assert not app.host.lifespans.in_use
 
     async def test_an_unknown_transport_is_named_with_those_there_are(self):
         with pytest.raises(SetupError, match=r"unknown transport 'carrier-pigeon': this version has .*stdio"):
@@ -636,7 +636,7 @@ class TestServing:
     async def test_a_server_that_ends_tells_its_clients(self, era):
         app = greeter()
         async with pair(app, era) as client:
-            for link in app.sessions:
+            for link in app.host.sessions:
                 link.channel.close("going")
             await asyncio.sleep(0.01)
             with pytest.raises(CallFailed):
@@ -817,7 +817,7 @@ async def test_a_tool_may_be_served_to_many_clients_at_once(era):
     results = await asyncio.gather(*calls)
     assert [result.data for result in results] == [f"Hello {at}" for at in range(50)]
     await asyncio.gather(*(client.close() for client in clients))
-    assert not app.sessions
+    assert not app.host.sessions
 
 
 def test_the_decorators_and_adders_cover_everything_a_server_offers():
@@ -831,7 +831,7 @@ def test_the_decorators_and_adders_cover_everything_a_server_offers():
     app.remove_resource("x://y")
     app.remove_resource_template("x://{z}")
     app.remove_prompt("p")
-    assert msgspec.to_builtins(app.capabilities) == {}
+    assert msgspec.to_builtins(app.host.capabilities) == {}
 
 
 async def test_a_tool_error_and_a_bug_end_differently(era):

@@ -69,7 +69,7 @@ def test_a_type_goes_in_and_out(name: str, calls: Any) -> None:
 @pytest.fixture(scope="module")
 def listed() -> dict[str, Any]:
     app = make_app()
-    return {entry.tool.name: entry.tool for entry in app.tools.catalogue}
+    return {entry.tool.name: entry.tool for entry in app.offers.tools.catalogue}
 
 
 @pytest.mark.parametrize("name", TYPES)

@@ -133,4 +133,4 @@ def test_a_refused_function_is_not_offered() -> None:
     app = Server("unusable")
     with pytest.raises(SetupError, match=re.escape("stars()")):
         app.tool(stars)
-    assert len(app.tools.catalogue) == 0
+    assert len(app.offers.tools.catalogue) == 0

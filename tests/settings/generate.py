@@ -215,12 +215,35 @@ def names_in(annotation: str) -> set[str]:
 
 def home_of(name: str, module: str) -> str:
     """Return the module a name of another module is imported from; that module itself where it is made there."""
+    if name in ("Literal", "Callable"):
+        return "typing" if name == "Literal" else "collections.abc"
     if name in MODULES["ferrule.transports.keywords"]:
         return "ferrule.transports.keywords"
     for node in ast.walk(module_tree(module)):
         if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
             return str(node.module)
     return module
+
+
+def written_out(annotation: str, module: str) -> str:
+    """Return an annotation with the aliases of our modules written out, so that keywords import none of them.
+
+    Only those that need nothing but the standard library: `Framing` is `Literal["line", …]`.
+    """
+    for name in names_in(annotation):
+        home = home_of(name, module)
+        meaning = alias_in(home, name) if home.startswith("ferrule.transports") else None
+        if meaning is not None and names_in(meaning) <= {"Literal", "Callable"}:
+            annotation = re.sub(rf"\b{name}\b", meaning, annotation)
+    return annotation
+
+
+def alias_in(module: str, name: str) -> str | None:
+    """Return what a module assigns to a name; None for what is no plain assignment."""
+    for node in module_tree(module).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            return ast.unparse(node.value)
+    return None
 
 
 def module_text(name: str, classes: dict[str, Keywords]) -> str:
@@ -236,7 +259,7 @@ def module_text(name: str, classes: dict[str, Keywords]) -> str:
             "",
         ]
         for each in chosen(keywords):
-            annotation = keywords.written.get(each.name, each.annotation)
+            annotation = keywords.written.get(each.name, written_out(each.annotation, each.module))
             body.append(f"    {each.name}: {annotation}")
             if each.help:
                 body.append(f'    """{each.help}"""')

@@ -25,7 +25,7 @@ STATUSES = ("proven", "long", "waived", "missing")
 """`proven` holds in every run; `long` only where a long target of the Makefile runs the test with its whole number."""
 SCALES = ("FERRULE_LONG", "FERRULE_SOAK")
 """The environment variables that make a test do more than it does by default."""
-PACE_MODULE, PACE_NAMES = "pace", ("LONG", "prompt")
+PACE_MODULE, PACE_NAMES = "pace", ("LONG", "TURN", "prompt")
 """The module of the tests, and its names, that widen bounds and lower counts by default."""
 CLAIMS_BY_NAME = "catalogue"
 NOT_EVIDENCE = (HERE / "coverage_map.py", HERE / "test_manifest.py")

@@ -250,7 +250,7 @@ def run_now(work: Coroutine[Any, Any, Any]) -> Any:
 
 def test_a_stream_is_shortened_to_what_may_not_have_been_heard_and_a_little_more() -> None:
     async def use() -> None:
-        for unheard, spare, expected in (
+        for unacknowledged, spare, expected in (
             (0, 0, []),
             (0, 9, []),
             (0, 10, [5]),
@@ -265,8 +265,8 @@ def test_a_stream_is_shortened_to_what_may_not_have_been_heard_and_a_little_more
             log.append("other", 1, b"o", 0.0)
             for number in range(1, 6):
                 log.append("a", number, b"%010d" % number, 0.0)
-            log.shorten("a", unheard, spare)
-            log.shorten("unknown", unheard, spare)
+            log.shorten("a", unacknowledged, spare)
+            log.shorten("unknown", unacknowledged, spare)
             assert log.size == 1 + 10 * len(expected)
             log.append("a", 6, b"6", 1.0)
             first = min([*expected, 6])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,8 @@ try:
     import uvloop
 except ImportError:
     uvloop = None
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 LIMIT = 30.0
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
 from event_recorder import Recorder
 from raw_wires import NAMELESS, REVISIONS, Wire, raw_wire
 
-from ferrule import Context, Server, ToolError
+from ferrule import Context, Http, Server, ToolError
 from ferrule.testing import ERAS
 from ferrule.types import Outcome
 
@@ -237,3 +238,32 @@ def test_what_cannot_be_read_before_there_is_a_session_is_seen_too() -> None:
     answer = asyncio.run(main())
     assert answer["error"]["code"] == -32700
     assert recorder.outcomes()[None].reason == "unreadable"
+
+
+def test_what_is_no_http_is_seen_as_an_exchange_of_nothing() -> None:
+    recorder = Recorder()
+
+    async def main() -> tuple[bytes, float, float]:
+        app = observed_server(recorder)
+        listener = Http(port=0)
+        ready = asyncio.Event()
+        serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+        await asyncio.wait_for(ready.wait(), PATIENCE)
+        before = time.monotonic()
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.address[1])
+        writer.write(b"what?\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
+        after = time.monotonic()
+        writer.close()
+        await app.stop(5.0)
+        await serving
+        return answer, before, after
+
+    answer, before, after = asyncio.run(main())
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    (exchange,) = recorder.all("exchange_finished")
+    assert (exchange.method, exchange.path, exchange.status, exchange.address) == ("", "", 400, "127.0.0.1")
+    assert (exchange.received, exchange.sent) == (0, 0)
+    assert before <= exchange.began <= exchange.ended <= after
+    (connection,) = recorder.all("connection_opened")
+    assert (connection.transport, connection.address) == ("http", "127.0.0.1")

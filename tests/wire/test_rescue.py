@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from ferrule.wire.codec import HEAD_SIZE, Unreadable, decode
-from ferrule.wire.rescue import MAX_READ_AGAIN, Rescued, rescue, rescue_from_head
+from ferrule.wire.rescue import MAX_BRACKETS, MAX_READ_AGAIN, Rescued, rescue, rescue_from_head
 
 SPOILT = {
     "NaN": b'{"a":NaN}',
@@ -73,6 +73,28 @@ def test_the_reason_names_what_is_no_json(spoilt: str) -> None:
 def test_frm_01_what_is_no_json_by_any_reading_has_no_id(text: bytes) -> None:
     """FRM-01"""
     assert rescue(text).id is UNSET
+
+
+def read_from(depth: int, text: bytes) -> Rescued:
+    """Rescue an id from so many calls further down the stack."""
+    if depth:
+        return read_from(depth - 1, text)
+    return rescue(text)
+
+
+@pytest.mark.parametrize("brackets", [MAX_BRACKETS - 100, MAX_BRACKETS + 100, 850, 900, 950, 1000])
+def test_frm_01_how_deep_the_stack_is_does_not_decide_on_the_id_of_broken_json(brackets: int) -> None:
+    """FRM-01: one reading meets the fault, another the end of the stack."""
+    broken = b'{"jsonrpc":"2.0","id":1,"method":"m","params":' + b"[" * brackets + b"!"
+    found = {read_from(depth, broken).id for depth in range(0, 300, 10)}
+    assert found == {1 if brackets > MAX_BRACKETS else UNSET}
+
+
+def test_frm_01_broken_json_with_few_brackets_has_no_id() -> None:
+    """FRM-01: the brackets of the message and of its params are two of them."""
+    start = b'{"id":1,"params":['
+    assert rescue(start + b"{}," * (MAX_BRACKETS - 2) + b"!").id is UNSET
+    assert rescue(start + b"{}," * (MAX_BRACKETS - 1) + b"!").id == 1
 
 
 @pytest.mark.parametrize("identity", [b"null", b"true", b"1.0", b"NaN", b"{}", b"[1]", rb'"\ud800"', b'"\xff"'])

@@ -76,6 +76,12 @@ def test_a_byte_order_mark_at_the_beginning_is_skipped() -> None:
     assert parsed(b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n") == [Event(b"a")]
 
 
+def test_a_byte_order_mark_at_the_beginning_of_a_later_piece_is_none() -> None:
+    parser = SseParser()
+    assert parser.feed(b"\xef\xbb\xbfdata: a\n\n") == [Event(b"a")]
+    assert parser.feed(b"\xef\xbb\xbfdata: b\n\n") == []
+
+
 def test_comments_and_unknown_fields_are_skipped() -> None:
     """spec:HTTP-7."""
     assert parsed(b": keep-alive\n\nfoo: bar\ndata: a\n:\nbaz\n\n") == [Event(b"a")]

@@ -5,6 +5,8 @@ and credited when it is let go, however it ends.
 Rule 2: an account may lie within another: the account of a peer within that of the process. Both must have room.
 Rule 3: a single amount for which there is no room is granted while next to nothing else is held. So no limit on what is
 held together forbids for ever what the limit on one message allows, and the overdraft is at most one message.
+Rule 4: small amounts may overdraw an account by its `spare`: those who hold all there is keep nobody out who needs
+little.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ LITTLE = 16
 class Account:
     """Counts what is held, in bytes or in things."""
 
-    __slots__ = ("_limit", "held", "most", "name", "refused", "room", "within")
+    __slots__ = ("_limit", "held", "most", "name", "refused", "room", "spare", "within")
 
     def __init__(self, name: str, limit: int, *, within: Account | None = None) -> None:
         self.name = name
@@ -26,6 +28,8 @@ class Account:
         self.held = 0
         self.room = 0
         """What is left, without a look at the accounts around this one; negative when more is held than may be."""
+        self.spare = 0
+        """By how much small amounts may overdraw."""
         self.limit = limit
         self.most = 0
         """The most that was ever held at once."""
@@ -43,6 +47,7 @@ class Account:
             raise SetupError(f"the limit of {self.name} must be a whole number of at least 1, not {limit!r}")
         self._limit = limit
         self.room = limit - self.held
+        self.spare = limit // LITTLE
 
     @property
     def full(self) -> bool:
@@ -57,6 +62,19 @@ class Account:
             self.refused += 1
             return False
         if self.within is not None and not self.within.take(amount):
+            self.refused += 1
+            return False
+        self.held += amount
+        self.room -= amount
+        self.most = max(self.most, self.held)
+        return True
+
+    def take_little(self, amount: int) -> bool:
+        """Debit a small amount, for which the account may be overdrawn. Return whether there was room."""
+        if self.room <= -self.spare:
+            self.refused += 1
+            return False
+        if self.within is not None and not self.within.take_little(amount):
             self.refused += 1
             return False
         self.held += amount

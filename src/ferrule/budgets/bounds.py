@@ -55,7 +55,7 @@ MAX_QUESTIONS = 100
 """Questions a server may ask at once in the answer to one request, or of one task."""
 
 MAX_PROGRESS_WAITING = 1000
-"""Progress callbacks of one call that may run at once; what is told meanwhile is dropped."""
+"""Progress callbacks of one call that may run at once; what comes meanwhile is dropped."""
 
 MAX_CHANGES_WAITING = 1000
 """Changes that wait in a `subscribe` block whose body is slow; the oldest is dropped."""

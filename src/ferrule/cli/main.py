@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def _end_without_waiting(known: Collection[Any]) -> None:
+def _end_without_waiting(known: Collection[object]) -> None:
     """End the process, which is ours, where Python would wait for a thread or a process that a handler forgot."""
     left = left_running(known)
     if not left:
@@ -107,7 +107,13 @@ def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(options, name)) is not None}
+    """Return the options that were given on the command line."""
+    given = {}
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            given[name] = value
+    return given
 
 
 def _configured(file: str | None, given: dict[str, Any]) -> RunSettings:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ferrule.errors import SetupError
 from ferrule.porting_hints import foreign_module
+from ferrule.server.offers.offers import Offers
 from ferrule.server.server import Server
 
 FOREIGN = ("mcp", "fastmcp")
@@ -148,8 +149,16 @@ def _servers(module: types.ModuleType) -> dict[str, Server]:
     for name, value in vars(module).items():
         if isinstance(value, Server) and not any(value is other for other in found.values()):
             found[name] = value
-    mounted = [mount.child for server in found.values() for mount in server.mounts]
-    return {name: server for name, server in found.items() if not any(server is child for child in mounted)}
+    for server in list(found.values()):
+        for mount in server.mounts:
+            _drop(found, mount.child)
+    return found
+
+
+def _drop(found: dict[str, Server], mounted: Offers) -> None:
+    for name, server in list(found.items()):
+        if server.offers is mounted:
+            del found[name]
 
 
 def _only(module: types.ModuleType, path: str) -> Server:

@@ -1,85 +1,63 @@
-"""The client: one method a feature."""
+"""The client: one method a feature, each handed to the part that does it."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 from msgspec import Raw, structs
 
-from ferrule.budgets.collector import decode_long
-from ferrule.client.features.answers import AnswerHandler, Answering, root
+from ferrule.client.era.contract import TaskChoice
+from ferrule.client.features.answers import ASKED_ON, AnswerHandler, Answering, AskedOn
 from ferrule.client.features.batch import Batch
 from ferrule.client.features.cache import Cache
-from ferrule.client.features.pages import given
+from ferrule.client.features.completions import Completions
 from ferrule.client.features.progress import ProgressHandler
-from ferrule.client.features.skills import SkillRequests
-from ferrule.client.features.subscription import Changes, Listening, covers
-from ferrule.client.features.tasks import ProgressRelay
-from ferrule.client.features.tool_calls import TaskChoice, ToolRequests
-from ferrule.client.features.tool_facts import ToolFacts
-from ferrule.client.link.connection import ClientConnection
-from ferrule.client.link.conversation import Conversation, RequestOptions
-from ferrule.client.link.inbox import Deliver, Inbox
-from ferrule.client.link.keeper import Keeper
-from ferrule.client.link.replay import LOST
-from ferrule.client.notifications import Phases
-from ferrule.client.settings import read_settings, require_level
-from ferrule.errors import (
-    Cancelled,
-    PeerError,
-)
-from ferrule.schema.completion import Completion, CompletionContext, PromptReference, Reference, ResourceReference
+from ferrule.client.features.requests import Requests, given
+from ferrule.client.features.roots import GivenRoot, Roots
+from ferrule.client.features.skills import ROWS as SKILL_ROWS
+from ferrule.client.features.skills import LoadedSkill, SkillRequests
+from ferrule.client.features.subscription import Changes
+from ferrule.client.features.task_requests import TaskRequests
+from ferrule.client.features.tasks import Task
+from ferrule.client.features.tool_calls import ToolCalls
+from ferrule.client.features.tool_facts import RequestFacts, ToolFacts
+from ferrule.client.link.connector import Connector
+from ferrule.client.link.conversation import RequestOptions
+from ferrule.client.link.keeper import Keeper, PhaseHandler
+from ferrule.client.link.reconnect import ConnectionHandler
+from ferrule.client.notifications import Notifications
+from ferrule.client.settings import ClientSettings, read_settings, require_level
+from ferrule.client.state import ServerState
+from ferrule.errors import Cancelled
+from ferrule.protocol.call import Awaited
+from ferrule.protocol.foreign import Foreign
+from ferrule.protocol.session import Phase
+from ferrule.schema.completion import Completion, Reference
+from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
 from ferrule.schema.methods import METHODS
-from ferrule.schema.notices import RESOURCE_UPDATED, ROOTS_CHANGED
+from ferrule.schema.model import Implementation
 from ferrule.schema.prompts import GetPromptResult, Prompt
-from ferrule.schema.resources import Resource, ResourceTemplate
+from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTemplate
 from ferrule.schema.roots import Root
-from ferrule.schema.rounds import COMPLETE
-from ferrule.schema.tools import CallToolResult
-from ferrule.wire.messages import Notification
+from ferrule.schema.skills import Skill
+from ferrule.schema.tasks import Task as TaskState
+from ferrule.schema.tools import CallToolResult, Tool
+
+DRAIN = 5.0
+"""How long a closing client waits for answers."""
+
+ROWS = {**METHODS, **SKILL_ROWS}
 
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
 
 
-class Debounce:
-    """Lets the last of several questions about one field go on, and ends those before it."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[Hashable, asyncio.Future[None]] = {}
-
-    async def settle(self, field: Hashable, pause: float) -> None:
-        """Wait until nobody asked about a field for a while; raises Cancelled once somebody asks again."""
-        earlier = self._waiting.get(field)
-        if earlier is not None and not earlier.done():
-            earlier.set_result(None)
-        mine = self._waiting[field] = asyncio.get_running_loop().create_future()
-        try:
-            await asyncio.wait_for(mine, pause)
-        except TimeoutError:
-            return
-        finally:
-            if self._waiting.get(field) is mine:
-                del self._waiting[field]
-        raise Cancelled("a later question about the same argument took the place of this one")
-
-
-logger = logging.getLogger("ferrule.client")
-
-T = TypeVar("T")
-
-FINAL = (None, COMPLETE)
-"""The kinds of result that end a call; any other is looked at twice."""
-
-_read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
-
-
-class Client(ToolRequests, ClientConnection, SkillRequests):
+class Client:
     """Reaches one server and uses what it offers."""
 
     def __init__(
@@ -92,32 +70,53 @@ class Client(ToolRequests, ClientConnection, SkillRequests):
         roots: Iterable[Any] | Callable[[], Any] | None = None,
         **options: Unpack[ClientKeywords],
     ) -> None:
-        settings = self.settings = read_settings(options)
-        self.target = target
-        self.answering = Answering(
-            sampling,
-            elicitation,
-            url_elicitation,
-            roots,
-            sampling_tools=settings.sampling_tools,
-            sampling_context=settings.sampling_context,
-            extensions=settings.declared_extensions,
-            rate=settings.question_rate,
-            tasks=settings.kept_questions,
-        )
-        self._observers = settings.observers
-        self.cache = Cache()
-        self.notices = Inbox()
-        self._conversation: Conversation | None = None
-        self._reconnecting = Keeper(self._reopen, self._give_up)
-        self._listening = Listening(self._talk, self._ready, self._rescued)
-        self._phases = Phases()
-        self._debounce = Debounce()
-        self._level: str | None = None
-        self._tools = ToolFacts()
-        self.followed = {}
-        self._watchers: dict[str, list[Deliver]] = {}
-        self._usual = self._how(settings.tool_timeout)
+        settings = read_settings(options)
+        answering = _answering(sampling, elicitation, url_elicitation, roots, settings)
+        tools = ToolFacts()
+        self.settings = settings
+        self.answering = answering
+        self._connector = Connector(target, settings, answering, RequestFacts(ROWS, tools))
+        keeper = self._keeper = Keeper(self._connector, settings)
+        requests = self._requests = Requests(keeper, settings, ROWS)
+        self._roots = Roots(keeper, answering, settings.root_check_interval)
+        self._notifications = keeper.knowledge = Notifications(keeper, requests, tools, self._roots)
+        self._tasks = TaskRequests(keeper, requests, self._notifications, tools, answering, settings.task_patience)
+        self._tools = ToolCalls(keeper, requests, self._tasks, tools, settings)
+        self._skills = SkillRequests(keeper, requests, strict=settings.strict)
+        self._completions = Completions(keeper, requests, settings.request_timeout)
+        self._state = ServerState(keeper)
+
+    # -- beginning and end
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:
+            await self.close(drain=0.0)
+
+    async def connect(self, *, timeout: float | None = None) -> None:
+        """Reach the server and settle the protocol; the time-out is for the handshake."""
+        await self._keeper.connect(timeout)
+
+    async def initialize(self, *, timeout: float | None = None) -> InitializeResult:
+        """Connect, and return what the server says of itself, in either era."""
+        await self._keeper.connect(timeout)
+        return self._state.introduction
+
+    async def reconnect(self) -> None:
+        """End the conversation and start a new one; a child process is started afresh."""
+        await self._keeper.close(0.0)
+        await self._keeper.connect(None)
+
+    async def close(self, drain: float = DRAIN) -> None:
+        """Ask nothing more, wait up to `drain` seconds for what was asked, and end; harmless when called again."""
+        await self._keeper.close(drain)
 
     # -- tools
 
@@ -136,102 +135,132 @@ class Client(ToolRequests, ClientConnection, SkillRequests):
 
         A call that becomes a task is followed to its end; `task` wants one, refuses one, or says how long to keep it.
         """
-        how = self._usual
-        if timeout is not None or on_progress is not None or meta is not None:
-            how = self._how(given(timeout, self.settings.tool_timeout), on_progress, meta)
-        if task != "auto" or name in self._tools.only_as_task:
-            return await self._call_as_task(
-                name, arguments or {}, how, choice=task, timeout=timeout, raise_on_error=raise_on_error
-            )
-        conversation = self._conversation or self._talk()
-        link = conversation.link
-        if link is not None and link.congested:
-            how = structs.replace(how, timeout=await link.make_room("tools/call", how.timeout))
-        try:
-            awaited = conversation.call_tool(name, arguments or {}, how)
-            raw: Raw = await awaited.waiter
-        except asyncio.CancelledError:
-            conversation.abandon(awaited)
-            raise
-        except LOST as error:
-            raw, _ = await self._again(error, "tools/call", {"name": name, "arguments": arguments or {}}, how)
-            conversation = self._talk()
-        except PeerError as refusal:
-            if not await self._demands_task(name, refusal):
-                raise
-            return await self._call_as_task(
-                name, arguments or {}, how, choice=True, timeout=timeout, raise_on_error=raise_on_error
-            )
-        try:
-            result = decode_long(_read_call_result, raw, len(raw))
-            final = result.result_type in FINAL
-        except (msgspec.DecodeError, RecursionError):
-            final = False
-        if not final:
-            params = {"name": name, "arguments": arguments or {}}
-            raw = await conversation.completed("tools/call", params, how, raw)
-            created = self._created(name, raw, ProgressRelay(on_progress)) if self._takes_tasks else None
-            result = self._read("tools/call", raw) if created is None else await self._own_result(created, timeout)
-        if result.is_error or name in self._tools.output_checks:
-            if not result.is_error and self._tools.fits(name, result.structured_content, memoryview(raw).nbytes):
-                return result
-            return await self.judged(name, result, raise_on_error)
-        return result
+        return await self._tools.call(name, arguments or {}, timeout, on_progress, meta, raise_on_error, task)
+
+    async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
+        """Return all tools, from all pages."""
+        return await self._tools.list(timeout)
+
+    def iter_tools(self, *, timeout: float | None = None) -> AsyncIterator[Tool]:
+        """Return the tools one after another, page by page."""
+        return self._tools.pages(timeout)
+
+    # -- tasks
+
+    async def start_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> Task:
+        """Call a tool as a task and do not wait for its end; `ttl` asks for so many seconds of life."""
+        return await self._tools.start_task(name, arguments or {}, self._tools.how(timeout, meta=meta), ttl)
+
+    def task(self, task_id: str) -> Task:
+        """Come back to a task by its id, also one that another client or an earlier process has started."""
+        return Task(self._tasks, task_id)
+
+    async def list_tasks(self, *, timeout: float | None = None) -> list[TaskState]:
+        """Return this session's or this principal's tasks, from all pages (handshake era)."""
+        return [state async for state in self._tasks.pages(timeout)]
+
+    def iter_tasks(self, *, timeout: float | None = None) -> AsyncIterator[TaskState]:
+        """Return the tasks one after another, page by page (handshake era)."""
+        return self._tasks.pages(timeout)
+
+    async def get_task(self, task_id: str) -> TaskState:
+        """Look how a task stands."""
+        return await self._tasks.get(task_id)
+
+    async def cancel_task(self, task_id: str) -> None:
+        """Ask the server to end a task."""
+        await self._tasks.cancel(task_id)
 
     # -- resources
 
     async def list_resources(self, *, timeout: float | None = None) -> list[Resource]:
         """Return all resources, from all pages."""
-        return await self._listed(lambda: self.iter_resources(timeout=timeout))
+        return await self._requests.listed(lambda: self.iter_resources(timeout=timeout))
 
     def iter_resources(self, *, timeout: float | None = None) -> AsyncIterator[Resource]:
         """Return the resources one after another, page by page."""
-        return self._pages("resources/list", "resources", timeout)
+        return self._requests.pages("resources/list", "resources", timeout)
 
     async def list_resource_templates(self, *, timeout: float | None = None) -> list[ResourceTemplate]:
         """Return all templates, from all pages."""
-        return await self._listed(lambda: self.iter_resource_templates(timeout=timeout))
+        return await self._requests.listed(lambda: self.iter_resource_templates(timeout=timeout))
 
     def iter_resource_templates(self, *, timeout: float | None = None) -> AsyncIterator[ResourceTemplate]:
         """Return the templates one after another, page by page."""
-        return self._pages("resources/templates/list", "resource_templates", timeout)
+        return self._requests.pages("resources/templates/list", "resource_templates", timeout)
+
+    async def read_resource(self, uri: str, *, timeout: float | None = None) -> ReadResourceResult:
+        """Read a resource."""
+        return await self._requests.read_resource(uri, timeout)
 
     def subscribe(self, uri: str) -> Changes:
         """Hear of a resource's changes: `async with client.subscribe(uri) as changes: async for uri in changes: …`."""
-        return Changes(self._listening, str(uri))
+        return Changes(self._notifications.subscriptions, str(uri))
 
     async def subscribe_resource(self, uri: str, callback: Callable[[str], Any] | None = None) -> None:
         """Hear of a resource's changes until `unsubscribe_resource`; the callback gets the URI."""
-        await self._ready()
-        await self._listening.want(uri)
-        if callback is not None:
-            notify = callback
-            watcher = self.notices.on(RESOURCE_UPDATED, lambda p: notify(p["uri"]) if covers(uri, p["uri"]) else None)
-            self._watchers.setdefault(uri, []).append(watcher)
+        await self._notifications.subscribe(uri, callback)
 
     async def unsubscribe_resource(self, uri: str) -> None:
         """Hear of a resource's changes no more."""
-        for watcher in self._watchers.pop(uri, ()):
-            self.notices.off(RESOURCE_UPDATED, watcher)
-        await self._listening.unwant(uri)
+        await self._notifications.unsubscribe(uri)
+
+    # -- skills
+
+    async def list_skills(self, *, timeout: float | None = None) -> list[Skill]:
+        """Return the skills the server lists, from all pages; it may serve others too."""
+        return await self._requests.listed(lambda: self.iter_skills(timeout=timeout))
+
+    def iter_skills(self, *, timeout: float | None = None) -> AsyncIterator[Skill]:
+        """Return the skills one after another, page by page."""
+        return self._skills.pages(timeout)
+
+    async def get_skill(self, uri: str, *, timeout: float | None = None) -> Skill:
+        """Return one skill as it is now, by the URI of its SKILL.md."""
+        return await self._skills.get(uri, timeout)
+
+    async def load_skill(
+        self, skill: Skill | str, *, dynamic: bool = False, timeout: float | None = None
+    ) -> LoadedSkill:
+        """Read the SKILL.md of a skill and check it against its entry; one without digests only if `dynamic`."""
+        return await self._skills.load(skill, timeout, dynamic=dynamic)
+
+    async def read_skill_file(
+        self, skill: LoadedSkill, path: str, *, timeout: float | None = None
+    ) -> ReadResourceResult:
+        """Read a file of a loaded skill: the same as `await skill.read(path)`."""
+        return await skill.read(path, timeout=timeout)
+
+    async def read_directory(self, uri: str, *, timeout: float | None = None) -> list[Resource]:
+        """Return what is directly in a directory of the server's."""
+        return await self._skills.read_directory(uri, timeout)
 
     # -- prompts and completion
 
     async def list_prompts(self, *, timeout: float | None = None) -> list[Prompt]:
         """Return all prompts, from all pages."""
-        return await self._listed(lambda: self.iter_prompts(timeout=timeout))
+        return await self._requests.listed(lambda: self.iter_prompts(timeout=timeout))
 
     def iter_prompts(self, *, timeout: float | None = None) -> AsyncIterator[Prompt]:
         """Return the prompts one after another, page by page."""
-        return self._pages("prompts/list", "prompts", timeout)
+        return self._requests.pages("prompts/list", "prompts", timeout)
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, *, timeout: float | None = None
     ) -> GetPromptResult:
         """Get a prompt, filled in."""
-        params = {"name": name, "arguments": arguments or {}}
-        raw = await self._ask("prompts/get", params, self._plain(timeout))
-        return self._read("prompts/get", raw)  # type: ignore[no-any-return]
+        result: GetPromptResult = await self._requests.ask(
+            "prompts/get", {"name": name, "arguments": arguments or {}}, timeout
+        )
+        return result
 
     async def complete(
         self,
@@ -247,68 +276,61 @@ class Client(ToolRequests, ClientConnection, SkillRequests):
         With `debounce` the server is asked once so many seconds passed without a later call for the same argument,
         which makes the earlier ones end with Cancelled: call it at every key that is pressed.
         """
-        if debounce > 0:
-            await self._debounce.settle((str(ref), argument.get("name")), debounce)
-        trim = (await self._present(given(timeout, self.settings.request_timeout))).trim
-        params: dict[str, Any] = {"ref": trim(_reference(ref)), "argument": dict(argument)}
-        if context:
-            known = trim(CompletionContext(arguments=dict(context)))
-        else:
-            known = None
-        if known is not None:
-            params["context"] = known
-        raw = await self._ask("completion/complete", params, self._plain(timeout))
-        return self._read("completion/complete", raw).completion  # type: ignore[no-any-return]
+        return await self._completions.complete(ref, argument, context, timeout, debounce)
 
     # -- the rest of the protocol
 
     async def ping(self, timeout: float | None = None) -> float:
         """Return how long the server takes to answer; in the stateless era it is asked to discover itself."""
         patience = given(timeout, self.settings.ping_timeout)
-        if (await self._present(patience)).stateless:
-            method = "server/discover"
-        else:
-            method = "ping"
+        method = (await self._keeper.present(patience)).era.liveness
         started = time.perf_counter()
-        await self._ask(method, {}, RequestOptions(patience))
+        await self._keeper.ask(method, {}, RequestOptions(patience))
         return time.perf_counter() - started
 
     async def set_log_level(self, level: str) -> None:
         """Choose the least level of log messages the server sends; in the stateless era each request says it."""
         require_level(level)
-        conversation = await self._present(self.settings.request_timeout)
-        conversation.require("logging")
-        if conversation.stateless:
-            conversation.want_level(level)
-        else:
-            await self._ask("logging/setLevel", {"level": level}, self._plain())
-        self._level = level
+        await self._notifications.set_level(level, self.settings.request_timeout)
 
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Any:
-        """Send any request and give its result as plain values."""
+        """Send any request and return its result as plain values."""
         members = dict(params or {})
         meta = members.pop("_meta", None)
-        how = self._how(given(timeout, self.settings.request_timeout), meta=meta)
+        how = self._requests.how(given(timeout, self.settings.request_timeout), meta=meta)
         if method == "tools/call" or method.startswith("tasks/"):
             # Who calls by hand wants the answer; who asks about tasks by hand knows them.
             how = structs.replace(how, tasks=method != "tools/call")
-        result = msgspec.json.decode(await self._ask(method, members, how))
+        result = msgspec.json.decode(await self._keeper.ask(method, members, how))
         if isinstance(result, dict):
-            self._require_complete(method, result.get("resultType"))
+            self._requests.require_complete(method, result.get("resultType"))
         return result
+
+    async def forward(
+        self,
+        method: str,
+        params: Raw | bytes | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressHandler | None = None,
+        caller: object = None,
+    ) -> Foreign:
+        """Send the params of any request as JSON, and return its result as the server wrote it, with the revision.
+
+        What `_meta` says of whom the params came from is replaced. Questions the server asks meanwhile are answered
+        by this client's handlers, who find `caller` in `client.asked_on`.
+        """
+        return await self._requests.forward(method, params, timeout, on_progress, caller)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send any notification."""
-        channel = (await self._present(self.settings.request_timeout)).live().channel
-        assert channel is not None
-        channel.send(Notification(method, dict(params)) if params else Notification(method))
-        await channel.wait_writable()
+        await self._keeper.notify(method, dict(params or {}))
 
     async def cancel(self, request_id: int | str, reason: str = "") -> None:
         """Stop waiting for one of our requests and tell the server."""
-        link = self._talk().live()
+        link = self._keeper.talk().live()
         awaited = link.session.awaited.get(request_id)
         if awaited is not None:
             link.abandon(awaited, reason)
@@ -318,36 +340,35 @@ class Client(ToolRequests, ClientConnection, SkillRequests):
     def batch(self, *, timeout: float | None = None) -> Batch:
         """Send several requests as one array: `async with client.batch() as b: tools = b.request("tools/list")`."""
         patience = given(timeout, self.settings.request_timeout)
-        return Batch(self._talk(), patience, allowed=self.settings.allow_batch, present=self._present)
+        return Batch(self._keeper, patience, allowed=self.settings.allow_batch)
 
     async def send_batch(self, requests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> list[Any]:
-        """Send requests as one array; gives each one's result or exception."""
+        """Send requests as one array; returns each one's result or exception."""
         async with self.batch() as batch:
             futures = []
             for method, params in requests:
                 futures.append(batch.request(method, dict(params or {})))
         return list(await asyncio.gather(*futures, return_exceptions=True))
 
-    async def add_root(self, given: Any, name: str | None = None) -> None:
-        """Work in one more folder, and tell the server."""
-        added = root(given)
-        self.answering.keep_roots([*self.roots, Root(uri=added.uri, name=name or added.name, meta=added.meta)])
-        await self._tell_roots()
-
-    async def remove_root(self, given: Any) -> None:
-        """Work in a folder no more, and tell the server."""
-        gone = root(given).uri
-        self.answering.keep_roots([kept for kept in self.roots if kept.uri != gone])
-        await self._tell_roots()
-
-    async def _tell_roots(self) -> None:
-        conversation = self._conversation
-        if conversation is None or conversation.stateless or conversation.over:
-            return
-        if conversation.opening.capabilities.roots is not None:
-            await self.notify(ROOTS_CHANGED)
-
     # -- answering
+
+    @property
+    def asked_on(self) -> AskedOn | None:
+        """On which of our calls the question came that is being answered here; None where that cannot be known."""
+        return ASKED_ON.get()
+
+    @property
+    def roots(self) -> list[Root]:
+        """The folders this client works in."""
+        return self._roots.listed
+
+    async def add_root(self, given: GivenRoot, name: str | None = None) -> None:
+        """Work in one more folder, and tell the server."""
+        await self._roots.add(given, name)
+
+    async def remove_root(self, given: GivenRoot) -> None:
+        """Work in a folder no more, and tell the server."""
+        await self._roots.remove(given)
 
     def set_sampling_handler(self, handler: AnswerHandler | None) -> None:
         """Answer sampling requests from now on; what was declared at the opening stays declared."""
@@ -357,8 +378,145 @@ class Client(ToolRequests, ClientConnection, SkillRequests):
         """Answer sampling requests no more."""
         self.answering.sampling = None
 
+    # -- hearing
 
-def _reference(ref: Reference | Mapping[str, Any] | str) -> Reference:
-    if isinstance(ref, str):
-        return ResourceReference(ref) if "://" in ref or "{" in ref else PromptReference(ref)
-    return msgspec.convert(ref, Reference) if isinstance(ref, Mapping) else ref
+    def on_notification(self, method: str, handler: Any = None) -> Any:
+        """Handle a notification by `f(params)`, `f(method, params)`, a queue or "module:function"; also a decorator."""
+        if handler is None:
+            return lambda fn: self.on_notification(method, fn)
+        self._notifications.on(method, handler)
+        return handler
+
+    def remove_notification_handler(self, method: str) -> None:
+        """Handle a notification no more."""
+        self._notifications.inbox.off(method)
+
+    def on_log(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """Call `handler(level, data, logger)` for the server's log messages."""
+        self._notifications.on_log(handler)
+        return handler
+
+    async def watch_lists(self, *kinds: str) -> None:
+        """Hear of changes of lists, `"tools"`, `"prompts"`, `"resources"`; the handshake era tells unasked."""
+        await self._notifications.watch_lists(kinds)
+
+    def on_phase_change(self, handler: PhaseHandler) -> PhaseHandler:
+        """Call `handler(old, new)` when the phase changes."""
+        self._keeper.phases.on_change(handler)
+        return handler
+
+    def on_connected(self, handler: Callable[[], Any]) -> Callable[[], Any]:
+        """Call `handler()` when the conversation is open."""
+        self._keeper.phases.on_enter(Phase.INITIALIZED, handler)
+        return handler
+
+    def on_disconnected(self, handler: Callable[[], Any]) -> Callable[[], Any]:
+        """Call `handler()` when an open conversation ends, by our will or not."""
+        self._keeper.phases.on_leave(Phase.INITIALIZED, handler)
+        return handler
+
+    def on_connection(self, handler: ConnectionHandler) -> ConnectionHandler:
+        """Call `handler(notice)` when the link is lost, is tried again, is restored, or given up."""
+        self._keeper.reconnection.on_notice(handler)
+        return handler
+
+    def on_error(self, handler: Callable[[str, str], Any]) -> Callable[[str, str], Any]:
+        """Call `handler(kind, reason)` when the conversation fails: the exception's name and its sentence."""
+
+        def failed() -> None:
+            error = self._keeper.talk().failure
+            handler(type(error).__name__, str(error))
+
+        self._keeper.phases.on_enter(Phase.ERROR, failed)
+        return handler
+
+    # -- what is known
+
+    @property
+    def target(self) -> Any:
+        """The server as it was given."""
+        return self._connector.target
+
+    @property
+    def cache(self) -> Cache:
+        """The results that are kept."""
+        return self._requests.cache
+
+    @property
+    def phase(self) -> Phase:
+        """How far the conversation is."""
+        return self._keeper.phase
+
+    @property
+    def reconnecting(self) -> bool:
+        """Whether the link was lost and a new one is being opened, or waited for."""
+        return self._keeper.reconnection.active
+
+    @property
+    def connection_state(self) -> str:
+        """The phase in the words of a connection: disconnected, connecting, connected, ready."""
+        return self._state.connection
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The protocol revision that was settled on."""
+        return self._state.version
+
+    @property
+    def server_info(self) -> Implementation | None:
+        """The server's own name and version; for display and logs only."""
+        return self._state.implementation
+
+    @property
+    def server_capabilities(self) -> ServerCapabilities | None:
+        """What the server declared."""
+        return self._state.capabilities
+
+    def extension(self, name: str) -> dict[str, Any] | None:
+        """Return the settings with which the server declares an extension, None when it does not."""
+        return self._state.extension(name)
+
+    @property
+    def negotiated(self) -> frozenset[str]:
+        """What either side may use, in the words of the protocol: `tools`, `resources.subscribe`, `sampling`."""
+        return self._state.negotiated
+
+    @property
+    def notification_handlers(self) -> frozenset[str]:
+        """The notifications someone here handles."""
+        return self._notifications.inbox.methods
+
+    @property
+    def instructions(self) -> str | None:
+        """How the server says it should be used."""
+        return self._state.instructions
+
+    @property
+    def pending(self) -> list[Awaited]:
+        """Our requests that are not answered yet, with method and start time."""
+        return self._state.pending
+
+    @property
+    def subscriptions(self) -> set[str]:
+        """The resources this client hears of."""
+        return set(self._notifications.subscriptions.uris)
+
+
+def _answering(
+    sampling: AnswerHandler | None,
+    elicitation: AnswerHandler | None,
+    url_elicitation: AnswerHandler | None,
+    roots: Iterable[Any] | Callable[[], Any] | None,
+    settings: ClientSettings,
+) -> Answering:
+    return Answering(
+        sampling,
+        elicitation,
+        url_elicitation,
+        roots,
+        sampling_tools=settings.sampling_tools,
+        sampling_context=settings.sampling_context,
+        extensions=settings.declared_extensions,
+        rate=settings.question_rate,
+        tasks=settings.kept_questions,
+    )

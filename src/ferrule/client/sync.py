@@ -11,11 +11,10 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ferrule.client.client import Client
+from ferrule.client.client import DRAIN, Client
 from ferrule.client.features.answers import AnswerHandler
 from ferrule.client.features.progress import ProgressHandler
 from ferrule.client.features.tasks import Task
-from ferrule.client.link.connection import DRAIN
 from ferrule.errors import AlreadyInitialized, NotConnected, SetupError
 from ferrule.schema.tasks import Task as TaskState
 from ferrule.schema.tools import CallToolResult

@@ -22,6 +22,10 @@ UNDERSTOOD = (
     "or an mcp.json"
 )
 
+OURS = "ferrule"
+OTHER_LIBRARIES = frozenset({"mcp", "fastmcp"})
+"""What a server of another library imports: its file is a program of its own."""
+
 
 class ConfiguredServer(Struct):
     """One server of an mcp.json."""
@@ -89,7 +93,7 @@ def _named(target: str, given: Given) -> Transport:
     path, _, name = (target, "", "") if _exists(target) else target.partition(":")
     if path.endswith(".json"):
         return _configured(_config_file(path), given)
-    if (Path(path) / "ferrule.toml").is_file():
+    if _exists(f"{path}/ferrule.toml"):
         return _run_by_us(str(Path(path).resolve()), given)
     if path.endswith(".py"):
         if not _exists(path):
@@ -109,9 +113,31 @@ def _run_by_us(place: str, given: Given) -> Transport:
 
 
 def _is_program(path: str) -> bool:
-    from ferrule.client.scripts import is_program
+    """Whether a file is to be started as it is: it is a server of another library, or a program without any.
 
-    return is_program(path)
+    A file that imports ours is loaded by `ferrule run`; so is one that cannot be read, which says why.
+    """
+    import ast
+
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return False
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                imported.add(alias.name.partition(".")[0])
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            imported.add(".")
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    if OURS in imported:
+        return False
+    for statement in tree.body:
+        if isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test):
+            return True
+    return bool(imported & OTHER_LIBRARIES) or imported <= sys.stdlib_module_names
 
 
 def _exists(path: str) -> bool:

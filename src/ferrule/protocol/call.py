@@ -28,7 +28,7 @@ class Revision(Struct, frozen=True):
     two_way: bool = True
     """Whether either side may ask the other."""
     faults_in_results: bool = True
-    """Whether bad tool arguments are told to the model in a result instead of refused."""
+    """Whether bad tool arguments are answered with a result for the model instead of an error."""
     tasks_by_request: bool = False
     """Whether a request may ask to become a task: the first form of tasks, which a later revision made anew."""
     polls: bool = False
@@ -38,7 +38,7 @@ class Revision(Struct, frozen=True):
     trims: Mapping[type, Callable[[Any], Any]] = {}
     """How to write what newer revisions added: by type, the older form."""
 
-    def trim(self, value: Any) -> Any:
+    def trim(self, value: object) -> Any:
         """Return a value the form this revision knows."""
         trim = self.trims.get(type(value))
         if trim is None:
@@ -60,7 +60,7 @@ class Peer(Struct, frozen=True):
         """The protocol revision spoken with this peer."""
         return self.revision.version
 
-    def extension(self, name: str) -> dict[str, Any] | None:
+    def extension(self, name: str) -> dict[str, object] | None:
         """Return the settings with which this peer declares an extension, None when it does not."""
         settings = (self.capabilities.extensions or {}).get(name)
         if isinstance(settings, dict):
@@ -71,7 +71,7 @@ class Peer(Struct, frozen=True):
 class Asker(Protocol):
     """The link a call came in on, as far as the rules need it."""
 
-    def ask(self, method: str, params: Any, channel: Channel) -> Awaitable[Raw]:
+    def ask(self, method: str, params: object, channel: Channel) -> Awaitable[Raw]:
         """Send the peer a request of ours and wait for its result."""
 
 
@@ -104,7 +104,7 @@ class Call(Struct, eq=False):
     held: int = 0
     """What its params are debited with while it stays beyond the turn in which it came (`ferrule.budgets`)."""
     observed: Any = None
-    """What observers know of it until they were told how it ended; None without observers."""
+    """What observers know of it until its end was reported to them; None without observers."""
 
     @property
     def method(self) -> str:
@@ -129,8 +129,10 @@ class Awaited(Struct, eq=False):
     on_notice: Callable[[str, Raw], None] | None = None
     subject: str | None = None
     """The tool, prompt or resource that was asked for."""
+    caller: object = None
+    """What whoever made the request gave with it, to know it by."""
     observed: Any = None
-    """What observers know of it until they were told how it ended; None without observers."""
+    """What observers know of it until its end was reported to them; None without observers."""
 
     @property
     def named(self) -> str:
@@ -140,7 +142,7 @@ class Awaited(Struct, eq=False):
         return f"{self.method} {self.subject!r}"
 
     def allow(self, now: float, timeout: float | None, limit: float | None) -> float:
-        """Set how long to wait without news, and at most in all; gives when the time is up."""
+        """Set how long to wait without news, and at most in all. Return when the time is up."""
         self.timeout = timeout
         if limit is not None:
             self.limit = now + limit

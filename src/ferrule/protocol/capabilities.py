@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ferrule.errors import CapabilityNotSupported, MissingCapability
 from ferrule.protocol.call import Peer
 from ferrule.schema.lifecycle import ServerCapabilities
-from ferrule.schema.model import ClientCapabilities
+from ferrule.schema.model import ClientCapabilities, JsonObject
 
 
-def require_client(capabilities: ClientCapabilities, method: str, params: dict[str, Any]) -> None:
+def require_client(capabilities: ClientCapabilities, method: str, params: dict[str, object]) -> None:
     """Raise CapabilityNotSupported unless the client declared what this question needs."""
     missing = lacking_for(capabilities, method, params)
     if missing:
@@ -24,7 +23,7 @@ def require_extension(peer: Peer, name: str) -> None:
         raise MissingCapability({"extensions": {name: {}}}, f"This request needs the client extension {name}")
 
 
-def lacking_for(capabilities: ClientCapabilities, method: str, params: dict[str, Any]) -> dict[str, Any]:
+def lacking_for(capabilities: ClientCapabilities, method: str, params: JsonObject) -> JsonObject:
     """Return the part of a capabilities object a client would have to declare for this question; empty when it has."""
     if method == "elicitation/create":
         return _elicitation(capabilities, params.get("mode") or "form")
@@ -37,7 +36,7 @@ def lacking_for(capabilities: ClientCapabilities, method: str, params: dict[str,
     return {}
 
 
-def _elicitation(capabilities: ClientCapabilities, mode: str) -> dict[str, Any]:
+def _elicitation(capabilities: ClientCapabilities, mode: str) -> dict[str, object]:
     declared = capabilities.elicitation
     if declared is None:
         return {"elicitation": {mode: {}}}
@@ -50,11 +49,11 @@ def _elicitation(capabilities: ClientCapabilities, mode: str) -> dict[str, Any]:
     return {"elicitation": {"form": {}}}
 
 
-def _wants_context(params: dict[str, Any]) -> bool:
+def _wants_context(params: dict[str, object]) -> bool:
     return params.get("includeContext") not in {None, "none"}
 
 
-def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> dict[str, Any]:
+def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> dict[str, object]:
     declared = capabilities.sampling
     if declared is None:
         return {"sampling": {"tools": {}} if with_tools else {}}
@@ -63,7 +62,7 @@ def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> dict[str, A
     return {}
 
 
-def dotted(required: dict[str, Any]) -> str:
+def dotted(required: JsonObject) -> str:
     """Write a capabilities object with one path in it as that path."""
     path = []
     while required:
@@ -72,9 +71,9 @@ def dotted(required: dict[str, Any]) -> str:
     return ".".join(path)
 
 
-def nested(capability: str) -> dict[str, Any]:
+def nested(capability: str) -> JsonObject:
     """Write a dotted path as the capabilities object it names."""
-    required: dict[str, Any] = {}
+    required: dict[str, object] = {}
     for name in reversed(capability.split(".")):
         required = {name: required}
     return required
@@ -100,7 +99,7 @@ def declares(capabilities: ServerCapabilities | ClientCapabilities, capability: 
     return True
 
 
-def _within(declared: Any, path: str) -> bool:
+def _within(declared: object, path: str) -> bool:
     """Return whether a capability that is kept as it was written has a part such as `requests.tools.call`."""
     for name in path.split(".") if path else ():
         declared = declared.get(name) if isinstance(declared, Mapping) else None

@@ -43,14 +43,14 @@ class Era(Protocol):
     def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
         """Return what to wait for to learn the answers, or raise Need."""
 
-    def pause(self, call: Call, need: Need) -> Any:
-        """Say in a result what is missing."""
+    def pause(self, call: Call, need: Need) -> object:
+        """Return the result that names what is missing."""
 
-    def seal(self, call: Call, result: Any) -> Any:
+    def seal(self, call: Call, result: object) -> object:
         """Return a result its form on the wire."""
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
-        """Say that the client lacks a capability the request needs."""
+        """Return the refusal for a client that lacks a capability the request needs."""
 
     def code(self, refusal: Refusal) -> int:
         """Return a refusal its number."""
@@ -96,7 +96,7 @@ class Eras(Struct, frozen=True):
         return self.handshake
 
     def admitted(self, methods: Mapping[str, Method], revision: Revision) -> frozenset[str]:
-        """Give the methods a peer of this revision may ask after its handshake; thousands of sessions share the set."""
+        """Return the methods a peer of this revision may ask after its handshake; all sessions share the set."""
         known = self._admitted.get(revision.version)
         if known is None or known[0] is not methods or known[1] != len(methods):
             names = (name for name, row in methods.items() if row.handshake and name != "initialize")

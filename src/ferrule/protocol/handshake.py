@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
 from ferrule.codes import ErrorCode
@@ -26,6 +27,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call, Peer, Revision
 from ferrule.protocol.capabilities import require_client
 from ferrule.protocol.era import STANDARD_CODES, sendable
+from ferrule.protocol.foreign import Foreign, read_as, without_stateless
 from ferrule.protocol.needs import Answers, Need, Question
 from ferrule.protocol.session import Phase, Session
 from ferrule.protocol.tasks import TaskWish, first_form, wrapped
@@ -84,6 +86,8 @@ ERLMCP: dict[str, Numbers] = {
     "InvalidParams": Numbers(ErrorCode.INVALID_PARAMS.value, 1021),
     "Internal": Numbers(ErrorCode.INTERNAL_ERROR.value, 1079),
     "Busy": Numbers(ErrorCode.SERVER_ERROR.value, 1081),
+    "Overloaded": Numbers(ErrorCode.SERVER_ERROR.value, 1085),
+    "NoTarget": Numbers(ErrorCode.SERVER_ERROR.value, 1086),
     "RateLimited": Numbers(ErrorCode.RATE_LIMITED.value, 1003),
     "ResourceNotFound": Numbers(ErrorCode.RESOURCE_MISSING.value, 1046),
     "ToolNotFound": Numbers(ErrorCode.TOOL_MISSING.value, 1048),
@@ -232,6 +236,10 @@ HEADERLESS = WITH_BATCHES.version
 REVISIONS = {revision.version: revision for revision in (NEWEST, BEFORE_ICONS, WITH_BATCHES, OLDEST)}
 
 
+LISTS = frozenset({ListToolsResult, ListTasksResult, CancelTaskResult})
+"""Results whose items differ between the newest revision of this era and the next."""
+
+
 class Handshake:
     """The rules of the handshake era."""
 
@@ -243,7 +251,7 @@ class Handshake:
         self._strict = strict or erlmcp_codes
 
     def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
-        """Return who asks: whoever made the handshake; before it, only `initialize` and `ping` are heard."""
+        """Return who asks: whoever made the handshake; before it, only `initialize` and `ping` are answered."""
         session.met_stateless = False
         peer = session.peer
         if peer is None:
@@ -264,7 +272,7 @@ class Handshake:
         """Return the revision to answer an offer with: the one offered, else our newest."""
         return REVISIONS[version if version in self.versions else self.versions[0]]
 
-    def open(self, session: Session, params: InitializeParams, declared: dict[str, Any]) -> Revision:
+    def open(self, session: Session, params: InitializeParams, declared: dict[str, object]) -> Revision:
         """Make the handshake on the server's side."""
         asked = params.protocol_version
         if asked not in self.versions and (self._strict or not self.versions):
@@ -302,16 +310,30 @@ class Handshake:
             requests.append((question.method, _older_question(question, call.peer.revision)))
         return [call.link.ask(method, params, call.channel) for method, params in requests]
 
-    def pause(self, call: Call, need: Need) -> Any:
+    def pause(self, call: Call, need: Need) -> object:
         """No handler is interrupted in this era."""
         raise InvalidRequest("this revision cannot ask inside a result")
 
-    def seal(self, call: Call, result: Any) -> Any:
+    def seal(self, call: Call, result: object) -> object:
         """Leave out what the agreed revision does not have."""
         trim = call.peer.revision.trims.get(type(result))
         if trim is None:
+            if type(result) is Foreign:
+                return self._relayed(call, result)
             return result
         return trim(result)
+
+    def _relayed(self, call: Call, foreign: Foreign) -> object:
+        """Leave out of another peer's result what the agreed revision does not have."""
+        revision = call.peer.revision
+        if foreign.version == revision.version:
+            return foreign.raw
+        if revision is NEWEST and call.row.result not in LISTS:
+            if foreign.version in REVISIONS:
+                return foreign.raw
+            return without_stateless(foreign)
+        members = without_stateless(foreign)
+        return self.seal(call, read_as(call.row, msgspec.json.encode(members)))
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
         """There is no number for a missing client capability: the request cannot be served as it is."""
@@ -353,7 +375,7 @@ STRANGER = Peer(OLDEST, ClientCapabilities())
 """A peer before its handshake."""
 
 
-def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
+def _older_question(question: Question, revision: Revision) -> dict[str, object]:
     """Write a question in the words of the agreed revision."""
     params = question.params
     if revision is NEWEST:
@@ -361,16 +383,18 @@ def _older_question(question: Question, revision: Revision) -> dict[str, Any]:
     if question.method == "elicitation/create":
         return plain_form(params)
     if question.method == "sampling/createMessage":
-        messages = [
-            old_message(single_content(message), before_metadata=revision is not BEFORE_ICONS)
-            for message in params["messages"]
-        ]
+        before_metadata = revision is not BEFORE_ICONS
+        messages = []
+        for message in params["messages"]:
+            messages.append(old_message(single_content(message), before_metadata=before_metadata))
         return {**params, "messages": messages}
     return params
 
 
-def _gated(params: dict[str, Any], revision: Revision) -> dict[str, Any]:
+def _gated(params: dict[str, object], revision: Revision) -> dict[str, object]:
     """Return the params by which a capability is demanded: `includeContext` needed none at first."""
     if revision is NEWEST:
         return params
-    return {key: value for key, value in params.items() if key != "includeContext"}
+    gated = dict(params)
+    gated.pop("includeContext", None)
+    return gated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -26,7 +26,9 @@ class Introduction(Protocol):
     plain: Raw | UnsetType
     """The `_meta` of a request whose caller adds nothing to it, encoded once; UNSET where it has none."""
 
-    def stamp(self, params: dict[str, Any], token: Id | None = None, meta: dict[str, Any] | None = None) -> Any:
+    def stamp(
+        self, params: dict[str, object], token: Id | None = None, meta: dict[str, object] | None = None
+    ) -> object:
         """Return the params their `_meta`."""
 
 
@@ -35,7 +37,9 @@ class OnceIntroduced:
 
     plain: Raw | UnsetType = UNSET
 
-    def stamp(self, params: dict[str, Any], token: Id | None = None, meta: dict[str, Any] | None = None) -> Any:
+    def stamp(
+        self, params: dict[str, object], token: Id | None = None, meta: dict[str, object] | None = None
+    ) -> object:
         """Add the caller's metadata and the progress token, if any."""
         if token is None and not meta:
             return params or UNSET
@@ -55,14 +59,16 @@ class AlwaysIntroduced:
         implementation: Implementation | None,
         log_level: str | None = None,
     ) -> None:
-        self._facts: dict[str, Any] = {VERSION_KEY: version, CLIENT_CAPABILITIES_KEY: Raw(_write(capabilities))}
+        self._facts: dict[str, object] = {VERSION_KEY: version, CLIENT_CAPABILITIES_KEY: Raw(_write(capabilities))}
         if implementation is not None:
             self._facts[CLIENT_INFO_KEY] = Raw(_write(implementation))
         if log_level is not None:
             self._facts[LOG_LEVEL_KEY] = log_level
         self.plain: Raw | UnsetType = Raw(_write(self._facts))
 
-    def stamp(self, params: dict[str, Any], token: Id | None = None, meta: dict[str, Any] | None = None) -> Any:
+    def stamp(
+        self, params: dict[str, object], token: Id | None = None, meta: dict[str, object] | None = None
+    ) -> object:
         """Add who we are, the caller's metadata and the progress token."""
         if token is None and not meta:
             return {**params, "_meta": self.plain}

@@ -7,12 +7,12 @@ questions that are equal in both are told apart by counting them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ferrule.errors import InvalidParams
+from ferrule.schema.model import JsonObject
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
@@ -21,7 +21,7 @@ class Question(Struct, frozen=True):
     """Something only the client can answer."""
 
     method: str
-    params: dict[str, Any]
+    params: JsonObject
     key: str = ""
 
     @property
@@ -50,11 +50,13 @@ class JournalEntry(Struct, array_like=True):
     value: Raw
 
 
-class Journal(Struct, rename={"answers": "a", "steps": "s"}, omit_defaults=True):
+class Journal(Struct, rename={"answers": "a", "steps": "s", "relayed": "r"}, omit_defaults=True):
     """What the rounds of one call have learned so far."""
 
     answers: dict[str, JournalEntry] = {}
     steps: dict[str, JournalEntry] = {}
+    relayed: str = ""
+    """The `requestState` of another peer, whose result we handed on: it is sent back to that peer with the answers."""
 
 
 class Answers:

@@ -11,7 +11,7 @@ import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -81,8 +81,11 @@ class Keyring:
     def _ciphers(self) -> dict[bytes, AESGCM]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        derived = [_derive(secret) for secret in self._secrets]
-        return {key_id: AESGCM(key) for key, key_id in derived}
+        ciphers = {}
+        for secret in self._secrets:
+            key, key_id = _derive(secret)
+            ciphers[key_id] = AESGCM(key)
+        return ciphers
 
 
 class Seal:
@@ -139,7 +142,9 @@ class Seal:
         return raw[: HEADER.size], raw[HEADER.size : nonce_end], raw[nonce_end:]
 
 
-def request_binding(principal: str | None, method: str, params: Mapping[str, Any] | bytes, server: str = "") -> bytes:
+def request_binding(
+    principal: str | None, method: str, params: Mapping[str, object] | bytes, server: str = ""
+) -> bytes:
     """Return the digest of who asks which server what: the same for a retry, another for any other request.
 
     A server is named by its name alone, so that every process and every version of it opens what another has sealed.

@@ -308,7 +308,7 @@ class Session:
 
     # -- we answer
 
-    def finish(self, call: Call, outcome: Any) -> Success | Failure | None:
+    def finish(self, call: Call, outcome: object) -> Success | Failure | None:
         """Make the reply of a call's outcome; None when the peer does not want it any more."""
         running = self.running.pop(call.id, None)
         if running is not call:
@@ -330,7 +330,7 @@ class Session:
         return refused(name, refusal, era)
 
     def shortened(self, failure: Failure) -> Failure:
-        """Say in few words a refusal that repeats more of its request than a message holds."""
+        """Return a refusal in few words, where it repeats more of its request than a message holds."""
         identity = failure.id
         if isinstance(identity, str) and len(identity) > MAX_QUOTE:
             identity = self.nameless_id
@@ -339,7 +339,7 @@ class Session:
     # -- we ask
 
     def expect(
-        self, method: str, waiter: Any, now: float, channel: Channel | None = None, timeout: float | None = None
+        self, method: str, waiter: object, now: float, channel: Channel | None = None, timeout: float | None = None
     ) -> Awaited:
         """Return a request of ours its id, and wait for its reply, for as long without news as `timeout` says."""
         identity = self.next_id
@@ -354,18 +354,22 @@ class Session:
         return awaited
 
     def abandon(self, identity: Id, reason: str = "") -> Notification | None:
-        """Stop waiting for a request; gives what to tell the peer, None when there is nothing to tell."""
+        """Stop waiting for a request. Return what to tell the peer, None when there is nothing to tell."""
         awaited = self.awaited.pop(identity, None)
         if awaited is None or not awaited.cancellable:
             return None
-        params: dict[str, Any] = {"requestId": identity}
+        params: dict[str, object] = {"requestId": identity}
         if reason:
             params["reason"] = reason
         return Notification(CANCELLED, params)
 
     def expired(self, now: float) -> list[Awaited]:
         """Return the requests whose time is up."""
-        return [a for a in self.awaited.values() if a.deadline is not None and a.deadline <= now]
+        expired = []
+        for awaited in self.awaited.values():
+            if awaited.deadline is not None and awaited.deadline <= now:
+                expired.append(awaited)
+        return expired
 
     def next_deadline(self) -> float | None:
         """Return when the next request's time is up."""
@@ -397,7 +401,7 @@ class Session:
             del self.outlasting[next(iter(self.outlasting))]
 
     def close(self, phase: Phase = Phase.CLOSED) -> list[Awaited]:
-        """End the conversation, in which nothing is admitted any more; gives whoever still waits."""
+        """End the conversation, in which nothing is admitted any more. Return whoever still waits."""
         self.methods, self.admitted = {}, frozenset()
         if self.phase is not Phase.CLOSED:
             self.phase = phase
@@ -435,7 +439,7 @@ class SessionlessSession(Session):
 
     @property
     def nameless_id(self) -> UnsetType | None:
-        """The id for an error whose request could not be read: by the crowd's revision, whoever asked before."""
+        """The id for an error whose request could not be read: by the revision of the link, whoever asked before."""
         if self.peer is None:
             return UNSET
         return self.peer.revision.nameless_id
@@ -451,7 +455,7 @@ class SessionlessSession(Session):
         call = self.running[id(channel)] = self.call_of(request, channel, origin or self.origin)
         return call
 
-    def finish(self, call: Call, outcome: Any) -> Success | Failure | None:
+    def finish(self, call: Call, outcome: object) -> Success | Failure | None:
         """Make the reply of a call's outcome; None when its asker is gone."""
         if self.running.pop(id(call.channel), None) is None:
             return None

@@ -27,6 +27,7 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call, Peer, Revision
 from ferrule.protocol.capabilities import nested, require_client, require_extension
 from ferrule.protocol.era import STANDARD_CODES, sendable
+from ferrule.protocol.foreign import Foreign, kind_of, members_of, meta_of, read_as, spliced
 from ferrule.protocol.needs import Answers, Journal, Need, Question
 from ferrule.protocol.seal import Seal, SealTooLarge, request_binding
 from ferrule.protocol.session import Session
@@ -43,7 +44,7 @@ from ferrule.schema.model import (
     Result,
 )
 from ferrule.schema.notices import ELICITATION_COMPLETE
-from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
+from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequest, InputRequired
 from ferrule.schema.tasks import TASKS_EXTENSION, CancelTaskResult
 from ferrule.schema.tools import ListToolsResult, PlainResult, Tool
 
@@ -55,10 +56,10 @@ def _no_execution(tool: Tool) -> Tool:
 
 
 def _listed(result: ListToolsResult) -> ListToolsResult:
-    return structs.replace(result, tools=[_no_execution(tool) for tool in result.tools])
+    return structs.replace(result, tools=list(map(_no_execution, result.tools)))
 
 
-def _no_tasks(capabilities: Any) -> Any:
+def _no_tasks(capabilities: Any) -> object:
     if capabilities.tasks is None:
         return capabilities
     return structs.replace(capabilities, tasks=None)
@@ -92,6 +93,8 @@ KNOWN_CODES = STANDARD_CODES | frozenset(
 
 _read_journal = msgspec.json.Decoder(Journal).decode
 _read_responses = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_requests = msgspec.json.Decoder(dict[str, InputRequest]).decode
+_read_text = msgspec.json.Decoder(str).decode
 _write = msgspec.json.Encoder().encode
 
 
@@ -104,7 +107,7 @@ class CacheHints(msgspec.Struct, frozen=True):
 
 NO_HINTS = CacheHints()
 
-NOTHING_DECLARED: Mapping[str, Any] = MappingProxyType({})
+NOTHING_DECLARED: Mapping[str, object] = MappingProxyType({})
 """What a server has told a client of itself in a handshake, where there is none."""
 
 
@@ -133,7 +136,7 @@ class Stateless:
         self._sealing = sealing
         self._hints = hints
         self._server = "" if implementation is None else implementation.name
-        self._identity: dict[str, Any] | None = None
+        self._identity: dict[str, object] | None = None
         if implementation is not None:
             self._identity = {SERVER_INFO_KEY: Raw(_write(implementation))}
         self._plain_head = _write(EmptyResult(result_type=COMPLETE, meta=self._identity))[:-1] + b","
@@ -194,13 +197,22 @@ class Stateless:
         raise Need(missing)
 
     def pause(self, call: Call, need: Need) -> InputRequired:
-        """Say what is missing, with the journal of what is known already sealed beside it."""
+        """Return the result that names what is missing, with the journal of what is known sealed beside it."""
         if call.answers is not None:
             journal = call.answers.journal
         else:
             journal = Journal()
+        requests = {key: input_request(question) for key, question in need.questions}
+        return InputRequired(
+            result_type=INPUT_REQUIRED,
+            meta=self._identity,
+            input_requests=requests,
+            request_state=self._sealed(call, journal),
+        )
+
+    def _sealed(self, call: Call, journal: Journal) -> str:
         try:
-            state = self._sealing.seal.seal(
+            return self._sealing.seal.seal(
                 _write(journal),
                 binding=self._binding(call),
                 expires=self._sealing.now() + self._sealing.lifetime,
@@ -208,16 +220,14 @@ class Stateless:
             )
         except SealTooLarge as reason:
             raise Internal(f"{reason}; the largest entry is {_largest(journal)}") from None
-        requests = {key: input_request(question) for key, question in need.questions}
-        return InputRequired(
-            result_type=INPUT_REQUIRED, meta=self._identity, input_requests=requests, request_state=state
-        )
 
-    def seal(self, call: Call, result: Any) -> Any:
-        """Say that the result is complete, who made it, and how long it may be kept."""
+    def seal(self, call: Call, result: object) -> object:
+        """Mark a result as complete, with who made it and how long it may be kept."""
         if type(result) is PlainResult:
             return Raw(b"%b%b}" % (self._plain_head, result.members))
         if not isinstance(result, Result):
+            if type(result) is Foreign:
+                return self._relayed(call, result)
             return self._completed(result)
         if result.result_type is None:
             result.result_type = COMPLETE
@@ -232,7 +242,47 @@ class Stateless:
             return result
         return trim(result)
 
-    def _completed(self, result: Any) -> Any:
+    def _relayed(self, call: Call, foreign: Foreign) -> object:
+        """Say of another peer's result what we say of our own."""
+        row = call.row
+        if row.result in call.peer.revision.trims and foreign.version not in self.versions:
+            return self.seal(call, read_as(row, foreign.raw))
+        if not row.cacheable:
+            quick = spliced(foreign, self._plain_head)
+            if quick is not None:
+                return quick
+        members = members_of(foreign)
+        kind = kind_of(members)
+        if kind == INPUT_REQUIRED:
+            return self._relayed_round(call, members)
+        if not kind:
+            members["resultType"] = Raw(_write(COMPLETE))
+        if row.cacheable:
+            members.setdefault("ttlMs", Raw(_write(self._hints.ttl_ms)))
+            members.setdefault("cacheScope", Raw(_write(self._hints.scope)))
+        meta = {**meta_of(members), **(self._identity or {})}
+        if meta:
+            members["_meta"] = Raw(_write(meta))
+        return members
+
+    def _relayed_round(self, call: Call, members: dict[str, Raw]) -> InputRequired:
+        """Ask what another peer asks, with its state inside ours: it is bound to this caller and this request."""
+        try:
+            requests = _read_requests(members.get("inputRequests", Raw(b"{}")))
+            state = _read_text(members.get("requestState", Raw(b'""')))
+        except (msgspec.DecodeError, RecursionError) as reason:
+            raise Internal(f"the server behind this one asks in a form that cannot be read: {reason}") from None
+        for request in requests.values():
+            params = {} if request.params is UNSET else msgspec.json.decode(request.params)
+            self.require(call, Question(request.method, params))
+        return InputRequired(
+            result_type=INPUT_REQUIRED,
+            meta=self._identity,
+            input_requests=requests,
+            request_state=self._sealed(call, Journal(relayed=state)),
+        )
+
+    def _completed(self, result: object) -> object:
         """What an extension gives need not be a Result; what is encoded already was sealed before."""
         if result is not None and not isinstance(result, dict):
             return result
@@ -271,7 +321,7 @@ class Stateless:
         return MissingCapability({"extensions": {TASKS_EXTENSION: {}}}, f"The tool {tool} runs as a task only")
 
     def admit_to_tasks(self, call: Call) -> None:
-        """Only a request that declares the extension is heard."""
+        """Only a request that declares the extension is answered."""
         require_extension(call.peer, TASKS_EXTENSION)
 
 
@@ -285,5 +335,7 @@ def _responses(raw: Raw | UnsetType) -> dict[str, Raw]:
 
 
 def _largest(journal: Journal) -> str:
+    if journal.relayed:
+        return "the state of the server behind this one"
     entries = {**journal.answers, **journal.steps}
     return max(entries, key=lambda key: len(bytes(entries[key].value)))

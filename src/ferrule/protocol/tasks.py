@@ -56,7 +56,8 @@ def related(question: Question, task_id: str) -> Question:
 
 def input_request(question: Question) -> InputRequest:
     """Put a question into a result: there it has no id of its own, and no params where there is nothing to say."""
-    params = {key: value for key, value in question.params.items() if key != "elicitationId"}
+    params = dict(question.params)
+    params.pop("elicitationId", None)
     return InputRequest(method=question.method, params=Raw(_write(params)) if params else UNSET)
 
 
@@ -64,7 +65,7 @@ def input_request(question: Question) -> InputRequest:
 
 
 def first_form(task: Task) -> Task:
-    """Say how a task stands in the words tasks had first: times have other names, the outcome is asked for apart."""
+    """Return a task in the form tasks had first: times have other names, the outcome is asked for apart."""
     return Task(
         task_id=task.task_id,
         status=task.status,
@@ -82,5 +83,5 @@ def wrapped(task: Task) -> WrappedTask:
 
 
 def acknowledged(cancelled: CancelTaskResult) -> EmptyResult:
-    """Say only that the wish was heard: how the task stands is asked for apart."""
+    """Return an acknowledgement only: the state of the task is asked for apart."""
     return EmptyResult(result_type=cancelled.result_type, meta=cancelled.meta)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from msgspec import Raw, structs
+from msgspec import Raw, Struct, structs
 
 from ferrule.errors import CapabilityNotSupported, InvalidRequest, Refusal
-from ferrule.schema.content import AudioContent, EmbeddedResource, ResourceContents, ResourceLink, TextContent
+from ferrule.schema.content import (
+    AudioContent,
+    EmbeddedResource,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+)
 from ferrule.schema.model import (
     Annotations,
     ClientCapabilities,
     ElicitationCapability,
     EmptyResult,
+    JsonObject,
     SamplingCapability,
 )
 from ferrule.schema.prompts import GetPromptResult, Prompt, PromptMessage
@@ -21,12 +28,23 @@ from ferrule.schema.sampling import CreateMessageResult
 from ferrule.schema.tools import CallToolResult, PlainResult, Tool
 from ferrule.schema.wrapped import RESULT_MARK, wrapping
 
+S = TypeVar("S", bound=Struct)
 
-def without(*fields: str) -> Callable[[Any], Any]:
+
+class Trim(Protocol):
+    """Returns a struct, or a copy of it in which something is left out."""
+
+    def __call__(self, value: S, /) -> S: ...
+
+
+def without(*fields: str) -> Trim:
     """Make a function that leaves members out, on a copy."""
 
-    def trim(value: Any) -> Any:
-        gone = {name: None for name in fields if getattr(value, name, None) is not None}
+    def trim(value: S, /) -> S:
+        gone: dict[str, None] = {}
+        for name in fields:
+            if getattr(value, name, None) is not None:
+                gone[name] = None
         if gone:
             return structs.replace(value, **gone)
         return value
@@ -34,11 +52,12 @@ def without(*fields: str) -> Callable[[Any], Any]:
     return trim
 
 
-def each(member: str, trim: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def each(member: str, trim: Callable[[Any], object]) -> Trim:
     """Make a function that trims every element of a list member."""
 
-    def trim_all(value: Any) -> Any:
-        return structs.replace(value, **{member: [trim(item) for item in getattr(value, member)]})
+    def trim_all(value: S, /) -> S:
+        trimmed = [trim(item) for item in getattr(value, member)]
+        return structs.replace(value, **{member: trimmed})
 
     return trim_all
 
@@ -56,28 +75,33 @@ def object_rooted(tool: Tool) -> Tool:
     return structs.replace(tool, output_schema=_under_result(schema))
 
 
-def _under_result(schema: dict[str, Any]) -> dict[str, Any] | None:
+def _under_result(schema: JsonObject) -> JsonObject | None:
     """Put a schema one level down; None where its values may be objects already, or where it points to its own root."""
     kinds = schema.get("type")
     if isinstance(kinds, str):
         kinds = [kinds]
     if not isinstance(kinds, list) or "object" in kinds or not _movable(schema):
         return None
-    inner = {key: value for key, value in schema.items() if key not in ("$defs", "$schema")}
-    moved = wrapping(inner)
-    moved.update({key: value for key, value in schema.items() if key in ("$defs", "$schema")})
-    return moved
+    inner = {}
+    at_root = {}
+    for key, value in schema.items():
+        if key in ("$defs", "$schema"):
+            at_root[key] = value
+        else:
+            inner[key] = value
+    return {**wrapping(inner), **at_root}
 
 
-def _movable(part: Any) -> bool:
+def _movable(part: object) -> bool:
+    """Whether a part of a schema means the same one level down."""
     if isinstance(part, list):
-        return all(_movable(item) for item in part)
+        return all(map(_movable, part))
     if not isinstance(part, dict):
         return True
     target = part.get("$ref", "#/$defs/")
     if "$id" in part or (isinstance(target, str) and not target.startswith("#/$defs/")):
         return False
-    return all(_movable(item) for item in part.values())
+    return all(map(_movable, part.values()))
 
 
 def written_ahead(result: PlainResult) -> Raw:
@@ -100,16 +124,16 @@ no_meta = without("meta")
 no_hints = without("ttl_ms", "cache_scope")
 
 
-def undated(item: Any) -> Any:
-    """Leave out when the item was last modified."""
-    annotations: Annotations | None = item.annotations
+def undated(item: S) -> S:
+    """Leave out when an item with annotations was last modified."""
+    annotations: Annotations | None = item.annotations  # type: ignore[attr-defined]
     if annotations is None or annotations.last_modified is None:
         return item
     return structs.replace(item, annotations=structs.replace(annotations, last_modified=None))
 
 
 def old_block(block: Any, *, audio: bool) -> Any:
-    """Say the same with the content types an older revision has."""
+    """Return the content with the types an older revision has."""
     if not audio and isinstance(block, AudioContent):
         contents = ResourceContents(uri=f"data:{block.mime_type}", mime_type=block.mime_type, blob=block.data)
         block = EmbeddedResource(contents, annotations=block.annotations)
@@ -130,21 +154,25 @@ def old_result(*, audio: bool) -> Callable[[CallToolResult], CallToolResult]:
 
 def old_prompt(*, audio: bool) -> Callable[[GetPromptResult], GetPromptResult]:
     def trim(result: GetPromptResult) -> GetPromptResult:
-        messages = [PromptMessage(role=m.role, content=old_block(m.content, audio=audio)) for m in result.messages]
+        messages = []
+        for message in result.messages:
+            content = old_block(message.content, audio=audio)
+            messages.append(PromptMessage(role=message.role, content=content))
         return structs.replace(result, messages=messages)
 
     return trim
 
 
 def old_prompt_item(prompt: Prompt) -> Prompt:
-    if prompt.arguments is None:
-        arguments = None
-    else:
-        arguments = [structs.replace(a, title=None) for a in prompt.arguments]
+    arguments = None
+    if prompt.arguments is not None:
+        arguments = []
+        for argument in prompt.arguments:
+            arguments.append(structs.replace(argument, title=None))
     return structs.replace(prompt, title=None, icons=None, meta=None, arguments=arguments)
 
 
-def oldest_item(item: Any) -> Any:
+def oldest_item(item: S) -> S:
     return undated(without("title", "icons", "meta")(item))
 
 
@@ -160,28 +188,33 @@ def old_client(*gone: str) -> Callable[[ClientCapabilities], ClientCapabilities]
             forms = elicitation.form is not None or elicitation.url is None
             elicitation = ElicitationCapability() if forms else None
         declared = structs.replace(declared, sampling=sampling, elicitation=elicitation)
-        return without("extensions", "tasks", *gone)(declared)  # type: ignore[no-any-return]
+        return without("extensions", "tasks", *gone)(declared)
 
     return trim
 
 
-def old_message(message: dict[str, Any], *, before_metadata: bool) -> dict[str, Any]:
+def old_message(message: JsonObject, *, before_metadata: bool) -> JsonObject:
     """Leave out what sampling messages got later."""
     content = message["content"]
     if before_metadata and isinstance(content, dict):
-        annotations = content.get("annotations")
-        content = {key: value for key, value in content.items() if key not in {"_meta", "annotations"}}
+        content = _lacking(content, "_meta")
+        annotations = content.pop("annotations", None)
         if annotations:
-            content["annotations"] = {key: value for key, value in annotations.items() if key != "lastModified"}
+            content["annotations"] = _lacking(annotations, "lastModified")
     return {"role": message["role"], "content": content}
 
 
 def old_sampled(result: CreateMessageResult) -> CreateMessageResult:
     """Before lists of blocks a model's answer was one block: all its text, or the first block."""
-    blocks = result.content if isinstance(result.content, list) else [result.content]
-    texts = [block.text for block in blocks if isinstance(block, TextContent)]
-    first = TextContent("\n".join(texts)) if len(texts) > 1 else next(iter(blocks), TextContent(""))
-    return structs.replace(result, content=first)
+    if not isinstance(result.content, list):
+        return result
+    texts = []
+    for block in result.content:
+        if isinstance(block, TextContent):
+            texts.append(block.text)
+    if len(texts) > 1:
+        return structs.replace(result, content=TextContent("\n".join(texts)))
+    return structs.replace(result, content=next(iter(result.content), TextContent("")))
 
 
 def oldest_sampled(result: CreateMessageResult) -> CreateMessageResult:
@@ -189,29 +222,44 @@ def oldest_sampled(result: CreateMessageResult) -> CreateMessageResult:
     return structs.replace(single, content=old_block(single.content, audio=True))
 
 
-def plain_form(params: dict[str, Any]) -> dict[str, Any]:
+def plain_form(params: JsonObject) -> JsonObject:
     """The first forms had single choices as `enum` with `enumNames`, defaults on booleans only, and no URLs."""
     if params.get("mode") == "url":
         raise CapabilityNotSupported("elicitation.url")
     schema = params["requestedSchema"]
-    properties = {name: plain_property(name, rules) for name, rules in schema["properties"].items()}
-    plain = {key: value for key, value in schema.items() if key != "$schema"}
-    return {"message": params["message"], "requestedSchema": {**plain, "properties": properties}}
+    plain = _lacking(schema, "$schema")
+    plain["properties"] = {}
+    for name, rules in schema["properties"].items():
+        plain["properties"][name] = plain_property(name, rules)
+    return {"message": params["message"], "requestedSchema": plain}
 
 
-def plain_property(name: str, rules: dict[str, Any]) -> dict[str, Any]:
+def _lacking(members: JsonObject, name: str) -> JsonObject:
+    """Return a copy of an object without a member."""
+    copy = dict(members)
+    copy.pop(name, None)
+    return copy
+
+
+def plain_property(name: str, rules: JsonObject) -> JsonObject:
     if rules.get("type") == "array":
         raise CapabilityNotSupported(
             "elicitation", f"the field {name!r}: this client's revision has no lists of choices"
         )
-    plain = {k: v for k, v in rules.items() if k != "oneOf" and (k != "default" or rules.get("type") == "boolean")}
-    if "oneOf" in rules:
-        plain["enum"] = [choice["const"] for choice in rules["oneOf"]]
-        plain["enumNames"] = [choice.get("title", choice["const"]) for choice in rules["oneOf"]]
+    plain = dict(rules)
+    if rules.get("type") != "boolean":
+        plain.pop("default", None)
+    choices = plain.pop("oneOf", None)
+    if choices is not None:
+        plain["enum"] = []
+        plain["enumNames"] = []
+        for choice in choices:
+            plain["enum"].append(choice["const"])
+            plain["enumNames"].append(choice.get("title", choice["const"]))
     return plain
 
 
-def single_content(message: dict[str, Any]) -> dict[str, Any]:
+def single_content(message: JsonObject) -> JsonObject:
     """A sampling message held one block at first, not a list."""
     content = message["content"]
     if not isinstance(content, list):

@@ -19,9 +19,9 @@ from ferrule.supervision.tracebacks import shown
 logger = logging.getLogger("ferrule.dispatch")
 
 Handler = Callable[[Call], Awaitable[Any]]
-Instant = Callable[[Call], Any]
-Layer = Callable[[Call, Handler], Awaitable[Any]]
-Done = Callable[[Call, Any], None]
+Instant = Callable[[Call], object]
+Layer = Callable[[Call, Handler], Awaitable[object]]
+Done = Callable[[Call, object], None]
 NoteHandler = Callable[[Note], None]
 
 
@@ -49,10 +49,17 @@ class Dispatcher:
         other_notes: NoteHandler | None = None,
     ) -> None:
         around = middleware if callable(middleware) else lambda _: middleware
-        surrounded = {name: _waiting(handler) for name, handler in instant.items() if around(name)}
-        waiting = {**handlers, **surrounded}
-        self.handlers = Handlers({name: composed(handler, around(name)) for name, handler in waiting.items()})
-        self.instant = {name: handler for name, handler in instant.items() if name not in surrounded}
+        self.handlers = Handlers()
+        self.instant: dict[str, Instant] = {}
+        for name, handler in handlers.items():
+            self.handlers[name] = composed(handler, around(name))
+        for name, at_once in instant.items():
+            layers = around(name)
+            if layers:
+                # A layer may wait, so what it surrounds is awaited too.
+                self.handlers[name] = composed(_waiting(at_once), layers)
+            else:
+                self.instant[name] = at_once
         self.notes = dict(notes)
         self._other_notes = other_notes
 
@@ -69,7 +76,7 @@ class Dispatcher:
             outcome = self._explain(call, error)
         done(call, outcome)
 
-    def run_now(self, call: Call, handler: Instant) -> Any:
+    def run_now(self, call: Call, handler: Instant) -> object:
         """Run a call that cannot wait."""
         try:
             return call.era.seal(call, handler(call))
@@ -92,7 +99,7 @@ class Dispatcher:
         except Exception:
             logger.exception("the handler of the notification %s failed", note.method)
 
-    def _explain(self, call: Call, error: BaseException) -> Any:
+    def _explain(self, call: Call, error: BaseException) -> object:
         need = need_within(error)
         if need is not None:
             try:
@@ -125,7 +132,7 @@ def internal(what: str, error: BaseException, hint: str = "") -> Internal:
 
 
 def unencodable(call: Call, error: EncodeError) -> Internal:
-    """Make the refusal for a result that cannot be written; why is told, for it is about types, not about values."""
+    """Make the refusal for a result that cannot be written; the reason is about types, not about values."""
     masked = internal(f"writing the result of {call.method}", error)
     return Internal(f"The result of {call.method} cannot be written: {error}", masked.data)
 
@@ -135,9 +142,12 @@ def need_within(error: BaseException) -> Need | None:
     if isinstance(error, Need):
         return error
     if isinstance(error, BaseExceptionGroup):
-        found = [need for part in error.exceptions if (need := need_within(part)) is not None]
-        if found:
-            return Need([question for need in found for question in need.questions])
+        found: Need | None = None
+        for part in error.exceptions:
+            need = need_within(part)
+            if need is not None:
+                found = need if found is None else Need([*found.questions, *need.questions])
+        return found
     return None
 
 
@@ -158,7 +168,7 @@ def _around(layer: Layer, proceed: Handler) -> Handler:
 
 
 def _waiting(handler: Instant) -> Handler:
-    async def wait(call: Call) -> Any:
+    async def wait(call: Call) -> object:
         return handler(call)
 
     return wait

@@ -2,7 +2,7 @@
 
 Rule 1: a call that ends where it began pays nothing.
 Rule 2: a long call is debited before it starts, a short one when it turns out to stay: once a handler has begun, its
-call is not refused any more.
+call is not refused any more. Long ones that hold all there is keep no short one out: those may overdraw the account.
 Rule 3: what is held is credited when the work has ended, not when it was answered or cancelled: until then it has its
 params.
 """
@@ -50,9 +50,11 @@ class Holdings:
         size = len(call.raw)
         if size <= LIGHT:
             amount = size
+            taken = self.account.take_little(amount)
         else:
             amount = weight(bytes(call.raw))
-        if not self.account.take(amount):
+            taken = self.account.take(amount)
+        if not taken:
             if call.row.standing:
                 self.stand_no_more()
             return NO_ROOM

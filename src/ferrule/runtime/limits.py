@@ -1,51 +1,8 @@
-"""How much, how often and how many at once, decided without a clock: the time comes in as an argument."""
+"""How often a notice is sent, decided without a clock: the time comes in as an argument."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
-
-from ferrule.errors import SetupError
-
-# Rounding may leave a token a hair short at the very moment `wait` named; the debt is carried, so nothing is gained.
-TOKEN_SLACK = 1e-3
-
-
-class TokenBucket:
-    """Lets `burst` through at once and `rate` a second in the long run."""
-
-    __slots__ = ("_seen", "_tokens", "burst", "rate")
-
-    def __init__(self, rate: float, burst: float) -> None:
-        if not (rate >= 0 and burst >= 1):
-            raise SetupError(f"a token bucket needs a rate of at least 0 and a burst of at least 1: {rate}, {burst}")
-        self.rate = rate
-        self.burst = burst
-        self._tokens = burst
-        self._seen = -math.inf
-
-    def take(self, now: float, n: float = 1) -> bool:
-        """Take `n` tokens if there are as many."""
-        self._fill(now)
-        if self._tokens + TOKEN_SLACK < n:
-            return False
-        self._tokens -= n
-        return True
-
-    def wait(self, now: float) -> float:
-        """Tell the seconds until one token can be taken."""
-        self._fill(now)
-        lacking = 1 - self._tokens
-        if lacking <= TOKEN_SLACK:
-            return 0.0
-        return lacking / self.rate if self.rate else math.inf
-
-    def _fill(self, now: float) -> None:
-        if now <= self._seen:
-            return
-        if self._tokens < self.burst:
-            self._tokens = min(self.burst, self._tokens + (now - self._seen) * self.rate)
-        self._seen = now
 
 
 class Coalescer:
@@ -59,7 +16,7 @@ class Coalescer:
         self._scheduled: set[Hashable] = set()
 
     def poke(self, key: Hashable, now: float) -> float | None:
-        """Learn of a change: 0.0 sends now, a positive delay schedules a notice, None means one is scheduled."""
+        """Called on a change: 0.0 sends now, a positive delay schedules a notice, None means one is scheduled."""
         if key in self._scheduled:
             return None
         sent = self._sent.get(key)

@@ -10,7 +10,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import Any
 
 from msgspec import UNSET, Raw
 
@@ -113,7 +112,7 @@ class Link(Asking):
         """Make the account of what the calls of this link hold."""
         return Holdings(self.options.max_held, self.options.max_standing)
 
-    # -- what a carrier drives
+    # -- called by a transport
 
     def channel_opened(self, channel: Channel) -> None:
         """The first channel of a link is the one for what belongs to no call."""
@@ -233,7 +232,7 @@ class Link(Asking):
         elif len(session.running) > self._roomy_up_to and self._full(call):
             self._wait_in_line(call)
         else:
-            if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= 0:
+            if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
                 self._start_held(call)
                 return
             if watch is not None:
@@ -296,7 +295,7 @@ class Link(Asking):
             self._finish(call, Busy(lacking))
         return not lacking
 
-    def _finish(self, call: Call, outcome: Any) -> None:
+    def _finish(self, call: Call, outcome: object) -> None:
         reply = self.session.finish(call, outcome)
         if reply is not None:
             if call.observed is not None:
@@ -317,7 +316,7 @@ class Link(Asking):
         if self._idle and not self.session.running:
             self._wake()
 
-    def _finish_observed(self, call: Call, reply: Success | Failure, outcome: Any) -> None:
+    def _finish_observed(self, call: Call, reply: Success | Failure, outcome: object) -> None:
         """Answer as `_finish` does, and report what was answered."""
         assert self.watch is not None
         if isinstance(reply, Success) and type(reply.result) is not Raw:

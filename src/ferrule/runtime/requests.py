@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,7 +24,7 @@ from ferrule.protocol.call import Awaited
 from ferrule.protocol.session import Session
 from ferrule.schema.notices import ProgressParams
 from ferrule.supervision.scope import Scope
-from ferrule.wire.channel import Channel
+from ferrule.wire.channel import REPEATABLE, Channel, Handling
 from ferrule.wire.messages import Failure, Id, Request, Success
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class LinkOptions(Struct, frozen=True):
     max_running: int = 100
     max_waiting: int = 1024
     max_message_size: int = MOST_SETTABLE_SIZE
-    """The outermost bound; a carrier refuses what is over its own, which is lower."""
+    """The outermost bound; a transport refuses what is over its own, which is lower."""
     max_held: int = 16 * 1024 * 1024
     """Estimated bytes of the calls that run or wait; one larger call is taken while nothing else is held."""
     max_standing: int = 128
@@ -57,7 +57,7 @@ class LinkOptions(Struct, frozen=True):
     half_closes: bool = True
     """Whether a peer may end its side and still be answered, as clients do; what it was asked is lost then."""
     tell_unreadable: bool = True
-    """Whether a peer is told that what it sent has no readable id; a client skips such lines."""
+    """Whether what has no readable id is answered with an error; a client skips such lines."""
 
     def __post_init__(self) -> None:
         if not LEAST_SETTABLE_SIZE <= self.max_message_size <= MOST_SETTABLE_SIZE:
@@ -126,13 +126,13 @@ class Asking:
 
     # -- we ask
 
-    def ask(self, method: str, params: Any, channel: Channel) -> Awaitable[Raw]:
+    def ask(self, method: str, params: object, channel: Channel) -> Awaitable[Raw]:
         """Send a request of ours, now if the peer is ready for it; what is returned waits for its result."""
         if self.session.peer_ready and not self.ended:
             return self._result(self.start(method, params, channel))
         return self._ask_when_ready(method, params, channel)
 
-    async def _ask_when_ready(self, method: str, params: Any, channel: Channel) -> Raw:
+    async def _ask_when_ready(self, method: str, params: object, channel: Channel) -> Raw:
         if not self.ended:
             ready: asyncio.Future[None] = self.loop.create_future()
             self._ready += (ready,)
@@ -162,9 +162,18 @@ class Asking:
             if not ready.done():
                 ready.set_result(None)
 
-    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+    async def request(
+        self,
+        method: str,
+        params: object,
+        *,
+        timeout: float | None = None,
+        limit: float | None = None,
+        on_progress: Callable[[float, float | None, str | None], object] | None = None,
+        handling: Handling | None = None,
+    ) -> Raw:
         """Send a request of ours on the link's own channel and wait for its result."""
-        awaited = self.start(method, params, None, timeout)
+        awaited = self.start(method, params, None, timeout, limit, on_progress, handling)
         awaited.cancellable = method != "initialize"
         if method == "server/discover" and self.session.peer is None:
             awaited.waiter = FirstAnswer(self.session, awaited.waiter)
@@ -173,18 +182,25 @@ class Asking:
     def start(
         self,
         method: str,
-        params: Any,
+        params: object,
         channel: Channel | None = None,
         timeout: float | None = None,
         limit: float | None = None,
-        on_progress: Callable[[float, float | None, str | None], Any] | None = None,
+        on_progress: Callable[[float, float | None, str | None], object] | None = None,
+        handling: Handling | None = None,
+        subject: str | None = None,
+        caller: object = None,
     ) -> Awaited:
-        """Send a request of ours; gives the entry whose waiter will hold the result."""
+        """Send a request of ours. Return the entry whose waiter will hold the result."""
         out = channel or self.channel
         if out is None or self.closed:
             raise LinkLost("the link is closed", sent=False) from self.error
         now = self.loop.time()
         awaited = self.session.expect(method, self.loop.create_future(), now, out, timeout)
+        # Before it is sent: a peer in this process may ask back while it is.
+        awaited.subject = subject
+        if caller is not None:
+            awaited.caller = caller
         if on_progress is not None:
             awaited.on_progress = on_progress
         if limit is not None:
@@ -197,7 +213,10 @@ class Asking:
                 params = params(awaited.id)
             if self.watch is not None:
                 self.watch.sent(awaited, params)
-            out.send(Request(awaited.id, method, params))
+            if handling is None:
+                out.send(Request(awaited.id, method, params))
+            else:
+                out.send_with(Request(awaited.id, method, params), handling)
         except FerruleError as error:
             self.session.awaited.pop(awaited.id, None)
             if self.watch is not None:
@@ -214,7 +233,7 @@ class Asking:
         return channel is not None and channel.congested and not self.closed
 
     async def make_room(self, method: str, timeout: float | None) -> float | None:
-        """Wait until the peer takes more; gives what is left of the time-out, raises TimedOut when nothing is."""
+        """Wait until the peer takes more. Return what is left of the timeout; raises TimedOut when nothing is."""
         channel = self.channel
         began = self.loop.time()
         if channel is None:
@@ -316,7 +335,7 @@ class Asking:
         what = f"{awaited.named} got no answer within {waited:.3g} s"
         error: TimedOut = ConnectionTimedOut(f"{what}, and the peer does not answer pings")
         try:
-            await self.request("ping", {}, timeout=self.options.ping_timeout)
+            await self.request("ping", {}, timeout=self.options.ping_timeout, handling=REPEATABLE)
             error = TimedOut(f"{what}; the peer still answers pings")
         except PeerError:
             error = TimedOut(f"{what}; the peer still answers, though not to pings")
@@ -383,7 +402,7 @@ class FirstAnswer:
         self._session = session
         self._waiter = waiter
 
-    def __await__(self) -> Generator[Any, None, Raw]:
+    def __await__(self) -> Generator[object, None, Raw]:
         return self._waiter.__await__()
 
     def done(self) -> bool:
@@ -413,7 +432,7 @@ class Pong:
         """Return whether the answer, or its absence, is known."""
         return self._settled
 
-    def set_result(self, result: Any) -> None:
+    def set_result(self, result: object) -> None:
         """Called when the peer answered."""
         self._settled = True
         self._link.ponged(alive=True)

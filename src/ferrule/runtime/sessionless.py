@@ -28,7 +28,7 @@ class SessionlessLink(Link):
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
         """Whoever asked is gone: what runs for it ends, and the others are not touched.
 
-        The channel that was opened stands for all of them: with it, the crowd is over.
+        The channel that was opened stands for all of them: with it, the link ends.
         """
         if channel is self.channel:
             self.close(error)

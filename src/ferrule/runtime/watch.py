@@ -190,7 +190,7 @@ class LinkWatch:
         request.ended = monotonic()
         self._observer.request_finished(request, outcome)
 
-    def _revision(self, params: Any, origin: Origin) -> str:
+    def _revision(self, params: object, origin: Origin) -> str:
         """Return the revision of a request that was refused: what it says itself, else what was agreed."""
         if isinstance(params, Raw):
             try:
@@ -222,7 +222,7 @@ class LinkWatch:
 
     # -- we ask
 
-    def sent(self, awaited: Awaited, params: Any) -> None:
+    def sent(self, awaited: Awaited, params: object) -> None:
         """Called when a request of ours is about to be sent."""
         request = self._ours(awaited, params)
         awaited.observed = request
@@ -252,7 +252,7 @@ class LinkWatch:
         request.ended = monotonic()
         self._observer.request_answered(request, Outcome(kind=kind))
 
-    def _ours(self, awaited: Awaited, params: Any) -> ObservedRequest:
+    def _ours(self, awaited: Awaited, params: object) -> ObservedRequest:
         peer = self._session.peer
         return ObservedRequest(
             id=awaited.id,
@@ -304,7 +304,7 @@ def watch_on(
     return LinkWatch(observer, session, transport, side, address=address, shared=shared)
 
 
-def kind_of(result: Any) -> OutcomeKind:
+def kind_of(result: object) -> OutcomeKind:
     """Return how a request ended that was answered with this result, which may be written already."""
     if not isinstance(result, Raw):
         if isinstance(result, InputRequired):
@@ -343,7 +343,7 @@ def _given_up(error: BaseException) -> Outcome:
     return Outcome(kind="lost", reason=reason, message=message)
 
 
-def _name(method: str, params: Any) -> str:
+def _name(method: str, params: object) -> str:
     """Return which tool, prompt or resource a request is about."""
     member = NAMED_BY.get(method)
     if member is None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType, structs
 
 from ferrule.errors import SetupError
-from ferrule.schema.model import Value
+from ferrule.schema.model import JsonObject, Value
 from ferrule.schema.tools import Tool
 
 APPS = "io.modelcontextprotocol/ui"
@@ -47,10 +47,10 @@ class Csp(Value, frozen=True, kw_only=True):
 class Permissions(Value, frozen=True, kw_only=True):
     """What of the browser a page would like to use; a host may say no."""
 
-    camera: dict[str, Any] | None = None
-    microphone: dict[str, Any] | None = None
-    geolocation: dict[str, Any] | None = None
-    clipboard_write: dict[str, Any] | None = None
+    camera: JsonObject | None = None
+    microphone: JsonObject | None = None
+    geolocation: JsonObject | None = None
+    clipboard_write: JsonObject | None = None
 
 
 class PageMeta(Value, frozen=True, kw_only=True):
@@ -93,7 +93,10 @@ def csp_of(given: Csp | Mapping[str, Iterable[str]] | None) -> Csp | None:
     unknown = sorted(given.keys() - set(Csp.__struct_fields__))
     if unknown:
         raise SetupError(f"csp: there is no {unknown[0]}; it has {', '.join(Csp.__struct_fields__)}")
-    return Csp(**{name: tuple(origins) for name, origins in given.items()})
+    members = {}
+    for name, origins in given.items():
+        members[name] = tuple(origins)
+    return Csp(**members)
 
 
 def permissions_of(names: Iterable[str]) -> Permissions | None:
@@ -144,7 +147,7 @@ def ui_of(tool: Tool) -> ToolUi | None:
 
 
 def shows_pages(settings: Mapping[str, Any] | None) -> bool:
-    """Tell from how a client declares the extension whether it shows pages of the type there is."""
+    """Whether a client that declares the extension so shows pages of the type there is."""
     if settings is None:
         return False
     types = settings.get("mimeTypes")

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import field
 
-from ferrule.schema.model import Annotations, Icon, Model
-
-JsonObject = dict[str, Any]
+from ferrule.schema.model import Annotations, Icon, JsonObject, Model
 
 
 class Block(Model, kw_only=False, tag_field="type"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UNSET, Raw, UnsetType
 
-from ferrule.schema.model import Params, Result
+from ferrule.schema.model import JsonObject, Params, Result
 
 FormValue = str | int | float | bool | list[str] | None
 
@@ -16,7 +16,7 @@ class ElicitParams(Params, omit_defaults=True, kw_only=True):
 
     message: str
     mode: Literal["form", "url"] | None = None
-    requested_schema: dict[str, Any] | None = None
+    requested_schema: JsonObject | None = None
     url: str | None = None
     elicitation_id: str | None = None
     task: Raw | UnsetType = UNSET

@@ -21,7 +21,7 @@ def is_key(text: str) -> bool:
 
 
 def is_reserved(key: str) -> bool:
-    """Tell whether a key belongs to the protocol: `mcp` or `modelcontextprotocol` next to another label, or its own."""
+    """Whether a key belongs to the protocol: `mcp` or `modelcontextprotocol` next to another label, or its own."""
     prefix, slash, _ = key.rpartition("/")
     labels = prefix.split(".")
     if not slash:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ferrule.budgets.bounds import MAX_PEER_INFO_SIZE, MAX_PEER_INFO_VALUES
-from ferrule.schema.model import CacheableResult, ClientCapabilities, Implementation, Params, Result, Value
+from ferrule.schema.model import CacheableResult, ClientCapabilities, Implementation, JsonObject, Params, Result, Value
 
 
 class ListCapability(Value, frozen=True, kw_only=True):
@@ -31,11 +31,11 @@ class ServerCapabilities(Value, frozen=True, kw_only=True):
     tools: ListCapability | None = None
     resources: ResourcesCapability | None = None
     prompts: ListCapability | None = None
-    completions: dict[str, Any] | None = None
-    logging: dict[str, Any] | None = None
-    tasks: dict[str, Any] | None = None
-    experimental: dict[str, Any] | None = None
-    extensions: dict[str, Any] | None = None
+    completions: JsonObject | None = None
+    logging: JsonObject | None = None
+    tasks: JsonObject | None = None
+    experimental: JsonObject | None = None
+    extensions: JsonObject | None = None
 
 
 class InitializeParams(Params, kw_only=True):

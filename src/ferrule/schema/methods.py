@@ -109,7 +109,7 @@ ROWS = (
     Method("prompts/get", GetPromptParams, GetPromptResult, capability="prompts", may_ask=True),
     Method("completion/complete", CompleteParams, CompleteResult, capability="completions"),
     Method("logging/setLevel", SetLevelParams, EmptyResult, stateless=False, capability="logging"),
-    Method("subscriptions/listen", ListenParams, EmptyResult, handshake=False, standing=True),
+    Method("subscriptions/listen", ListenParams, EmptyResult, handshake=False, standing=True, read_only=False),
     Method("tasks/get", TaskParams, Task, capability="tasks"),
     Method("tasks/result", TaskParams, Result, stateless=False, capability="tasks", standing=True),
     Method("tasks/list", Page, ListTasksResult, stateless=False, capability="tasks.list"),

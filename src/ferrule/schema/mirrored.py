@@ -27,7 +27,7 @@ SCHEMA_MAPS = {"patternProperties", "dependentSchemas", "$defs", "definitions"}
 MAX_QUOTE = 60
 
 
-def mirrored_arguments(input_schema: Mapping[str, Any]) -> Annotated:
+def mirrored_arguments(input_schema: Mapping[str, object]) -> Annotated:
     """Find the arguments a tool wants mirrored; raises ValueError with the reason the tool cannot be used."""
     found: dict[str, Path] = {}
     for path, schema in _positions(input_schema):
@@ -47,9 +47,9 @@ def mirrored_arguments(input_schema: Mapping[str, Any]) -> Annotated:
     return found
 
 
-def _positions(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
+def _positions(root: object) -> Iterator[tuple[Path | None, Mapping[str, object]]]:
     """Yield every place of a schema that is a schema, with the properties that lead there (None: something else)."""
-    stack: list[tuple[Path | None, Any]] = [((), root)]
+    stack: list[tuple[Path | None, object]] = [((), root)]
     while stack:
         path, schema = stack.pop()
         if not isinstance(schema, Mapping):
@@ -57,13 +57,17 @@ def _positions(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
         yield path, schema
         for key, value in schema.items():
             if key == "properties" and isinstance(value, Mapping):
-                stack.extend((None if path is None else (*path, name), each) for name, each in value.items())
+                for name, each in value.items():
+                    inner = None if path is None else (*path, name)
+                    stack.append((inner, each))
             elif key in SCHEMA_VALUED:
                 stack.append((None, value))
             elif key in SCHEMA_LISTS and isinstance(value, list):
-                stack.extend((None, each) for each in value)
+                for each in value:
+                    stack.append((None, each))
             elif key in SCHEMA_MAPS and isinstance(value, Mapping):
-                stack.extend((None, each) for each in value.values())
+                for each in value.values():
+                    stack.append((None, each))
 
 
 def _type(schema: Mapping[str, Any]) -> str | None:

@@ -35,6 +35,9 @@ LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 
+JsonObject = dict[str, Any]
+"""An object as JSON has it, of whatever members."""
+
 
 class Vocabulary(StructMeta):
     """Makes classes that know their members by the specification's names too, beside ours.
@@ -44,7 +47,7 @@ class Vocabulary(StructMeta):
     call makes its objects with `quickly`.
     """
 
-    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **keywords: Any) -> None:  # noqa: N805
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object], **keywords: Any) -> None:  # noqa: N805
         super().__init__(name, bases, namespace, **keywords)
         for ours, theirs in _spec_names(cls).items():
             if ours != theirs and ours in cls.__dict__:
@@ -53,7 +56,7 @@ class Vocabulary(StructMeta):
         if tag_field is not None:
             setattr(cls, tag_field, cls.__struct_config__.tag)
 
-    def __call__(cls, *args: Any, **members: Any) -> Any:  # noqa: N805
+    def __call__(cls, *args: object, **members: Any) -> Any:  # noqa: N805
         try:
             return super().__call__(*args, **members)
         except TypeError as reason:
@@ -73,11 +76,11 @@ def _spec_names(cls: StructMeta) -> dict[str, str]:
     return dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
 
 
-def _in_our_words(cls: StructMeta, members: dict[str, Any], reason: str) -> dict[str, Any]:
+def _in_our_words(cls: StructMeta, members: dict[str, object], reason: str) -> dict[str, object]:
     """Return arguments under our names; raise TypeError where there is nothing to translate."""
     ours_of = {theirs: ours for ours, theirs in _spec_names(cls).items()}
     tag_field = cls.__struct_config__.tag_field
-    translated: dict[str, Any] = {}
+    translated: dict[str, object] = {}
     changed = False
     for name, value in members.items():
         if name == tag_field:
@@ -105,9 +108,9 @@ def _refusal(cls: StructMeta, reason: str) -> str:
 class Model(Struct, omit_defaults=True, rename="camel", kw_only=True, metaclass=Vocabulary):
     """A part of the vocabulary; unknown members are ignored, members at their default are not written."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return it as plain JSON values, under the specification's names; members at their default are left out."""
-        plain: dict[str, Any] = msgspec.json.decode(self.to_json())
+        plain: JsonObject = msgspec.json.decode(self.to_json())
         return plain
 
     def to_json(self) -> str:
@@ -159,15 +162,15 @@ class RootsCapability(Value, frozen=True, kw_only=True):
 class SamplingCapability(Value, frozen=True, kw_only=True):
     """The client can ask a model; with tools, with context."""
 
-    context: dict[str, Any] | None = None
-    tools: dict[str, Any] | None = None
+    context: JsonObject | None = None
+    tools: JsonObject | None = None
 
 
 class ElicitationCapability(Value, frozen=True, kw_only=True):
     """The client can ask its user, by form or by URL; neither named means by form."""
 
-    form: dict[str, Any] | None = None
-    url: dict[str, Any] | None = None
+    form: JsonObject | None = None
+    url: JsonObject | None = None
 
 
 class ClientCapabilities(Value, frozen=True, kw_only=True):
@@ -176,9 +179,9 @@ class ClientCapabilities(Value, frozen=True, kw_only=True):
     roots: RootsCapability | None = None
     sampling: SamplingCapability | None = None
     elicitation: ElicitationCapability | None = None
-    tasks: dict[str, Any] | None = None
-    experimental: dict[str, Any] | None = None
-    extensions: dict[str, Any] | None = None
+    tasks: JsonObject | None = None
+    experimental: JsonObject | None = None
+    extensions: JsonObject | None = None
 
 
 class Meta(Struct, frozen=True, gc=False):
@@ -231,7 +234,7 @@ def is_remembered(raw: Raw) -> bool:
 
 
 def _below_meta(reason: str) -> str:
-    """Say where in the params something is wrong, when only their `_meta` was read."""
+    """Return where in the params something is wrong, when only their `_meta` was read."""
     if "at `$" in reason:
         return reason.replace("at `$", "at `$._meta")
     return f"{reason} - at `$._meta`"
@@ -257,7 +260,7 @@ class Result(Model, kw_only=True):
     """Any result; its kind is named in the stateless era only."""
 
     result_type: str | None = None
-    meta: dict[str, Any] | None = field(default=None, name="_meta")
+    meta: JsonObject | None = field(default=None, name="_meta")
 
 
 class CacheableResult(Result, kw_only=True):

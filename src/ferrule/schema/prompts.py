@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import UNSET, Raw, UnsetType, field
 
 from ferrule.schema.content import ContentBlock
-from ferrule.schema.model import Icon, Model, Name, PagedResult, Params, Result, Role
+from ferrule.schema.model import Icon, JsonObject, Model, Name, PagedResult, Params, Result, Role
 
 
 class PromptArgument(Model, kw_only=True):
@@ -27,7 +25,7 @@ class Prompt(Model, kw_only=True):
     description: str | None = None
     arguments: list[PromptArgument] | None = None
     icons: list[Icon] | None = None
-    meta: dict[str, Any] | None = field(default=None, name="_meta")
+    meta: JsonObject | None = field(default=None, name="_meta")
 
 
 class ListPromptsResult(PagedResult, kw_only=True):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from msgspec import UNSET, Raw, UnsetType, field
 
 from ferrule.schema.content import ResourceContents
-from ferrule.schema.model import Annotations, CacheableResult, Icon, Model, PagedResult, Params, Uri
+from ferrule.schema.model import Annotations, CacheableResult, Icon, JsonObject, Model, PagedResult, Params, Uri
 
 
 class Resource(Model, kw_only=True):
@@ -22,7 +21,7 @@ class Resource(Model, kw_only=True):
     size: int | None = None
     annotations: Annotations | None = None
     icons: list[Icon] | None = None
-    meta: dict[str, Any] | None = field(default=None, name="_meta")
+    meta: JsonObject | None = field(default=None, name="_meta")
 
 
 class ResourceTemplate(Model, kw_only=True):
@@ -35,7 +34,7 @@ class ResourceTemplate(Model, kw_only=True):
     mime_type: str | None = None
     annotations: Annotations | None = None
     icons: list[Icon] | None = None
-    meta: dict[str, Any] | None = field(default=None, name="_meta")
+    meta: JsonObject | None = field(default=None, name="_meta")
 
 
 class ListResourcesResult(PagedResult, kw_only=True):

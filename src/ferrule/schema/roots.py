@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import field
 
-from ferrule.schema.model import Model, Result
+from ferrule.schema.model import JsonObject, Model, Result
 
 
 class Root(Model, kw_only=True):
@@ -14,7 +12,7 @@ class Root(Model, kw_only=True):
 
     uri: str
     name: str | None = None
-    meta: dict[str, Any] | None = field(default=None, name="_meta")
+    meta: JsonObject | None = field(default=None, name="_meta")
 
 
 class ListRootsResult(Result, kw_only=True):

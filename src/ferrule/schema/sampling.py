@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UNSET, Raw, UnsetType, field
 
 from ferrule.schema.content import SamplingBlock, TextContent
-from ferrule.schema.model import Model, Params, Result, Role
+from ferrule.schema.model import JsonObject, Model, Params, Result, Role
 from ferrule.schema.tools import Tool
 
 
@@ -41,7 +41,7 @@ class SamplingMessage(Model, kw_only=True):
 
     role: Role
     content: SamplingBlock | list[SamplingBlock]
-    meta: dict[str, Any] | None = field(default=None, name="_meta")
+    meta: JsonObject | None = field(default=None, name="_meta")
 
 
 class ToolChoice(Model, kw_only=True):
@@ -60,7 +60,7 @@ class CreateMessageParams(Params, omit_defaults=True, kw_only=True):
     include_context: Literal["none", "thisServer", "allServers"] | None = None
     temperature: float | None = None
     stop_sequences: list[str] | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: JsonObject | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     task: Raw | UnsetType = UNSET

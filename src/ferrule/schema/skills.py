@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from ferrule.schema.model import CacheableResult, Page, PagedResult, Params, Value
+from ferrule.schema.model import CacheableResult, JsonObject, Page, PagedResult, Params, Value
 from ferrule.schema.resources import Resource
 
 SKILLS = "io.modelcontextprotocol/skills"
@@ -29,7 +29,7 @@ class Skill(Value, frozen=True, kw_only=True):
     """A skill: where its SKILL.md is, its front matter, and all of its files, unless they are made on the fly."""
 
     uri: str
-    frontmatter: dict[str, Any]
+    frontmatter: JsonObject
     resources: list[SkillResource] | Literal["dynamic"]
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ferrule.schema.content import ContentBlock, TextContent
-from ferrule.schema.model import Icon, Model, Name, PagedResult, Params, Result, Value
+from ferrule.schema.model import Icon, JsonObject, Model, Name, PagedResult, Params, Result, Value
 from ferrule.schema.wrapped import unwrapped
 
 EMPTY_OBJECT = Raw(b"{}")
@@ -38,12 +38,12 @@ class Tool(Model, kw_only=True):
     name: str
     title: str | None = None
     description: str | None = None
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any] | None = None
+    input_schema: JsonObject
+    output_schema: JsonObject | None = None
     annotations: ToolAnnotations | None = None
-    execution: dict[str, Any] | None = None
+    execution: JsonObject | None = None
     icons: list[Icon] | None = None
-    meta: dict[str, Any] | None = field(default=None, name="_meta")
+    meta: JsonObject | None = field(default=None, name="_meta")
 
     @property
     def display_name(self) -> str:
@@ -60,7 +60,11 @@ class Tool(Model, kw_only=True):
             "idempotent": given.idempotent_hint,
             "open_world": given.open_world_hint,
         }
-        return Hints(**{name: value for name, value in said.items() if value is not None})
+        hints = {}
+        for name, value in said.items():
+            if value is not None:
+                hints[name] = value
+        return Hints(**hints)
 
 
 class ListToolsResult(PagedResult, kw_only=True):

@@ -9,7 +9,6 @@ not say it by itself; the official SDK writes neither, but its content is the va
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -20,12 +19,12 @@ RESULT_MARK = {"fastmcp": {"wrap_result": True}}
 """The same in the `_meta` of one result."""
 
 
-def wrapping(inner: Mapping[str, Any]) -> dict[str, Any]:
+def wrapping(inner: Mapping[str, object]) -> dict[str, object]:
     """Return the schema of an object that wraps a value of the schema `inner`."""
     return {"type": "object", "properties": {"result": inner}, "required": ["result"], SCHEMA_MARK: True}
 
 
-def unwrapped(structured: Any, texts: Sequence[str], meta: Mapping[str, Any] | None) -> Any:
+def unwrapped(structured: object, texts: Sequence[str], meta: Mapping[str, object] | None) -> object:
     """Return structured content without its wrapping, where it has one."""
     value = _decoded(structured)
     if not isinstance(value, dict) or value.keys() != {"result"}:
@@ -36,18 +35,18 @@ def unwrapped(structured: Any, texts: Sequence[str], meta: Mapping[str, Any] | N
     return {"result": inner}
 
 
-def _decoded(value: Any) -> Any:
+def _decoded(value: object) -> object:
     if isinstance(value, Raw):
         return msgspec.json.decode(value)
     return value
 
 
-def _is_marked(meta: Mapping[str, Any] | None) -> bool:
+def _is_marked(meta: Mapping[str, object] | None) -> bool:
     mark = meta.get("fastmcp") if meta else None
     return isinstance(mark, Mapping) and mark.get("wrap_result") is True
 
 
-def _says(texts: Sequence[str], value: Any) -> bool:
+def _says(texts: Sequence[str], value: object) -> bool:
     """Whether the text of a result is this value: as one text, or as one for each element of a list."""
     if not texts:
         return value is None or value == []
@@ -56,7 +55,7 @@ def _says(texts: Sequence[str], value: Any) -> bool:
     return isinstance(value, list) and len(value) == len(texts) and all(map(_is_written, value, texts))
 
 
-def _is_written(value: Any, text: str) -> bool:
+def _is_written(value: object, text: str) -> bool:
     """Whether a text is a value as JSON, or the value itself."""
     if text == value:
         return True

@@ -23,6 +23,10 @@ SERVER = {
     "get_tools": "app.list_tools()",
     "as_proxy": "nothing yet: there is no proxy",
     "add_request_handler": 'app.method("vendor/name")',
+    # What a listener asks of an acceptor, which a server was once itself.
+    "eras": "app.host.eras: write `await app.serve(listener)`, or give the listener app.host",
+    "observer": "app.host.observer: write `await app.serve(listener)`, or give the listener app.host",
+    "verifier": "app.host.verifier: write `await app.serve(listener)`, or give the listener app.host",
 }
 CONTEXT = {
     "session": "ctx.sample, ctx.elicit or ctx.list_roots, and ctx.server.notify_resource_updated(uri) and its like",

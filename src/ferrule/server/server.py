@@ -2,78 +2,81 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
-
-from msgspec import structs
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from ferrule.errors import SetupError
-from ferrule.identity.verifier import ALLOW_ALL, Verifier
-from ferrule.protocol.call import Call, Note
-from ferrule.protocol.capabilities import server_offers
-from ferrule.protocol.era import Eras
-from ferrule.protocol.handshake import Handshake
-from ferrule.protocol.seal import Keyring, Seal
-from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
-from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.link import Link
-from ferrule.runtime.requests import LinkOptions
-from ferrule.runtime.sessionless import SessionlessLink
+from ferrule.schema.apps import APPS
 from ferrule.schema.keys import check_extensions, check_keys
-from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
-from ferrule.schema.model import Implementation, MetaOnly, Params, Result
-from ferrule.schema.prompts import Prompt
-from ferrule.schema.resources import Resource, ResourceTemplate
-from ferrule.schema.tasks import TASKS_EXTENSION
-from ferrule.schema.tools import Tool
-from ferrule.server.calls.kept_results import KeptResults
-from ferrule.server.calls.threads import Threads
-from ferrule.server.extensions.extension import Extensions
-from ferrule.server.extensions.shortcuts import ExtensionShortcuts
+from ferrule.schema.model import MetaOnly, Params, Result
+from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
+from ferrule.schema.prompts import GetPromptResult, Prompt
+from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTemplate
+from ferrule.schema.tools import CallToolResult, Tool
+from ferrule.server.calls.context import Context
+from ferrule.server.extensions.extension import Extension
 from ferrule.server.foreign_names import OPTIONS, SERVER, answering
-from ferrule.server.hosting.composition import Composition
-from ferrule.server.hosting.lifespans import Lifespan
-from ferrule.server.hosting.link_state import Links
-from ferrule.server.hosting.listeners import Entrance
+from ferrule.server.hosting.host import Host
+from ferrule.server.hosting.lifespans import Lifespan, listed
 from ferrule.server.hosting.local import LocalCalls
-from ferrule.server.hosting.routes import CustomRoutes
 from ferrule.server.hosting.serving import Serving
-from ferrule.server.middleware.stack import AnyLayer
-from ferrule.server.notifications.announcements import Announcements
-from ferrule.server.notifications.changes import ChangeNotices
-from ferrule.server.notifications.subscriptions import Subscriptions
-from ferrule.server.offers.completions import Completions
+from ferrule.server.middleware.hooks import Middleware
+from ferrule.server.middleware.stack import AnyLayer, checked
+from ferrule.server.notifications.subscriptions import CallbackSubscriber, Subscriber
 from ferrule.server.offers.descriptions import ToolOptions
-from ferrule.server.offers.entry import Recipe
-from ferrule.server.offers.prompts import PromptOptions, Prompts
-from ferrule.server.offers.resources import ResourceOptions, Resources
-from ferrule.server.offers.tools import Tools
-from ferrule.server.offers.visibility import Visibility
+from ferrule.server.offers.entry import ResourceLike, is_prompt, is_resource, is_tool
+from ferrule.server.offers.mount_point import Rule
+from ferrule.server.offers.mounts import Mounts
+from ferrule.server.offers.prompts import PromptOptions
+from ferrule.server.offers.resources import ResourceOptions
+from ferrule.server.offers.tool_entry import ToolEntry
+from ferrule.server.offers.tools import Recipe
 from ferrule.server.settings import ServerSettings
 from ferrule.settings.option import read
 from ferrule.settings.sources import read_sourced
-from ferrule.wire.channel import Origin, Receiver
+from ferrule.transports.contract import Listener
+from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
-    from ferrule.server.keywords import OpenApiKeywords, PromptKeywords, ResourceKeywords, ServerKeywords, ToolKeywords
+    from ferrule.server.extensions.apps import Apps
+    from ferrule.server.extensions.skills import Skills
+    from ferrule.server.keywords import (
+        OpenApiKeywords,
+        PageKeywords,
+        PromptKeywords,
+        ResourceKeywords,
+        ServerKeywords,
+        ToolKeywords,
+    )
+    from ferrule.transports.http.asgi.app import AsgiApp
+    from ferrule.transports.keywords import (
+        AsgiKeywords,
+        HttpKeywords,
+        ListenerKeywords,
+        StdioKeywords,
+        TcpKeywords,
+        UnixKeywords,
+        WebSocketKeywords,
+        WebSocketListenerKeywords,
+    )
 
 logger = logging.getLogger("ferrule.server")
 
 F = TypeVar("F", bound=Callable[..., Any])
-L = TypeVar("L", bound=Link)
 Offered = TypeVar("Offered", ToolOptions, ResourceOptions, PromptOptions)
 BESIDE_SETTINGS = ("version", "lifespan", "middleware")
 """The options of a server that are no settings."""
+E = TypeVar("E", bound=Extension)
+AddedLayer = TypeVar("AddedLayer", bound=AnyLayer)
+AddedRule = TypeVar("AddedRule", bound=Rule)
 
 
 @answering(SERVER)
-class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShortcuts, Serving):
+class Server:
     """Offers tools, resources and prompts to any MCP client, in every protocol revision."""
 
     def __init__(
@@ -94,46 +97,14 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
         self.name = name
         self.version = version
         self.instructions = instructions
-        self.implementation = _implementation(name, version, settings)
-        self.threads = Threads(settings.max_threads)
-        self.kept_results = KeptResults(settings.result_ttl, settings.max_kept_bytes)
-        self._capabilities: ServerCapabilities | None = None
-        self._declared = ServerCapabilities()
-        Composition.__init__(self)
-        self.visibility = Visibility(self, settings.include_tags, settings.exclude_tags)
-        self.tools = Tools(self, page_size=settings.page_size, on_change=self.notify_tools_changed)
-        self.resources = Resources(self, page_size=settings.page_size, on_change=self.notify_resources_changed)
-        self.prompts = Prompts(self, page_size=settings.page_size, on_change=self.notify_prompts_changed)
-        self.completions = Completions(self)
-        self.subscriptions = Subscriptions(settings.max_subscriptions)
-        self.extensions = Extensions(self, settings.extensions or {})
-        self.changes = ChangeNotices(self.subscriptions, settings.list_changed_interval, settings.update_interval)
-        Serving.__init__(self, lifespan)
-        CustomRoutes.__init__(self)
-        self.methods: dict[str, Method] = {name: row for name, row in METHODS.items() if not row.by_client}
-        self._own_handlers: dict[str, Handler] = {}
-        self._roots_handlers: list[Callable[[], Any]] = []
-        self.handshake = Handshake(
-            tuple(settings.versions), erlmcp_codes=settings.error_profile == "erlmcp", strict=settings.strict_version
-        )
-        self.stateless = Stateless(
-            self._sealing(),
-            implementation=self.implementation,
-            beside=self.handshake.versions,
-            hints=CacheHints(int(settings.cache_ttl * 1000), settings.cache_scope),
-        )
-        self.eras = Eras(self.handshake, self.stateless)
-        self.links = Links(self.subscriptions, self.handshake, settings)
-        self.links.on_forget = self.kept_results.forget
-        self._forget, self._offered = self.links.forget, self._offers  # bound once: every session holds them
-        self._link_options, self._crowd_options = _link_options(settings)
-        self.observer = settings.observers
+        self.host = Host(self, settings, listed(lifespan))
+        self.offers = self.host.offers
+        self.mounts = Mounts(self.offers)
+        self.threads = self.host.services.threads
+        self._serving = Serving(self.host)
+        self._local = LocalCalls(self.host)
         for layer in middleware:
             self.middleware(layer)
-
-    def _sealing(self) -> Sealing:
-        keys = self.settings.request_state_keys or (os.urandom(32),)
-        return Sealing(Seal(Keyring(keys)), time.time, lambda: os.urandom(12), self.settings.request_state_lifetime)
 
     @classmethod
     def from_openapi(cls, spec: Any, client: Any, **options: Unpack[OpenApiKeywords]) -> Self:
@@ -190,11 +161,7 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
         if not isinstance(place, str):
             raise SetupError('@app.completion needs parentheses: @app.completion("language") or @app.completion()')
 
-        def add(fn: Callable[..., Any]) -> None:
-            self.completions.add(place, fn)
-            self._capabilities = None
-
-        return _decorator(add)
+        return _decorator(lambda fn: self.offers.complete(place, fn))
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
         """Answer a method of your own; the handler gets its params, a Context if it takes one, and dependencies."""
@@ -205,196 +172,341 @@ class Server(LocalCalls, Announcements, Composition, CustomRoutes, ExtensionShor
         if name in METHODS:
             raise SetupError(f"app.method: {name} is a method of the protocol itself; use app.middleware to change it")
         row = Method(name, params, result, read_only=False)
-        return _decorator(lambda fn: self.add_method(row, answerer(self, fn)))
-
-    def add_method(self, row: Method, handler: Handler) -> None:
-        """Answer one more method."""
-        self.methods[row.name] = row
-        self._own_handlers[row.name] = handler
-        self.recompose()
+        return _decorator(lambda fn: self.host.methods.add(row, answerer(self.host.services, fn)))
 
     def add_tool(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Unpack[ToolKeywords]) -> Tool:
-        """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)` or `add_tool(transformed(…))`."""
+        """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)`, `add_tool(transformed(…))`, `add_tool(ToolLike)`."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
         if options.get("ui") is not None:
             self.apps()
         if isinstance(fn, Recipe):
-            return fn.offer(self, _options(ToolOptions, options, "a tool")).tool  # type: ignore[no-any-return]
-        return self.tools.add(fn, _options(ToolOptions, options, f"the tool {_name(fn, options)}")).tool
+            return fn.offer(self.offers.tools, _options(ToolOptions, options, "a tool")).tool
+        made = _options(ToolOptions, options, f"the tool {_name(fn, options)}")
+        if is_tool(fn):
+            return self.offers.tools.add_object(fn, made).tool
+        return self.offers.tools.add(fn, made).tool
 
     def remove_tool(self, name: str) -> None:
         """Offer a tool no longer."""
-        self.tools.catalogue.remove(name)
+        self.offers.tools.catalogue.remove(name)
 
     def add_resource(
-        self, uri: str, fn: Callable[..., Any], **options: Unpack[ResourceKeywords]
+        self, uri: str | ResourceLike, fn: Callable[..., Any] | None = None, **options: Unpack[ResourceKeywords]
     ) -> Resource | ResourceTemplate:
-        """Offer a resource, or a template when the URI has variables."""
-        return self.resources.add(uri, fn, _options(ResourceOptions, options, f"the resource {uri}")).listed
+        """Offer a resource, or a template when the URI has variables; or an object (`ResourceLike`)."""
+        made = _options(ResourceOptions, options, f"the resource {uri}")
+        if is_resource(uri):
+            return self.offers.resources.add_object(uri, made).listed
+        if not isinstance(uri, str) or fn is None:
+            raise SetupError(f"app.add_resource needs a URI and a function, or an object, not {uri!r} alone")
+        return self.offers.resources.add(uri, fn, made).listed
 
     add_resource_template = add_resource
 
     def remove_resource(self, uri: str) -> None:
         """Offer a resource or template no longer."""
-        self.resources.remove(uri)
+        self.offers.resources.remove(uri)
 
     remove_resource_template = remove_resource
 
     def add_prompt(
         self, fn: Any, handler: Callable[..., Any] | None = None, **options: Unpack[PromptKeywords]
     ) -> Prompt:
-        """Offer a prompt: `add_prompt(fn)` or `add_prompt("name", fn)`."""
+        """Offer a prompt: `add_prompt(fn)`, `add_prompt("name", fn)` or an object (`PromptLike`)."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
-        return self.prompts.add(fn, _options(PromptOptions, options, f"the prompt {_name(fn, options)}")).prompt
+        made = _options(PromptOptions, options, f"the prompt {_name(fn, options)}")
+        if is_prompt(fn):
+            return self.offers.prompts.add_object(fn, made).prompt
+        return self.offers.prompts.add(fn, made).prompt
 
     def remove_prompt(self, name: str) -> None:
         """Offer a prompt no longer."""
-        self.prompts.catalogue.remove(name)
+        self.offers.prompts.catalogue.remove(name)
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop this server lives in, while anyone uses it."""
-        return self.changes.loop
+    def get_tool(self, name: str) -> ToolEntry:
+        """Return one of the tools, for `transformed`."""
+        catalogue = self.offers.tools.catalogue
+        entry = catalogue.registered.get(name)
+        if entry is None:
+            raise SetupError(f"there is no tool {name!r}{catalogue.hint(name)}")
+        return entry
 
-    @property
-    def capabilities(self) -> ServerCapabilities:
-        """What this server declares: what it was told to, else what it offers now."""
-        if self._capabilities is None:
-            self._capabilities = self._declared = self.settings.capabilities or self._derived()
-            extensions = self.extensions.declared(handshake=False)
-            if extensions:
-                told = self._capabilities.extensions or {}
-                self._capabilities = structs.replace(self._capabilities, extensions={**told, **extensions})
-        return self._capabilities
+    # -- middleware and other servers
 
-    def _derived(self) -> ServerCapabilities:
-        # What is switched off or removed counts: it may come back, and a capability cannot; whoever was told of one has
-        # its list answered, possibly empty (MCP, server/resources, "Capabilities"). Tasks outlive the tools they ran.
-        changes = ListCapability(list_changed=True)
-        tools = self.tools.catalogue.registered or self._declared.tools
-        prompts = self.prompts.catalogue.registered or self._declared.prompts
-        return ServerCapabilities(
-            tools=changes if tools else None,
-            prompts=changes if prompts else None,
-            resources=ResourcesCapability(subscribe=True, list_changed=True) if self._reads() else None,
-            completions={} if self.completions.offered else None,
-            logging={} if self._may_log() else None,
-            tasks=self.tasks.offered if self.tools.know_tasks else None,
-            extensions={TASKS_EXTENSION: {}} if self.tools.know_tasks else None,
-        )
+    def middleware(self, layer: AddedLayer) -> AddedLayer:
+        """Run something around calls: a `Middleware`, or an `async def layer(call, proceed)`."""
+        checked(layer, "app.middleware")
+        self.host.layers.add(layer)
+        if isinstance(layer, Middleware):
+            layer.joined(self)
+        self.host.recompose()
+        for holder in self.offers.mounted_in:
+            holder.recompose()
+        return layer
 
-    def _reads(self) -> bool:
-        """Return whether there is anything to read: resources, or results that are answered with a link."""
-        if self.resources.offered or self._declared.resources:
-            return True
-        return any(entry.links for entry in self.tools.catalogue.registered.values())
+    add_middleware = middleware
 
-    def _may_log(self) -> bool:
-        bindings = [
-            *(entry.binding for entry in self.tools.catalogue.registered.values()),
-            *(entry.binding for entry in self.prompts.catalogue.registered.values()),
-            *(entry.binding for entry in self.resources.catalogue.registered.values()),
-            *(entry.binding for entry in self.resources.templates.registered.values()),
-        ]
-        return any(binding.context_parameter is not None for binding in bindings)
+    def mount(self, server: Server, prefix: str = "", *, namespace: str = "") -> Server:
+        """Offer all that another server offers, now and later: `weather` makes `weather_tool` and `x://weather/…`.
 
-    # -- links
+        `namespace` is the name FastMCP has for `prefix`.
+        """
+        self._mount(server, prefix or namespace, live=True)
+        return server
 
-    @property
-    def verifier(self) -> Verifier:
-        """Who decides who a caller is."""
-        return self.settings.auth or ALLOW_ALL
+    def import_server(self, server: Server, prefix: str = "") -> Server:
+        """Offer all that another server offers now; what it adds or removes later is not followed."""
+        self._mount(server, prefix, live=False)
+        return server
 
-    def link(self, origin: Origin, entrance: Entrance | None = None) -> Link:
-        """Return a receiver for one new peer."""
-        return self._linked(Link, origin, self._link_options, entrance)
+    def _mount(self, other: Server, prefix: str, *, live: bool) -> None:
+        if isinstance(other, str):
+            raise SetupError(f"mount takes the server first: app.mount(server, prefix={other!r})")
+        mount = self.mounts.prepare(other.offers, prefix)
+        self.host.lifespans.check_startable(other.host.lifespans)
+        auth = other.host.services.settings.auth
+        if auth is not None and auth is not self.host.services.settings.auth:
+            logger.warning("the auth of %r is not asked in %r: callers are verified by the host", other.name, self.name)
+        self.mounts.begin(mount, live=live)
+        self.host.lifespans.mounted.append(other.host.lifespans)
+        if APPS in other.host.extensions:
+            self.apps()
 
-    def crowd(self, origin: Origin, version: str = "", entrance: Entrance | None = None) -> SessionlessLink:
-        """Return one receiver for everyone who asks without a session, of the stateless era or of one revision."""
-        crowd = self._linked(SessionlessLink, origin, self._crowd_options, entrance)
-        if version:
-            crowd.session.agree(self.handshake.stranger(version))
-        return crowd
+    def unmount(self, server: Server) -> None:
+        """Offer nothing of another server any more; its lifespan ends when this server's does."""
+        ended = self.mounts.end(server.offers)
+        for _ in range(ended):
+            self.host.lifespans.mounted.remove(server.host.lifespans)
 
-    def busy(self, link: Receiver) -> bool:
-        """Return whether calls run on a link."""
-        return isinstance(link, Link) and bool(link.session.running)
+    # -- who sees what
 
-    def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
-        """Return which arguments of a tool its HTTP headers mirror."""
-        return self.tools.mirrored(tool)
+    def enable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
+        """Offer again what was disabled, by name, URI or tag; from any thread."""
+        self._switch(names, tags, kind, on=True)
 
-    def _linked(self, kind: type[L], origin: Origin, options: LinkOptions, entrance: Entrance | None) -> L:
-        link = kind(
-            self.eras,
-            self.methods,
-            self.dispatcher,
-            origin,
-            options=options,
-            on_opened=self.links.opened,
-            on_closed=self._forget,
-        )
-        link.session.offers = self._offered
-        if self.observer is not None:
-            from ferrule.runtime.watch import watch_on
+    def disable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
+        """Neither list nor run, by name, URI or tag, until it is enabled again; from any thread."""
+        self._switch(names, tags, kind, on=False)
 
-            shared = issubclass(kind, SessionlessLink)
-            link.watch = watch_on(
-                link.session, self.observer, origin.carrier, "server", address=origin.address, shared=shared
+    def _switch(self, names: Sequence[str], tags: Iterable[str], kind: str | None, *, on: bool) -> None:
+        visibility = self.offers.visibility
+        visibility.check(names, tags, kind)
+        # In the loop, where no call is between two looks at the table.
+        self.host.services.changes.soon(lambda: visibility.switch(names, tags, kind, on=on))
+
+    def visible(self, rule: AddedRule) -> AddedRule:
+        """Let a function of (context, component) say who sees what; what one does not see, one cannot use."""
+        self.offers.visibility.add_rule(rule)
+        return rule
+
+    # -- extensions and web requests
+
+    def extend(self, extension: E) -> E:
+        """Speak an extension of the protocol: declare it, and answer its methods."""
+        if not isinstance(extension, Extension):
+            raise SetupError(
+                f"app.extend takes an Extension, not {extension!r}: app.extend(Extension('com.example/x'))"
             )
-        self.links.remember(link, entrance)
-        return link
+        self.host.extensions.join(extension)
+        return extension
 
-    def _offers(self, capability: str) -> bool:
-        return server_offers(self.capabilities, capability)
+    def skills(
+        self,
+        *folders: str | os.PathLike[str],
+        prefix: str = "",
+        directory_read: bool = True,
+        watch: float | None = 1.0,
+        max_file_size: int = 4 * 1024 * 1024,
+    ) -> Skills:
+        """Offer folders of skills, each with a SKILL.md: `app.skills("skills")`; the options are those of `Skills`."""
+        from ferrule.server.extensions.skills import Skills
 
-    @property
-    def sessions(self) -> list[Link]:
-        """The links that are open now."""
-        return list(self.links)
+        skills = Skills(
+            *folders, prefix=prefix, directory_read=directory_read, watch=watch, max_file_size=max_file_size
+        )
+        return self.extend(skills)
 
-    def roots_changed(self, note: Note) -> None:
-        """Called when a client's roots changed."""
-        link = self.links.behind(note)
-        for handler in self._roots_handlers:
+    @overload
+    def page(self, uri: str, html: str | os.PathLike[str], **options: Unpack[PageKeywords]) -> None: ...
+    @overload
+    def page(self, uri: str, html: None = None, **options: Unpack[PageKeywords]) -> Callable[[F], F]: ...
+    def page(self, uri: str, html: str | os.PathLike[str] | None = None, **options: Unpack[PageKeywords]) -> Any:
+        """Offer a page for `@app.tool(ui=…)`: its text, its Path, or, as a decorator, a function that gives it."""
+        return self.apps().page(uri, html, **options)
+
+    def apps(self) -> Apps:
+        """Return the MCP Apps extension of this server, which it speaks from now on."""
+        from ferrule.server.extensions.apps import Apps
+
+        if APPS not in self.host.extensions:
+            self.extend(Apps())
+        return self.host.extensions[APPS]  # type: ignore[return-value]  # nothing else has this name
+
+    def custom_route(
+        self,
+        path: str,
+        methods: Sequence[str] = ("GET",),
+        *,
+        auth: bool = True,
+        name: str | None = None,
+        include_in_schema: bool = True,
+    ) -> Callable[[F], F]:
+        """Answer plain web requests at a path: `{id}` takes one segment, `{rest:path}` any number.
+
+        The handler gets a `WebRequest` and gives text, bytes, anything JSON can say, or a `WebResponse`. With
+        `auth=False` the server's verifier is not asked who calls. `name` and
+        `include_in_schema` are taken from programs that were written for Starlette, and change nothing.
+        """
+        return _decorator(lambda fn: self.host.add_route(path, methods, fn, auth=auth))
+
+    # -- notifications, from any thread and without waiting
+
+    def notify_resource_updated(self, uri: str, **extra: object) -> None:
+        """Tell whoever listens that a resource changed."""
+        self.offers.updated(uri, extra)
+
+    def notify_tools_changed(self) -> None:
+        """Tell whoever listens that the list of tools changed."""
+        self.offers.changed(TOOLS_CHANGED)
+
+    def notify_resources_changed(self) -> None:
+        """Tell whoever listens that the list of resources changed."""
+        self.offers.changed(RESOURCES_CHANGED)
+
+    def notify_prompts_changed(self) -> None:
+        """Tell whoever listens that the list of prompts changed."""
+        self.offers.changed(PROMPTS_CHANGED)
+
+    def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscriber:
+        """Let a function of this process hear of a resource; gives what `unsubscribe` takes."""
+
+        def tell(changed: str) -> None:
             try:
-                value = handler()
+                callback(changed)
             except Exception:
-                logger.exception("a handler of changed roots failed")
-            else:
-                if inspect.iscoroutine(value):
-                    link.scope.spawn(value)
+                logger.exception("a subscriber of %s failed", uri)
 
-    def wants_log(self, call: Call, rank: int) -> bool:
-        """Return whether the caller wants a log message of this rank."""
-        return self.capabilities.logging is not None and self.links.wants_log(call, rank)
+        subscriber = CallbackSubscriber(tell, (uri,))
+        self.host.services.subscriptions.add(subscriber)
+        return subscriber
 
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Let a function of this process hear no more."""
+        self.host.services.subscriptions.remove(subscriber)
 
-def _implementation(name: str, version: str, settings: ServerSettings) -> Implementation:
-    """Say who we are."""
-    return Implementation(
-        name=name,
-        version=version,
-        title=settings.title,
-        description=settings.description,
-        website_url=settings.website_url,
-        icons=settings.icons,
-    )
+    def on_roots_changed(self, handler: Callable[[], Any]) -> Callable[[], Any]:
+        """Call a function when a client says that its roots changed."""
+        self.host.roots_handlers.append(handler)
+        return handler
 
+    # -- calls of this process, without a client
 
-def _link_options(settings: ServerSettings) -> tuple[LinkOptions, LinkOptions]:
-    """Return the options of a session's link, and of the one link of those without a session."""
-    one = LinkOptions(
-        max_running=settings.max_concurrent_per_session,
-        max_waiting=settings.max_waiting_per_session,
-        allow_batch=settings.allow_batch,
-        keepalive_interval=settings.keepalive_interval,
-        pong_timeout=settings.pong_timeout,
-        max_missed=settings.max_missed,
-    )
-    return one, structs.replace(one, max_running=settings.max_concurrent, max_waiting=settings.max_waiting)
+    def list_tools(self) -> list[Tool]:
+        """Return the tools as they are listed."""
+        return self._local.list_tools()
+
+    def list_resources(self) -> list[Resource]:
+        """Return the resources as they are listed."""
+        return self._local.list_resources()
+
+    def list_resource_templates(self) -> list[ResourceTemplate]:
+        """Return the templates as they are listed."""
+        return self._local.list_resource_templates()
+
+    def list_prompts(self) -> list[Prompt]:
+        """Return the prompts as they are listed."""
+        return self._local.list_prompts()
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, raise_on_error: bool = True
+    ) -> CallToolResult:
+        """Call a tool in process, without a client; raises ToolError when it failed, unless `raise_on_error` is off."""
+        return await self._local.call_tool(name, arguments, raise_on_error=raise_on_error)
+
+    async def read_resource(self, uri: str, context: Context | None = None) -> ReadResourceResult:
+        """Read a resource in process."""
+        return await self._local.read_resource(uri, context)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult:
+        """Fill in a prompt in process."""
+        return await self._local.get_prompt(name, arguments)
+
+    # -- serving
+
+    async def serve(self, *listeners: Listener, ready: Callable[[], Any] | None = None) -> None:
+        """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached.
+
+        A transport that ends, or is closed by itself, takes only its own peers along.
+        """
+        await self._serving.serve(*listeners, ready=ready)
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.
+
+        An ASGI app of this server is not ended by this, but by the application it lives in, or its own `stop`.
+        """
+        await self._serving.stop(grace)
+
+    @overload
+    async def run_async(self, transport: Literal["stdio"] | None = None, **options: Unpack[StdioKeywords]) -> None: ...
+    @overload
+    async def run_async(
+        self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]
+    ) -> None: ...
+    @overload
+    async def run_async(self, transport: Literal["ws"], **options: Unpack[WebSocketListenerKeywords]) -> None: ...
+    @overload
+    async def run_async(self, transport: Literal["tcp"], **options: Unpack[TcpKeywords]) -> None: ...
+    @overload
+    async def run_async(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
+    @overload
+    async def run_async(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
+    async def run_async(self, transport: str | None = None, **options: object) -> None:
+        """Serve one transport by name, with signals that stop it in order."""
+        await self._serving.run_async(transport, options)
+
+    @overload
+    def run(self, transport: Literal["stdio"] | None = None, **options: Unpack[StdioKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["ws"], **options: Unpack[WebSocketListenerKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["tcp"], **options: Unpack[TcpKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
+    @overload
+    def run(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
+    def run(self, transport: str | None = None, **options: object) -> None:
+        """Serve one transport by name until it ends or a signal comes; blocks.
+
+        What handlers started and left running is not waited for, only named in the log.
+        """
+        self._serving.run(transport, options)
+
+    def asgi(
+        self, path: str = "/mcp", *, websocket: bool | WebSocketKeywords = False, **options: Unpack[AsgiKeywords]
+    ) -> AsgiApp:
+        """Return this server as an ASGI app, to serve or to mount; the options are those of `EndpointSettings`."""
+        return self._serving.asgi(path, websocket, options)
+
+    async def enter(self) -> None:
+        """Start what the server needs while anyone uses it; every enter is matched by a leave."""
+        await self.host.enter()
+
+    async def leave(self) -> None:
+        """End what `enter` started, when the last user leaves."""
+        await self.host.leave()
+
+    def link(self, origin: Origin) -> Link:
+        """Return a receiver for one new peer, as the transport in memory uses it; listeners are given `host`."""
+        return self.host.link(origin)
+
+    async def drain(self, grace: float) -> None:
+        """Wait until running calls are answered, at most `grace` seconds."""
+        await self.host.drain(grace)
 
 
 def _require_texts(**given: Any) -> None:

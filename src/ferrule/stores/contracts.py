@@ -61,7 +61,7 @@ class TaskStore(Protocol):
         """Return a task; None when there is none or it has expired."""
 
     async def update(self, task: StoredTask, expected: Collection[str]) -> bool:
-        """Put a task in the place of the one kept, if that is still in an expected status; tells whether it was."""
+        """Put a task in the place of the one kept, if that is still in an expected status. Return whether it was."""
 
     async def page(self, owner: str, after: tuple[float, str] | None, limit: int, now: float) -> list[StoredTask]:
         """Return tasks of one owner by time of creation and id, those after a given pair, at most so many."""
@@ -70,7 +70,7 @@ class TaskStore(Protocol):
         """Forget a task; harmless when there is none."""
 
     async def expire(self, now: float) -> float | None:
-        """Forget what has expired; gives when the next will, None when nothing does."""
+        """Forget what has expired. Return when the next will, None when nothing does."""
 
 
 class Store(Protocol):
@@ -83,7 +83,7 @@ class Store(Protocol):
         """Keep a value, for `ttl` seconds where it is given."""
 
     async def add(self, key: str, value: bytes, ttl: float | None = None) -> bool:
-        """Keep a value unless there is one; tells whether it was kept."""
+        """Keep a value unless there is one. Return whether it was kept."""
 
     async def delete(self, key: str) -> None:
         """Forget a value; harmless when there is none."""
@@ -102,8 +102,8 @@ class EventLog(Protocol):
     async def after(self, stream: str, number: int) -> list[bytes] | None:
         """Return the events after a number, in order; None when some of them are forgotten."""
 
-    def shorten(self, stream: str, unheard: int, spare: int) -> None:
-        """Keep what reaches into the last `unheard` bytes of a stream, and of what is older at most `spare` bytes."""
+    def shorten(self, stream: str, unacknowledged: int, spare: int) -> None:
+        """Keep the last `unacknowledged` bytes of a stream, and at most `spare` bytes of what is older."""
 
     def forget(self, stream: str) -> None:
         """Forget a stream."""

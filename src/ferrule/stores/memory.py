@@ -92,7 +92,7 @@ class MemoryTasks:
         return self._tasks.get(task_id)
 
     async def update(self, task: StoredTask, expected: Collection[str]) -> bool:
-        """Put a task in the place of the one kept, if that is still in an expected status; tells whether it was."""
+        """Put a task in the place of the one kept, if that is still in an expected status. Return whether it was."""
         kept = self._tasks.get(task.id)
         if kept is None or kept.status not in expected:
             return False
@@ -107,8 +107,12 @@ class MemoryTasks:
     def _make_bytes(self, task: StoredTask) -> None:
         """Forget results: first the owner's own, as long as it has more than its share, then the oldest of all."""
         own = self._of[task.owner]
-        held = sum(len(self._tasks[each].result or b"") for each in own)
-        for each in [each for each in self._ended if each in own and each != task.id]:
+        held = 0
+        for each in own:
+            held += len(self._tasks[each].result or b"")
+        for each in list(self._ended):
+            if each not in own or each == task.id:
+                continue
             if self.size <= self._max_bytes or held <= self._max_bytes // SHARE:
                 break
             held -= len(self._tasks[each].result or b"")
@@ -118,9 +122,13 @@ class MemoryTasks:
 
     async def page(self, owner: str, after: tuple[float, str] | None, limit: int, now: float) -> list[StoredTask]:
         """Return tasks of one owner by time of creation and id, those after a given pair, at most so many."""
-        own = sorted((self._tasks[each] for each in self._of.get(owner, ())), key=lambda task: (task.created, task.id))
-        later = (task for task in own if after is None or (task.created, task.id) > after)
-        return [task for task in later if not self._expired(task.id)][:limit]
+        later = []
+        for each in self._of.get(owner, ()):
+            task = self._tasks[each]
+            if (after is None or (task.created, task.id) > after) and not self._expired(each):
+                later.append(task)
+        later.sort(key=lambda task: (task.created, task.id))
+        return later[:limit]
 
     async def delete(self, task_id: str) -> None:
         """Forget a task; harmless when there is none."""
@@ -139,7 +147,7 @@ class MemoryTasks:
             del self._of[task.owner]
 
     async def expire(self, now: float) -> float | None:
-        """Forget what has expired; gives when the next will, None when nothing does."""
+        """Forget what has expired. Return when the next will, None when nothing does."""
         while self._expiring:
             expires, task_id = self._expiring[0]
             left = expires - self._clock()
@@ -194,7 +202,7 @@ class MemoryStore:
         self._look_at = max(LEAST_LOOKED_AT, 2 * len(self._values))
 
     async def add(self, key: str, value: bytes, ttl: float | None = None) -> bool:
-        """Keep a value unless there is one; tells whether it was kept."""
+        """Keep a value unless there is one. Return whether it was kept."""
         if await self.get(key) is not None:
             return False
         await self.put(key, value, ttl)
@@ -294,14 +302,14 @@ class MemoryEventLog:
             return None
         return list(kept.events)[number + 1 - kept.first :]
 
-    def shorten(self, stream: str, unheard: int, spare: int) -> None:
-        """Keep what reaches into the last `unheard` bytes of a stream, and of what is older at most `spare` bytes."""
+    def shorten(self, stream: str, unacknowledged: int, spare: int) -> None:
+        """Keep the last `unacknowledged` bytes of a stream, and at most `spare` bytes of what is older."""
         kept = self._streams.get(stream)
         if kept is None:
             return
         size = wanted = 0
         for event in reversed(kept.events):
-            if size >= unheard:
+            if size >= unacknowledged:
                 spare -= len(event)
                 if spare < 0:
                     break

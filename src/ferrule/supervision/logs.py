@@ -20,7 +20,19 @@ NAMES = tuple(
     f"{OURS}.{name}"
     for name in (
         *("auth", "calls", "client", "context", "dispatch", "extensions", "http", "http.access", "link", "observer"),
-        *("openapi", "protocol", "results", "scope", "server", "skills", "tasks", "threads", "tools", "transports"),
+        *(
+            "openapi",
+            "protocol",
+            "registry",
+            "results",
+            "scope",
+            "server",
+            "skills",
+            "supervision",
+            "tasks",
+            "telemetry",
+        ),
+        *("threads", "tools", "transports"),
     )
 )
 """Our loggers: a filter holds only for the very logger it was given to."""
@@ -34,7 +46,7 @@ MAX_LINE = 500
 MAX_CHAIN = 20
 """How many exceptions that led to each other are looked at."""
 TELL_EVERY = 60.0
-"""How many seconds pass before a log that cannot be written is told of again."""
+"""How many seconds pass before a log that cannot be written is reported again."""
 
 
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")

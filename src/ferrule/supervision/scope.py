@@ -11,7 +11,7 @@ from typing import Any
 logger = logging.getLogger("ferrule.scope")
 
 
-NO_TASKS: frozenset[asyncio.Task[Any]] = frozenset()
+NO_TASKS: frozenset[asyncio.Task[object]] = frozenset()
 
 ABANDONED_AFTER = 5.0
 """How many seconds a cancelled task may go on before it counts as abandoned."""
@@ -24,36 +24,36 @@ class Scope:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watched: set[asyncio.Task[Any]] | frozenset[asyncio.Task[Any]] = NO_TASKS
+        self._watched: set[asyncio.Task[object]] | frozenset[asyncio.Task[object]] = NO_TASKS
         """Those that were cancelled and have not ended."""
-        self.tasks: set[asyncio.Task[Any]] | frozenset[asyncio.Task[Any]] = NO_TASKS
+        self.tasks: set[asyncio.Task[object]] | frozenset[asyncio.Task[object]] = NO_TASKS
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def spawn(self, work: Coroutine[object, object, object]) -> asyncio.Task[Any]:
         """Start a task that this scope owns until it ends."""
         task = self._loop.create_task(work)
         self._adopt(task)
         return task
 
-    def cancel(self, task: asyncio.Task[Any], what: str = "") -> None:
+    def cancel(self, task: asyncio.Task[object], what: str = "") -> None:
         """Cancel a task, and keep it until it has really ended; one that goes on is logged once, as `what` it is."""
         self._adopt(task)
         task.cancel()
         if task not in self._watched:
             self._watch(task, what)
 
-    def _watch(self, task: asyncio.Task[Any], what: str) -> None:
+    def _watch(self, task: asyncio.Task[object], what: str) -> None:
         watched = self._watched if isinstance(self._watched, set) else set()
         watched.add(task)
         self._watched = watched
         late = self._loop.call_later(ABANDONED_AFTER, _log_abandoned, task, what)
 
-        def ended(task: asyncio.Task[Any]) -> None:
+        def ended(task: asyncio.Task[object]) -> None:
             late.cancel()
             watched.discard(task)
 
         task.add_done_callback(ended)
 
-    def _adopt(self, task: asyncio.Task[Any]) -> None:
+    def _adopt(self, task: asyncio.Task[object]) -> None:
         if task not in self.tasks:
             # An idle link should cost little, so the set is made when there is something to put into it.
             tasks = self.tasks if isinstance(self.tasks, set) else set()
@@ -73,7 +73,7 @@ class Scope:
                 logger.warning("%d tasks ignore their cancellation and are left behind", len(stuck))
 
 
-def _log_abandoned(task: asyncio.Task[Any], what: str) -> None:
+def _log_abandoned(task: asyncio.Task[object], what: str) -> None:
     if not what:
         work = task.get_coro()
         if inspect.iscoroutine(work):

@@ -65,10 +65,13 @@ def awaited_at_exit() -> list[Any]:
     return [each for each in found if not each.daemon]
 
 
-def left_running(known: Collection[Any], grace: float = LAST_GRACE) -> str:
+def left_running(known: Collection[object], grace: float = LAST_GRACE) -> str:
     """Return the names of what Python would wait for, started since `known` and alive after `grace` seconds."""
     until = time.monotonic() + grace
-    started = [each for each in awaited_at_exit() if each not in known]
-    for each in started:
-        each.join(max(0.0, until - time.monotonic()))
-    return ", ".join(each.name for each in started if each.is_alive())
+    alive = []
+    for each in awaited_at_exit():
+        if each not in known:
+            each.join(max(0.0, until - time.monotonic()))
+            if each.is_alive():
+                alive.append(each.name)
+    return ", ".join(alive)

@@ -20,7 +20,7 @@ from sys import getrefcount
 from typing import Any
 from weakref import WeakKeyDictionary
 
-Work = Coroutine[Any, Any, None]
+Work = Coroutine[object, object, None]
 Start = Callable[[Work, str, Context | None], "asyncio.Task[None] | None"]
 """Runs work, in a copy of a context or of the current one, until it first waits.
 
@@ -29,7 +29,7 @@ Gives the task that carries it on, None when it is done.
 
 DONE = object()
 
-_current_tasks: dict[asyncio.AbstractEventLoop, asyncio.Task[Any]] = getattr(tasks, "_current_tasks", {})
+_current_tasks: dict[asyncio.AbstractEventLoop, asyncio.Task[object]] = getattr(tasks, "_current_tasks", {})
 """Where asyncio keeps which task runs on which loop, in the versions before `eager_start`."""
 
 NATIVE = sys.version_info >= (3, 12)
@@ -42,8 +42,8 @@ class SpareTask(Coroutine[Any, Any, None]):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         self._loop = loop
-        self._work: Generator[Any, Any, None] | None = None
-        self._waiting: Any = None
+        self._work: Generator[object, object, None] | None = None
+        self._waiting: object = None
         self._parked: asyncio.Future[None] | None = None
         self.base = context
         self.context = context.copy()
@@ -53,11 +53,11 @@ class SpareTask(Coroutine[Any, Any, None]):
         tasks._unregister_task(self.task)  # noqa: SLF001
         in_place = self._in_place()
         in_place.send(None)
-        self.begin: Callable[[Work], Any] = in_place.send
-        """Runs work until it first waits; gives what it waits for, or DONE."""
+        self.begin: Callable[[Work], object] = in_place.send
+        """Run work until it first waits. Return what it waits for, or DONE."""
 
     @types.coroutine
-    def _in_place(self) -> Generator[Any, Any, None]:
+    def _in_place(self) -> Generator[object, Any, None]:
         """Run one work after another, until the task adopts the one that waits: with that one it ends.
 
         Work that is awaited ends without the exception that `send` would raise for it.
@@ -66,7 +66,7 @@ class SpareTask(Coroutine[Any, Any, None]):
             work = yield DONE
             yield from work
 
-    def adopt(self, waiting: Any, name: str) -> asyncio.Task[None]:
+    def adopt(self, waiting: object, name: str) -> asyncio.Task[None]:
         """Carry on the work that was begun last and waits for something now."""
         self._work, self._waiting = self.begin.__self__, waiting  # type: ignore[attr-defined]  # the generator
         del self.begin
@@ -79,7 +79,7 @@ class SpareTask(Coroutine[Any, Any, None]):
             self._parked.set_result(None)
         return task
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: object) -> object:
         """Take one step for the task."""
         work = self._work
         if work is None:
@@ -93,7 +93,7 @@ class SpareTask(Coroutine[Any, Any, None]):
             return waiting
         return work.send(value)
 
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+    def throw(self, kind: Any, value: Any = None, traceback: object = None) -> object:
         """End a wait with an exception; without work, the task ends with it."""
         error = kind if value is None else value
         if self._work is None:

@@ -14,7 +14,7 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 def shown(error: BaseException) -> ExcInfo:
-    """Return what a log is told of an error: its traceback without the frames of ours that led to the handler."""
+    """Return what a log shows of an error: its traceback without the frames of ours that led to the handler."""
     return type(error), error, beyond_ours(error.__traceback__)
 
 
@@ -37,10 +37,10 @@ def in_one_sentence(error: Exception, sentence: str) -> BaseException:
     kind = type(error)
     line = _line(error.__traceback__)
     ending = type(kind.__name__, (kind, SystemExit), {"__module__": kind.__module__})
-    told: SystemExit = ending.__new__(ending, *error.args)
-    told.__dict__.update(error.__dict__)
-    told.code = f"error: {sentence}{line}"
-    return told
+    shown: SystemExit = ending.__new__(ending, *error.args)
+    shown.__dict__.update(error.__dict__)
+    shown.code = f"error: {sentence}{line}"
+    return shown
 
 
 def _line(trace: TracebackType | None) -> str:

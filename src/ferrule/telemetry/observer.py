@@ -1,4 +1,4 @@
-"""Observer: told of every request, link, connection, HTTP exchange and child process, in plain values.
+"""Observer: called for every request, link, connection, HTTP exchange and child process, in plain values.
 
 Rule 1: an observer changes nothing. What it raises is logged, once a minute at most, and goes no further.
 Rule 2: a request that was received ends with exactly one `request_finished`, also one that was refused or could not be
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -29,7 +29,9 @@ from ferrule.errors import (
     MessageTooLarge,
     MethodNotFound,
     MissingCapability,
+    NoTarget,
     NotInitialized,
+    Overloaded,
     ParseError,
     PromptNotFound,
     RateLimited,
@@ -75,6 +77,8 @@ REASONS: dict[type[Refusal], str] = {
     Unauthorized: "unauthorized",
     Busy: "busy",
     ToolBusy: "tool_busy",
+    Overloaded: "overloaded",
+    NoTarget: "no_target",
     RateLimited: "rate_limited",
     ToolFailed: "tool_failed",
     ToolTimedOut: "tool_timed_out",
@@ -275,10 +279,19 @@ class Observer:
         """Called when a child process has ended."""
 
 
-EVENTS = tuple(name for name in vars(Observer) if not name.startswith("_"))
-LINK_EVENTS = tuple(name for name in EVENTS if name.startswith(("request_", "notification_", "link_")))
-"""What happens on links; the rest is told by transports."""
-CONNECTION_EVENTS = tuple(name for name in EVENTS if name.startswith("connection_"))
+def _events(*beginnings: str) -> tuple[str, ...]:
+    """Return the names of events that begin so; without any, of all."""
+    names = []
+    for name in vars(Observer):
+        if not name.startswith("_") and name.startswith(beginnings or ""):
+            names.append(name)
+    return tuple(names)
+
+
+EVENTS = _events()
+LINK_EVENTS = _events("request_", "notification_", "link_")
+"""What happens on links; the rest is reported by transports."""
+CONNECTION_EVENTS = _events("connection_")
 
 
 class Observers(Observer):
@@ -299,7 +312,7 @@ class Observers(Observer):
         return not self._wanted.isdisjoint(events)
 
     def _guarded(self, event: str, callbacks: Sequence[Callable[..., None]]) -> Callable[..., None]:
-        def tell(*values: Any) -> None:
+        def tell(*values: object) -> None:
             for callback in callbacks:
                 try:
                     callback(*values)
@@ -354,7 +367,7 @@ def _callbacks(observers: Sequence[Observer], event: str) -> tuple[Callable[...,
     return tuple(found)
 
 
-def observers_of(given: Any, whose: str) -> Observers | None:
+def observers_of(given: object, whose: str) -> Observers | None:
     """Return what the option `observer` of a server or client names, as one; raises SetupError for what is none."""
     if given is None:
         return None

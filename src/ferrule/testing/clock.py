@@ -21,7 +21,7 @@ class VirtualClock(asyncio.SelectorEventLoop):
         super().__init__(_Jumping(self))
 
     def time(self) -> float:
-        """Tell the virtual time in seconds."""
+        """Return the virtual time in seconds."""
         return self._now
 
     def advance(self, seconds: float) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from ferrule.client.client import Client
 from ferrule.client.features.answers import AnswerHandler
-from ferrule.transports.contract import Acceptor
+from ferrule.transports.contract import Reachable
 
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
@@ -16,7 +16,7 @@ ERAS: tuple[Literal["handshake"], Literal["stateless"]] = ("handshake", "statele
 
 
 def pair(
-    server: Acceptor,
+    server: Reachable,
     era: Literal["handshake", "stateless"] = "handshake",
     *,
     sampling: AnswerHandler | None = None,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ferrule.transports.contract import Transport
-from ferrule.wire.channel import Channel, Origin, Receiver
+from ferrule.wire.channel import Channel, Gap, Handling, Origin, Receiver
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import Id, Message
 
@@ -48,7 +48,10 @@ class Recorder:
 
 def _each(said: Iterable[Any]) -> Iterator[dict[str, Any]]:
     for message in said:
-        yield from (part for part in (message if isinstance(message, list) else [message]) if isinstance(part, dict))
+        parts = message if isinstance(message, list) else [message]
+        for part in parts:
+            if isinstance(part, dict):
+                yield part
 
 
 def _read(frame: bytes) -> Any:
@@ -101,7 +104,8 @@ class _Said:
         self.context = channel.context
         self.withdrawn: Callable[[], None] = channel.withdrawn
         self.release: Callable[[], None] = channel.release
-        self.hear_gaps: Callable[[Callable[[bool], None]], None] = channel.hear_gaps
+        self.agreed: Callable[[str], None] = channel.agreed
+        self.hear_gaps: Callable[[Callable[[Gap], None]], None] = channel.hear_gaps
         self.stand: Callable[[], None] = channel.stand
         self.open = True
 
@@ -113,6 +117,11 @@ class _Said:
         if self.open:
             self._messages.append(Recorded("client", msgspec.json.decode(encode(message))))
         self._channel.send(message)
+
+    def send_with(self, message: Message | Sequence[Message], handling: Handling) -> None:
+        if self.open:
+            self._messages.append(Recorded("client", msgspec.json.decode(encode(message))))
+        self._channel.send_with(message, handling)
 
     async def wait_writable(self) -> None:
         await self._channel.wait_writable()

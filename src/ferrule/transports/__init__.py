@@ -1,1 +1,1 @@
-"""Carriers: frames up, messages down."""
+"""Transports: frames up, messages down."""

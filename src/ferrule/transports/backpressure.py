@@ -1,4 +1,7 @@
-"""What waits for peers that read slower than we write: counted together, and cut where it is too much.
+"""What connections hold: counted together, and cut where it is too much.
+
+Either it waits for a peer that reads slower than we write (`backlog`), or it is the beginning of a message that is not
+whole yet (`unfinished`; a short beginning is not counted).
 
 Rule 1: only a peer over its high-water mark is counted; one that keeps up costs nothing here.
 Rule 2: when all of them together are over the limit of the account, the connection that holds most is cut.
@@ -9,10 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
+from ferrule.budgets.bounds import FREE_UNFINISHED
 from ferrule.budgets.shares import Shares
 
 HELD_BACK = 0.01
@@ -141,3 +146,45 @@ def most_waiting(max_message_size: int) -> int:
 
 backlog = Backlog(process.answers)
 """What waits for the peers of this process."""
+
+
+NO_ROOM = "too much is held of messages that are not whole yet; send it again later, or in smaller messages"
+
+unfinished = Backlog(process.requests)
+"""What is held of the unfinished messages of this process."""
+
+
+class Unfinished:
+    """What one connection has read of a message that is not whole yet."""
+
+    __slots__ = ("_counted", "_refuse", "_size")
+
+    def __init__(self, size: Callable[[], int], refuse: Callable[[], None]) -> None:
+        self._size = size
+        self._refuse = refuse
+        self._counted = False
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes are held now."""
+        return self._size()
+
+    def note(self) -> None:
+        """Count what is held after a read; over the limit, whoever holds most is refused."""
+        size = self._size()
+        if size > FREE_UNFINISHED:
+            self._counted = True
+            unfinished.grew(self, size)
+        elif self._counted:
+            self.done()
+
+    def done(self) -> None:
+        """Count nothing more: the message is whole, or the connection is gone."""
+        if self._counted:
+            self._counted = False
+            unfinished.drained(self)
+
+    def abort(self) -> None:
+        """Refuse what was read; called when it is too much."""
+        self._counted = False
+        self._refuse()

@@ -65,14 +65,21 @@ class AnnouncedListener(Listener, Protocol):
         """Where clients find us, once we listen."""
 
 
-class Acceptor(Protocol):
-    """What a listener serves: a server is one, a gateway is one."""
+class Reachable(Protocol):
+    """What a peer in the same process reaches: a `Server` is one."""
 
     async def enter(self) -> None:
-        """Start what the acceptor needs while anyone uses it; every enter is matched by a leave."""
+        """Start what is needed while anyone uses it; every enter is matched by a leave."""
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
+
+    def link(self, origin: Origin) -> Receiver:
+        """Return a receiver for one new peer."""
+
+
+class Acceptor(Reachable, Protocol):
+    """What a listener serves: the host of a server is one, a gateway is one."""
 
     @property
     def eras(self) -> Eras:
@@ -81,9 +88,6 @@ class Acceptor(Protocol):
     @property
     def verifier(self) -> Verifier:
         """Who decides who a caller is; a listener that others can reach asks it before it makes a link."""
-
-    def link(self, origin: Origin) -> Receiver:
-        """Return a receiver for one new peer."""
 
     def busy(self, link: Receiver) -> bool:
         """Return whether calls run on a link."""

@@ -19,8 +19,8 @@ from msgspec import UNSET, Raw
 
 from ferrule.errors import CarrierError
 from ferrule.settings.option import MessageSize, require
-from ferrule.transports.closing import tell_lost
-from ferrule.transports.contract import Acceptor
+from ferrule.transports.contract import Reachable
+from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import ChannelDefaults, MessageReceiver, Origin, Receiver, Traits
 from ferrule.wire.codec import MAX_MESSAGE_SIZE, UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Message, Request, Success
@@ -196,7 +196,7 @@ class MemoryChannel(ChannelDefaults):
         self.far.lose(None)
 
     def lose(self, error: Exception | None) -> None:
-        """Tell the receiver, once, that nothing more comes and nothing can go out."""
+        """Report to the receiver, once, that the channel is gone."""
         if self.lost:
             return
         self.closing = True
@@ -222,7 +222,7 @@ class Memory:
 
     carrier = "memory"
 
-    def __init__(self, acceptor: Acceptor, *, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
+    def __init__(self, acceptor: Reachable, *, max_message_size: int = MAX_MESSAGE_SIZE) -> None:
         require("max_message_size", max_message_size, MessageSize)
         self._acceptor = acceptor
         self._max_message_size = max_message_size

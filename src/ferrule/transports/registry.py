@@ -26,7 +26,7 @@ GROUP = "ferrule.transports"
 DEFAULT = "stdio"
 """The transport of a server that is not told another."""
 
-Late = str | Callable[..., Any]
+Late = str | Callable[..., object]
 """A class or a function, or where to find it: "module:Name"."""
 
 
@@ -55,6 +55,10 @@ class TransportKind(Struct, frozen=True, kw_only=True):
     """Called by the command line before it imports the server's file, which must not print where messages go."""
     hint: str = ""
     """What a person is told who starts it in a terminal."""
+    beside_http: Late | None = None
+    """Makes what makes its endpoint at the port of an `Http`; called with its options there and the path of MCP."""
+    beside_asgi: Late | None = None
+    """The same for an ASGI app."""
 
     def new_listener(self, given: Mapping[str, Any]) -> Listener:
         """Make a listener of the options given, of the environment and of the `ferrule.toml` in use."""
@@ -74,7 +78,7 @@ class TransportKind(Struct, frozen=True, kw_only=True):
             raise blamed(reason, self.name, given) from None
         return made
 
-    def new_transport(self, address: str, options: Mapping[str, Any]) -> Transport:
+    def new_transport(self, address: str, options: Mapping[str, object]) -> Transport:
         """Make the transport that reaches an address."""
         if self.transport is None:
             raise SetupError(f"{self.name} has no client: {address!r} cannot be reached")
@@ -96,10 +100,12 @@ class Transports(Mapping[str, TransportKind]):
     def register(self, kind: TransportKind) -> None:
         """Add a kind; raises SetupError for a name or a prefix that is taken."""
         names = (kind.name, *kind.aliases)
-        for taken in [name for name in names if name in self._named]:
-            raise SetupError(f"there is a transport {taken!r} already")
-        for taken in [prefix for prefix in kind.prefixes if prefix in self._prefixes]:
-            raise SetupError(f"transport {kind.name}: addresses that begin with {taken!r} are taken")
+        for name in names:
+            if name in self._named:
+                raise SetupError(f"there is a transport {name!r} already")
+        for prefix in kind.prefixes:
+            if prefix in self._prefixes:
+                raise SetupError(f"transport {kind.name}: addresses that begin with {prefix!r} are taken")
         self._named.update(dict.fromkeys(names, kind))
         self._prefixes.update(dict.fromkeys(kind.prefixes, kind))
 
@@ -168,7 +174,7 @@ def load(where: Late) -> Callable[..., Any]:
     if not isinstance(where, str):
         return where
     module, _, name = where.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    found: Callable[..., object] = getattr(importlib.import_module(module), name)
     return found
 
 
@@ -218,6 +224,8 @@ TRANSPORTS = Transports(
         transport="ferrule.transports.websocket.client:WebSocketTransport",
         options="websocket",
         takes_headers=True,
+        beside_http="ferrule.transports.websocket.endpoint:beside_http",
+        beside_asgi="ferrule.transports.websocket.asgi:beside_asgi",
     ),
     TransportKind(
         name="tcp",

@@ -19,9 +19,8 @@ from typing import Literal, cast
 
 from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import Busy, CarrierError
-from ferrule.transports.backpressure import HELD_BACK, Waiters, backlog, most_waiting
-from ferrule.transports.closing import tell_lost
-from ferrule.transports.unfinished import NO_ROOM, Unfinished
+from ferrule.transports.backpressure import HELD_BACK, NO_ROOM, Unfinished, Waiters, backlog, most_waiting
+from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import ChannelDefaults, Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.framing import AutoFramer, Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize
@@ -219,7 +218,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
                 self._take_turn()
 
     def eof_received(self) -> bool:
-        """Hand on what was left without a line end, then the end itself; we go on writing where the carrier can."""
+        """Hand on what was left without a line end, then the end itself; writing continues where the transport can."""
         if not (self._eof_read or self._ended.done()):
             self._eof_read = True
             if not self._waiting:
@@ -227,7 +226,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         return self._transport.can_write_eof()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the receiver, once and behind what was read, and wake everyone who waits."""
+        """Called when the connection is gone: report it once, after what was read, and wake everyone who waits."""
         if self._lost.done() or self._gone:
             return
         self.error = self.error or error
@@ -375,7 +374,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         self._end_handed_over()
 
     def _end_handed_over(self) -> None:
-        """Called when the receiver was told that nothing more comes."""
+        """Called when the receiver knows that nothing more comes."""
 
     # -- ending
 

@@ -61,7 +61,7 @@ _DIALECTS = {
     "json-schema.org/draft-04/schema": "Draft4Validator",
 }
 _DEFAULT_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_FORMATS: dict[str, Any] = {
+_FORMATS: dict[str, object] = {
     "date-time": datetime.datetime,
     "date": datetime.date,
     "time": datetime.time,
@@ -87,7 +87,7 @@ class Checker:
         if graph.compares:
             self._light = min(self._light, LISTING_BUDGET // max(steps, 1))
 
-    def accepts(self, value: Any, size: int = 0) -> bool:
+    def accepts(self, value: object, size: int = 0) -> bool:
         """Whether a value of `size` bytes is valid; one too deep or too large to be checked is not."""
         if size > self._light and self.is_too_costly(value):
             return False
@@ -96,7 +96,7 @@ class Checker:
         except ValueError:
             return False
 
-    def is_too_costly(self, value: Any, budget: int = CHECKING_BUDGET) -> bool:
+    def is_too_costly(self, value: object, budget: int = CHECKING_BUDGET) -> bool:
         """Whether checking a value would take longer than so many nanoseconds."""
         text = msgspec.json.encode(value)
         values = 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
@@ -115,7 +115,7 @@ class Checker:
         read = per_byte[min(depth, len(per_byte) - 1)] if per_byte else 0
         return visits * (STEP * values + PER_PAIR * pairs) + read * size
 
-    def listed(self, value: Any, size: int) -> list[Violation] | None:
+    def listed(self, value: object, size: int) -> list[Violation] | None:
         """List everything wrong with a value of `size` bytes, or nothing at all when that would cost too much."""
         if size > LISTING_BUDGET or (size > self._light // 4 and self.is_too_costly(value, CHECKING_BUDGET // 4)):
             return None
@@ -139,12 +139,12 @@ class Checker:
         """Whether a listing of a value of `size` bytes, `depth` levels deep, would make too many visits."""
         return self._graph.most_visits(depth, LISTING_BUDGET) * size > LISTING_BUDGET
 
-    def _may_find_many(self, value: Any) -> bool:
+    def _may_find_many(self, value: object) -> bool:
         """Whether a listing could find more than MAX_ERRORS."""
         values, objects = count_values(value, MAX_ERRORS)
         return values + objects * self._graph.most_demands > MAX_ERRORS
 
-    def _first(self, value: Any) -> list[Violation] | None:
+    def _first(self, value: object) -> list[Violation] | None:
         """Return the first thing that is wrong, or None when even that would cost too much."""
         if self._graph.alternatives:
             return None  # the one error holds the errors of every alternative
@@ -166,7 +166,7 @@ class Checker:
             violations += members
         return violations * members
 
-    def violations(self, value: Any, size: int) -> list[Violation]:
+    def violations(self, value: object, size: int) -> list[Violation]:
         """List everything wrong with a value, or say only that it is when a list would cost too much."""
         if size > self._light and self.is_too_costly(value):
             return [Violation("", excerpt(value), "schema", TOO_COSTLY)]
@@ -189,15 +189,15 @@ class LateChecker(Checker):
         self._late = (schema, place, of_object)
         self._made: Checker | None = None
 
-    def accepts(self, value: Any, size: int = 0) -> bool:
+    def accepts(self, value: object, size: int = 0) -> bool:
         """Whether a value is valid."""
         return self._now().accepts(value, size)
 
-    def violations(self, value: Any, size: int) -> list[Violation]:
+    def violations(self, value: object, size: int) -> list[Violation]:
         """List everything wrong with a value, or say only that it is when a list would cost too much."""
         return self._now().violations(value, size)
 
-    def listed(self, value: Any, size: int) -> list[Violation] | None:
+    def listed(self, value: object, size: int) -> list[Violation] | None:
         """List everything wrong with a value, or nothing at all when that would cost too much."""
         return self._now().listed(value, size)
 
@@ -208,7 +208,7 @@ class LateChecker(Checker):
         return self._made
 
 
-def foreign_checker(schema: Mapping[str, Any], place: str) -> Checker:
+def foreign_checker(schema: Mapping[str, object], place: str) -> Checker:
     """Compile a schema that a peer sent; `TooCostly` when it is larger than a peer's may be.
 
     One as small as a form is kept for the next time; not with a pattern, which may take megabytes once compiled.
@@ -231,8 +231,8 @@ _kept_foreign_checker = lru_cache(maxsize=MOST_KEPT)(_new_foreign_checker)
 
 
 def given_schema(
-    schema: Mapping[str, Any], place: str, *, of_object: bool = True, max_subschemas: int | None = None
-) -> tuple[dict[str, Any], Checker]:
+    schema: Mapping[str, object], place: str, *, of_object: bool = True, max_subschemas: int | None = None
+) -> tuple[dict[str, object], Checker]:
     """Copy and compile a schema from outside; `SetupError` when it is invalid, unbounded or refers outside itself."""
     if isinstance(schema, LateSchema):
         return schema, LateChecker(schema, place, of_object)
@@ -244,7 +244,7 @@ def given_schema(
     if not isinstance(schema, Mapping):
         raise SetupError(f"{place}: a schema is an object, not {type(schema).__name__}")
     refuse_unbounded(schema, place, max_subschemas)
-    owned: dict[str, Any] = copy.deepcopy(dict(schema))
+    owned: dict[str, object] = copy.deepcopy(dict(schema))
     dialect = str(owned.get("$schema", _DEFAULT_DIALECT)).rstrip("#")
     name = _DIALECTS.get(dialect.removeprefix("https://").removeprefix("http://"))
     if name is None:
@@ -271,7 +271,7 @@ def given_schema(
         raise SetupError(f"{place}: not a valid schema of its dialect: {reason}{hint}") from error
 
 
-def own_schema(schema: dict[str, Any]) -> Checker | None:
+def own_schema(schema: dict[str, object]) -> Checker | None:
     """Compile a schema made from types, to explain failures; None when its patterns are Python's alone."""
     import jsonschema_rs
 
@@ -289,7 +289,7 @@ def own_schema(schema: dict[str, Any]) -> Checker | None:
     return None
 
 
-def _reads_as(type_: Any) -> Callable[[str], bool]:
+def _reads_as(type_: object) -> Callable[[str], bool]:
     def reads(text: str) -> bool:
         try:
             msgspec.convert(text, type_)
@@ -300,7 +300,7 @@ def _reads_as(type_: Any) -> Callable[[str], bool]:
     return reads
 
 
-def count_values(value: Any, enough: int) -> tuple[int, int]:
+def count_values(value: object, enough: int) -> tuple[int, int]:
     """Count the values a JSON value is made of, and the objects among them; exact only up to `enough` values."""
     values = objects = 0
     waiting = [value]
@@ -315,7 +315,7 @@ def count_values(value: Any, enough: int) -> tuple[int, int]:
     return values, objects
 
 
-def depth_of(value: Any) -> int:
+def depth_of(value: object) -> int:
     """Count the levels of a JSON value."""
     depth = 0
     level = [value]
@@ -338,8 +338,14 @@ def _violations(error: jsonschema_rs.ValidationError) -> list[Violation]:
             if _fits_the_kind(branch, len(error.instance_path)):
                 meant.append(branch)
         if len(meant) == 1:
-            return [violation for inner in meant[0] for violation in _violations(inner)]
-        reasons = dict.fromkeys(short(branch[0].message) for branch in branches if branch)
+            found = []
+            for inner in meant[0]:
+                found += _violations(inner)
+            return found
+        reasons: dict[str, None] = {}
+        for branch in branches:
+            if branch:
+                reasons[short(branch[0].message)] = None
         message = f"fits none of the alternatives: {'; '.join(reasons)}"
     return [Violation(pointer(error.instance_path), excerpt(error.instance), kind.name, short(message))]
 

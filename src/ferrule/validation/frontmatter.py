@@ -7,7 +7,6 @@ values of YAML 1.2. What lets a short text stand for a huge or a foreign value i
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ferrule.validation.yaml_scalars import MAX_DEPTH, Flow, Malformed, folded, keep, plain, uncommented
 
@@ -27,7 +26,7 @@ _KEY = re.compile(r"""(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'\[{][^#]*?)
 _BLOCK = re.compile(r"(?P<style>[|>])(?P<marks>[+-]?[1-9]?|[1-9][+-])(?:[ \t]+#.*)?")
 
 
-def front_matter(document: str) -> tuple[dict[str, Any], str]:
+def front_matter(document: str) -> tuple[dict[str, object], str]:
     """Return the front matter of a document, and the text after it; raises Malformed when there is none to read."""
     found = _HEAD.match(document[: MAX_SIZE + 16])
     if found is None or len(found["yaml"]) > MAX_SIZE:
@@ -37,7 +36,7 @@ def front_matter(document: str) -> tuple[dict[str, Any], str]:
     return read_yaml(found["yaml"]), document[found.end() :]
 
 
-def read_yaml(text: str) -> dict[str, Any]:
+def read_yaml(text: str) -> dict[str, object]:
     """Read a YAML object."""
     value = _Lines(text).document()
     if not isinstance(value, dict):
@@ -52,7 +51,7 @@ class _Lines:
         self._lines = text.splitlines()
         self._at = 0
 
-    def document(self) -> Any:
+    def document(self) -> object:
         try:
             value = self._block(0, 0)
             if self._here() is not None:
@@ -74,7 +73,7 @@ class _Lines:
             self._at += 1
         return None
 
-    def _block(self, least: int, depth: int) -> Any:
+    def _block(self, least: int, depth: int) -> object:
         """Read an object or a list whose lines are indented by at least so much; None when there is none."""
         here = self._here()
         if here is None or here[0] < least:
@@ -88,8 +87,8 @@ class _Lines:
             return self._object(indent, depth)
         return self._scalar(text, least - 1)
 
-    def _object(self, indent: int, depth: int) -> dict[str, Any]:
-        members: dict[str, Any] = {}
+    def _object(self, indent: int, depth: int) -> dict[str, object]:
+        members: dict[str, object] = {}
         while (here := self._here()) is not None and here[0] == indent and not _is_item(here[1]):
             found = _KEY.fullmatch(uncommented(here[1]))
             if found is None:
@@ -102,7 +101,7 @@ class _Lines:
             keep(members, key, self._member(found["rest"], indent, depth))
         return members
 
-    def _member(self, rest: str | None, indent: int, depth: int) -> Any:
+    def _member(self, rest: str | None, indent: int, depth: int) -> object:
         if rest:
             return self._scalar(rest, indent)
         self._at += 1
@@ -112,8 +111,8 @@ class _Lines:
             return self._list(indent, depth + 1)
         return self._block(indent + 1, depth + 1)
 
-    def _list(self, indent: int, depth: int) -> list[Any]:
-        items: list[Any] = []
+    def _list(self, indent: int, depth: int) -> list[object]:
+        items: list[object] = []
         while (here := self._here()) is not None and here[0] == indent and _is_item(here[1]):
             rest = here[1][1:].lstrip(" ")
             if not uncommented(rest):
@@ -128,7 +127,7 @@ class _Lines:
                 items.append(self._scalar(rest, indent))
         return items
 
-    def _scalar(self, rest: str, indent: int) -> Any:
+    def _scalar(self, rest: str, indent: int) -> object:
         """Read a value that begins on this line and goes on in lines that are indented more."""
         block = _BLOCK.fullmatch(rest.rstrip())
         self._at += 1
@@ -143,7 +142,7 @@ class _Lines:
             words.pop()
         return plain(folded(words))
 
-    def _flow(self, rest: str, indent: int) -> Any:
+    def _flow(self, rest: str, indent: int) -> object:
         words = [rest]
         read = 0
         while True:
@@ -194,11 +193,14 @@ class _Lines:
                 break
             lines.append(line)
             self._at += 1
-        margin = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
         if digit:
             margin = indent + int(digit)
+        else:
+            margin = _margin(lines)
         lines = [line[margin:] for line in lines]
-        ends = len(lines) - next((n for n, line in enumerate(reversed(lines)) if line.strip()), len(lines))
+        ends = len(lines)
+        while ends and not lines[ends - 1].strip():
+            ends -= 1
         kept = lines[:ends]
         spare = len(lines) - ends
         if style == "|":
@@ -212,6 +214,15 @@ class _Lines:
 
 def _is_item(text: str) -> bool:
     return text == "-" or text.startswith("- ")
+
+
+def _margin(lines: list[str]) -> int:
+    """Return by how much the lines of a block are indented, but for blank ones."""
+    margins = []
+    for line in lines:
+        if line.strip():
+            margins.append(len(line) - len(line.lstrip(" ")))
+    return min(margins, default=0)
 
 
 def _folded_block(lines: list[str]) -> str:

@@ -98,7 +98,7 @@ def pointer(steps: Iterable[str | int]) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
-def excerpt(value: Any) -> Any:
+def excerpt(value: object) -> object:
     """Return a JSON value as it is, or the beginning of its text when it is long."""
     try:
         text = msgspec.json.encode(value)
@@ -109,7 +109,7 @@ def excerpt(value: Any) -> Any:
     return text[:SHOWN_LENGTH].decode(errors="ignore") + "…"
 
 
-def descend(value: Any, steps: Iterable[str]) -> Any:
+def descend(value: object, steps: Iterable[str]) -> object:
     """Follow the steps of a JSON pointer; None where they lead nowhere."""
     for step in steps:
         key = step.replace("~1", "/").replace("~0", "~")
@@ -122,18 +122,18 @@ def descend(value: Any, steps: Iterable[str]) -> Any:
     return value
 
 
-def missing(name: str, value: Any) -> Violation:
-    """Say that an object lacks a member."""
+def missing(name: str, value: object) -> Violation:
+    """Return the violation of an object that lacks a member."""
     return Violation("", excerpt(value), "required", f'"{name}" is a required property')
 
 
-def unknown(name: str, value: Any, above: Sequence[str | int] = ()) -> Violation:
-    """Say that a member has no place in its object."""
+def unknown(name: str, value: object, above: Sequence[str | int] = ()) -> Violation:
+    """Return the violation of a member that has no place in its object."""
     name = quoted(name)
     return Violation(pointer([*above, name]), excerpt(value), "additionalProperties", f'"{name}" is not expected here')
 
 
-def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> Violation:
+def refused_by_type(error: msgspec.ValidationError, value: object, start: Sequence[str | int]) -> Violation:
     """Turn msgspec's refusal of the `value` at `start` into a violation, as deep as its message tells."""
     # It may repeat a text of the peer's, in which matching takes quadratic time.
     text = short(str(error))
@@ -146,17 +146,27 @@ def refused_by_type(error: msgspec.ValidationError, value: Any, start: Sequence[
             break
         value = inner
         steps.append(name or int(index))
-    rule = next((rule for beginning, rule in _MSGSPEC_RULES.items() if re.match(beginning, message)), "value")
-    return Violation(pointer(steps), excerpt(value), rule, short(message))
+    return Violation(pointer(steps), excerpt(value), _rule_of(message), short(message))
 
 
-def refusals(error: msgspec.ValidationError, value: Any, start: Sequence[str | int]) -> list[Violation]:
+def _rule_of(message: str) -> str:
+    """Return the rule of JSON Schema that a message of msgspec is about."""
+    for beginning, rule in _MSGSPEC_RULES.items():
+        if re.match(beginning, message):
+            return rule
+    return "value"
+
+
+def refusals(error: msgspec.ValidationError, value: object, start: Sequence[str | int]) -> list[Violation]:
     """List all that a type has against the `value` at `start`."""
     place = refused_by_type(error, value, start)
     # Under the keys of an object msgspec does not tell which one, so nothing below it can be placed.
     if not isinstance(error.__cause__, Unfit) or "[...]" in str(error):
         return [place]
-    return [structs.replace(found, path=place.path + found.path) for found in error.__cause__.violations]
+    below = []
+    for found in error.__cause__.violations:
+        below.append(structs.replace(found, path=place.path + found.path))
+    return below
 
 
 def short(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
 
 NULL = frozenset({"", "~", "null", "Null", "NULL"})
 BOOLEAN = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -25,7 +24,7 @@ class Malformed(ValueError):
     """Front matter that cannot be read, and why."""
 
 
-def plain(text: str) -> Any:
+def plain(text: str) -> object:
     """Return the value of a plain word: null, a boolean, a number, or the word itself."""
     if text in NULL:
         return None
@@ -77,7 +76,7 @@ class Flow:
         self._text = text
         self._at = 0
 
-    def read(self) -> Any:
+    def read(self) -> object:
         """Read the value; nothing may follow."""
         value = self._value("", 0)
         self._space()
@@ -104,7 +103,7 @@ class Flow:
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
 
-    def _value(self, ends: str, depth: int) -> Any:
+    def _value(self, ends: str, depth: int) -> object:
         self._space()
         sign = self._peek()
         if sign and sign in "[{" and depth >= MAX_DEPTH:
@@ -129,9 +128,9 @@ class Flow:
             self._at += 1
         return " ".join(self._text[start : self._at].split())
 
-    def _list(self, depth: int) -> list[Any]:
+    def _list(self, depth: int) -> list[object]:
         self._at += 1
-        items: list[Any] = []
+        items: list[object] = []
         while True:
             self._space()
             if self._peek() == "]":
@@ -141,9 +140,9 @@ class Flow:
             items.append(self._value(SIGNS, depth + 1))
             self._comma("]", "list")
 
-    def _object(self, depth: int) -> dict[str, Any]:
+    def _object(self, depth: int) -> dict[str, object]:
         self._at += 1
-        members: dict[str, Any] = {}
+        members: dict[str, object] = {}
         while True:
             self._space()
             if self._peek() == "}":
@@ -243,7 +242,7 @@ def _lines(text: str) -> list[str]:
     return [lines[0].rstrip(), *(line.strip() for line in lines[1:-1]), lines[-1].lstrip()]
 
 
-def keep(members: dict[str, Any], key: Any, value: Any) -> None:
+def keep(members: dict[str, object], key: object, value: object) -> None:
     """Add a member to an object, once."""
     if not isinstance(key, str):
         raise Malformed(f"the key {key!r} is no text; put it in quotes")

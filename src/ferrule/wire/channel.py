@@ -1,10 +1,10 @@
-"""Where carriers and rules meet: frames go up to a Receiver, messages go down a Channel."""
+"""Where transports and protocol meet: frames go up to a Receiver, messages go down a Channel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -30,9 +30,27 @@ class Traits(Struct, frozen=True, kw_only=True):
     """Whether the transport is older than the stateless era and cannot carry it."""
     starts_peer: bool = False
     """Whether the peer is a process that begins and ends with the channel: it is given time for both."""
+    mirrors: bool = False
+    """Whether headers repeat what a request says, as over HTTP: a client finds out which arguments of a tool."""
 
 
 NO_TRAITS = Traits()
+
+
+Gap = Literal["session", "stream"]
+"""What a channel that lives on has lost: the session, which must be opened anew, or its stream of notifications."""
+
+
+class Handling(Struct, frozen=True, kw_only=True):
+    """How a transport may handle a message, decided by who knows what it means."""
+
+    repeatable: bool = False
+    """Whether the peer may get it twice: if so, it is sent again when it is unknown whether it arrived."""
+    mirrored: Mapping[str, tuple[str, ...]] = {}
+    """The arguments that headers repeat: where each is, by the last part of its header's name."""
+
+
+REPEATABLE = Handling(repeatable=True)
 
 
 class Channel(Protocol):
@@ -69,14 +87,21 @@ class Channel(Protocol):
     def release(self) -> None:
         """Let the reader of the answer go while the call runs on; the reader comes back for it."""
 
-    def hear_gaps(self, handler: Callable[[bool], None]) -> None:
-        """Call a function when the server may have sent what we did not receive, though the channel lives on.
+    def send_with(self, message: Message | Sequence[Message], handling: Handling) -> None:
+        """Send as `send` does, knowing how the message may be handled on its way."""
 
-        With True there is a new session, which knows no subscription; with False the stream for notifications is gone.
+    def agreed(self, version: str) -> None:
+        """Called when a handshake settled on a revision, before anything else is sent: headers may name it."""
+
+    def hear_gaps(self, handler: Callable[[Gap], None]) -> None:
+        """Call a function when something of the server's was lost, though the channel lives on.
+
+        "session": the server knows us no more. Make the handshake again on this channel, or close it; until then, all
+        else that is sent waits. "stream": the stream for notifications is gone; `stand` opens it again.
         """
 
     def stand(self) -> None:
-        """Open that stream again."""
+        """Open the stream for notifications again."""
 
 
 class ChannelDefaults:
@@ -94,7 +119,14 @@ class ChannelDefaults:
     def release(self) -> None:
         """Do nothing."""
 
-    def hear_gaps(self, handler: Callable[[bool], None]) -> None:
+    def send_with(self: Channel, message: Message | Sequence[Message], handling: Handling) -> None:
+        """Send the message: it is handled like any other."""
+        self.send(message)
+
+    def agreed(self, version: str) -> None:
+        """Do nothing."""
+
+    def hear_gaps(self, handler: Callable[[Gap], None]) -> None:
         """Do nothing: what is lost is lost with the channel."""
 
     def stand(self) -> None:
@@ -102,19 +134,19 @@ class ChannelDefaults:
 
 
 class Receiver(Protocol):
-    """What a carrier drives."""
+    """What a transport calls."""
 
     def channel_opened(self, channel: Channel) -> None:
         """Called when the peer can be reached, before anything comes from it."""
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
-        """Take one frame: the bytes of exactly one JSON-RPC message; tells whether it will be answered.
+        """Take one frame: the bytes of exactly one JSON-RPC message. Return whether it will be answered.
 
-        A carrier that knows more about this very message than about its peer gives its `origin`.
+        A transport that knows more about this very message than about its peer gives its `origin`.
         """
 
     def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
-        """Learn that a frame was longer than the limit and was thrown away unread; `head` is how it began, if known."""
+        """Called when a frame was longer than the limit and dropped unread; `head` is how it began, if known."""
 
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
         """Called when a request sent on the channel will get no answer, though the channel lives on."""
@@ -138,7 +170,7 @@ class MessageReceiver(Protocol):
 
 
 class Origin(Struct, frozen=True):
-    """What the carrier knows about a sender."""
+    """What the transport knows about a sender."""
 
     carrier: str
     address: str = ""
@@ -152,6 +184,8 @@ class Origin(Struct, frozen=True):
     """The address without the port, where `address` has one."""
     identity: Principal | None = None
     """The principal whose key that is, where a verifier has made one."""
+    request: Id | None = None
+    """The request of ours on whose stream it came, where the transport knows."""
 
     @property
     def binding(self) -> str | None:

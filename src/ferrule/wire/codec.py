@@ -35,7 +35,7 @@ HEAD_SIZE = 1024
 
 
 class Envelope(Struct, gc=False):
-    """Every member a JSON-RPC message can have, in the order most are written in; which are set tells the kind."""
+    """Every member of JSON-RPC 2.0 §4 and §5, in the order most are written in; which are set tells the kind."""
 
     jsonrpc: Literal["2.0"]
     id: Id | UnsetType = UNSET
@@ -116,7 +116,7 @@ _decode_error = msgspec.json.Decoder(LooseError).decode
 _skip = msgspec.json.Decoder(Raw).decode
 
 write = msgspec.json.Encoder(decimal_format="number").encode
-"""What `encode` does where nothing goes wrong: a carrier on the hot path calls it and explains UNWRITABLE itself."""
+"""What `encode` does where nothing goes wrong: a transport on the hot path calls it and explains UNWRITABLE itself."""
 
 UNWRITABLE = (TypeError, ValueError, OverflowError, UnicodeError, RecursionError)
 
@@ -159,6 +159,7 @@ def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Re
             return rejected
     if method is not UNSET and result is UNSET and envelope.error is UNSET:
         if identity is UNSET:
+            # JSON-RPC 2.0 §4.1. MCP has no id null, which Envelope refuses.
             return Notification(method, envelope.params)
         return Request(identity, method, envelope.params)
     if result is not UNSET and identity is not UNSET and method is UNSET and envelope.error is UNSET:
@@ -224,7 +225,7 @@ def _unusual(envelope: Envelope) -> Message | Rejected:
 
 
 def _failure(identity: Id | UnsetType | None, raw: Raw) -> Failure | Rejected:
-    """Read an error; data that is over its bound is left out."""
+    """Read an error (JSON-RPC 2.0 §5.1); data that is over its bound is left out."""
     try:
         error = _decode_error(raw)
         data = error.data
@@ -310,6 +311,7 @@ def _judge(loose: LooseEnvelope) -> Message | Rejected:
         fault = '"jsonrpc" must be "2.0"'
     elif loose.id is not UNSET and identity is UNSET:
         if response and not has_result and bytes(loose.id) == b"null":
+            # JSON-RPC 2.0 §5: the error of a request whose id could not be read.
             return _failure(None, loose.error)  # type: ignore[arg-type]  # an error, so it is there
         fault = "the id must be a string or an integer"
     elif loose.method is not UNSET and _member(_decode_method, loose.method) is UNSET:
@@ -317,7 +319,7 @@ def _judge(loose: LooseEnvelope) -> Message | Rejected:
     return Rejected(_invalid(fault), identity, response)
 
 
-def _member(decode: Callable[[Raw], Any], raw: Raw | UnsetType) -> Any:
+def _member(decode: Callable[[Raw], object], raw: Raw | UnsetType) -> Any:
     """Read one member, UNSET when it is not there or not of its type."""
     if raw is UNSET:
         return UNSET
@@ -340,7 +342,10 @@ def check_array(batch: Batch) -> Rejected | None:
 
 
 def read_batch(batch: Batch) -> list[Decoded] | Rejected:
-    """Read the elements of a batch; one with too many, or with too many that cannot be read, is refused whole."""
+    """Read the elements of a batch (JSON-RPC 2.0 §6).
+
+    One with too many, or with too many that cannot be read, is refused whole.
+    """
     if len(batch.frame) > HEAVY and weight(batch.frame) > MAX_MESSAGE_WEIGHT:
         return HEAVY_BATCH
     try:
@@ -409,12 +414,12 @@ def encode_within(message: Message | Sequence[Message], max_size: int, beside: i
 
 
 def too_long(size: int, max_size: int) -> EncodeError:
-    """Say that a message of ours is over the limit, which a peer would refuse unread."""
+    """Return the error for a message of ours that is over the limit: a peer would refuse it unread."""
     return EncodeError(f"the message is {size} bytes long; the limit is {max_size}")
 
 
 def unwritable(reason: Exception) -> EncodeError:
-    """Say why a message cannot be written."""
+    """Return the error for a message that cannot be written."""
     if isinstance(reason, RecursionError):
         return EncodeError("the value is nested too deeply or contains itself")
     return EncodeError(str(reason))

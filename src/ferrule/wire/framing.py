@@ -2,7 +2,7 @@
 
 Rule 1: pure; a framer keeps only what it cannot hand out yet, and never more than the limit.
 Rule 2: bytes are compared as bytes; U+2028 and its like end no line.
-Rule 3: a frame over the limit is thrown away and told once; whether to go on is the carrier's decision.
+Rule 3: a frame over the limit is dropped and reported once; whether to go on is the transport's decision.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Frames = list[bytes | Oversize]
 
 
 class FramingLost(FerruleError):
-    """Where the next frame begins can no longer be told; `frames` are those read before."""
+    """Nobody can say where the next frame begins; `frames` are those read before."""
 
     def __init__(self, message: str, frames: Sequence[bytes | Oversize] = ()) -> None:
         super().__init__(message)
@@ -53,10 +53,10 @@ class Framer(Protocol):
     max_size: int
 
     def feed(self, data: bytes) -> Frames:
-        """Take what was read and give the frames it completes."""
+        """Take what was read. Return the frames it completes."""
 
     def eof(self) -> Frames:
-        """Called when nothing more comes and give what is left."""
+        """Called when nothing more comes. Return what is left."""
 
     def clear(self) -> None:
         """Drop what is held of a frame that is not complete: nothing more will be read."""
@@ -67,7 +67,7 @@ class Framer(Protocol):
 
 
 class LineFramer:
-    """One frame a line, ended by LF, CRLF or CR; blank lines are nothing."""
+    """One frame a line (MCP 2025-11-25 basic/transports, stdio), ended by LF, CRLF or CR; blank lines are nothing."""
 
     __slots__ = ("_held", "_skipping", "max_size")
 
@@ -82,7 +82,7 @@ class LineFramer:
         return len(self._held)
 
     def feed(self, data: bytes) -> Frames:
-        """Take what was read and give the lines it completes."""
+        """Take what was read. Return the lines it completes."""
         if b"\r" in data:
             # CRLF becomes a line end and a blank line, which is nothing: so no state is needed between CR and LF.
             data = data.replace(b"\r", b"\n")
@@ -159,7 +159,7 @@ class HeaderFramer:
         return len(self._line) + len(self._body)
 
     def feed(self, data: bytes) -> Frames:
-        """Take what was read and give the bodies it completes; raises FramingLost."""
+        """Take what was read. Return the bodies it completes; raises FramingLost."""
         frames: Frames = []
         at = 0
         while at < len(data) and not self._lost:
@@ -295,7 +295,7 @@ class AutoFramer:
         return self._framer
 
     def feed(self, data: bytes) -> Frames:
-        """Take what was read and give the frames it completes; raises FramingLost."""
+        """Take what was read. Return the frames it completes; raises FramingLost."""
         if self._framer is not None:
             return self._framer.feed(data)
         opening = (self._opening + data).lstrip()

@@ -1,4 +1,4 @@
-"""The four kinds of JSON-RPC message."""
+"""The four kinds of message of JSON-RPC 2.0: §4, §4.1 and §5."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 Id = int | str
-"""A request's id; `1` and `"1"` are different ids."""
+"""A request's id; `1` and `"1"` are different ids. JSON-RPC 2.0 §4 allows null too, MCP does not."""
 
 
 class Request(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):

@@ -3,7 +3,8 @@
 Rule 1: nothing else is taken from such a frame; what it asks or says is never acted on.
 Rule 2: a frame that is no JSON by any reading has no id: NaN, half a surrogate pair or bytes that are no UTF-8 inside
 a value are forgiven here, a missing brace is not.
-Rule 3: a long frame, or one nested too deeply, is not read again: only the members that stand ahead are looked at.
+Rule 3: of a long frame, or one nested too deeply, only the members that stand ahead are looked at. The same holds for
+one that is no JSON but opens many brackets: whether its fault or the end of the stack is met first decides nothing.
 Rule 4: an id over its bound is none.
 """
 
@@ -19,6 +20,8 @@ from ferrule.wire.codec import HEAD_SIZE, is_long
 from ferrule.wire.messages import Id
 
 MAX_READ_AGAIN = 16 * 1024
+MAX_BRACKETS = 500
+"""How many brackets a frame may open that is surely not nested too deeply."""
 
 MEMBER = re.compile(rb'(?:^\s*\{|(?!^)\s*,)\s*("[^"\\]*")\s*:\s*(?:("(?:[^"\\]|\\.)*"|-?[0-9]+)(?=\s*[,}]))?')
 """A member of the outermost object: its name, and its value if that is a string or a whole number and ends here."""
@@ -44,6 +47,8 @@ def rescue(frame: bytes) -> Rescued:
     except RecursionError:
         return rescue_from_head(frame)
     except ValueError:
+        if frame.count(b"[") + frame.count(b"{") > MAX_BRACKETS:
+            return rescue_from_head(frame)
         return Rescued()
     if isinstance(members, dict):
         return _rescued(members, nearly_json=True)
@@ -53,7 +58,7 @@ def rescue(frame: bytes) -> Rescued:
 def rescue_from_head(frame: bytes) -> Rescued:
     """Find the id where it stands ahead of everything long."""
     head = frame[:HEAD_SIZE]
-    members: dict[str, Any] = {}
+    members: dict[str, object] = {}
     position = 0
     while (member := MEMBER.match(head, position)) is not None:
         name, value = member.groups()
@@ -70,7 +75,7 @@ def rescue_from_head(frame: bytes) -> Rescued:
     return _rescued(members)
 
 
-def _rescued(members: dict[str, Any], *, nearly_json: bool = False) -> Rescued:
+def _rescued(members: dict[str, object], *, nearly_json: bool = False) -> Rescued:
     response = "method" not in members and ("result" in members or "error" in members)
     identity: Any = members.get("id")
     return Rescued(identity if _is_id(identity) else UNSET, response, nearly_json)

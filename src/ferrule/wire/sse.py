@@ -1,6 +1,6 @@
-"""Server-sent events: write one, parse a stream, by the rules of the WHATWG.
+"""Server-sent events: write one, parse a stream, by WHATWG HTML §9.2.
 
-Rule: an event counts when its blank line has come; what a cut stream left unfinished is forgotten.
+Rule: an event counts when its blank line has come; what a cut stream left unfinished is forgotten (§9.2.6).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _one_line(text: str) -> str:
 
 
 class SseParser:
-    """Takes a stream piece by piece, however it was cut, and gives the events as they become complete."""
+    """Takes a stream piece by piece, however it was cut, and returns the events as they become complete."""
 
     def __init__(self, max_size: int = MAX_MESSAGE_SIZE) -> None:
         self.max_size = max_size
@@ -88,7 +88,8 @@ class SseParser:
         self.retry = before.retry
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take the next piece and give the events it completed; raises EventTooLarge."""
+        """Take the next piece. Return the events it completed; raises EventTooLarge."""
+        # WHATWG HTML §9.2.5: a line ends with CRLF, LF or CR, and one byte order mark may come first.
         if self._after_return and data:
             self._after_return = False
             if data[0] == 0x0A:
@@ -125,6 +126,7 @@ class SseParser:
                 raise EventTooLarge(self.max_size)
 
     def _field(self, line: bytes) -> None:
+        """Take one line that is not blank (WHATWG HTML §9.2.6); a comment begins with its colon, and has no name."""
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
@@ -147,6 +149,7 @@ class SseParser:
             raise EventTooLarge(self.max_size)
 
     def _end(self, events: list[Event]) -> None:
+        """Dispatch the event at its blank line; one without data only sets the id."""
         self.last_id = self._id
         if self._data is not None:
             events.append(Event(bytes(self._data), self._name or "message", self._id))

@@ -48,7 +48,7 @@ async def test_a_stream_can_be_iterated_and_left(era, app):
                 break
         await client.ping()
         assert client.subscriptions == set()
-        assert not app.subscriptions.subscribers("notes://7")
+        assert not app.host.services.subscriptions.subscribers("notes://7")
 
 
 async def test_several_streams_each_hear_of_their_own(era, app):

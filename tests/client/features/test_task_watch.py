@@ -96,13 +96,13 @@ class TestPace:
         recorder = Recorder(Memory(app))
         async with pair(recorder, era) as client:
             calls = [asyncio.ensure_future(client.call_tool("slow", task=True)) for _ in range(20)]
-            while len(app.tasks.live) < 20 or (era == "stateless" and len(app.subscriptions) == 0):
+            while len(app.host.tasks.live) < 20 or (era == "stateless" and len(app.host.services.subscriptions) == 0):
                 await asyncio.sleep(0.001)
             await asyncio.sleep(0.01)
             go.set()
             assert {(await call).text for call in calls} == {"done"}
             await asyncio.sleep(0.01)
-            assert len(app.subscriptions) == (1 if era == "handshake" else 0)
+            assert len(app.host.services.subscriptions) == (1 if era == "handshake" else 0)
         assert len(recorder.sent("client", "subscriptions/listen")) <= 5, "those that come together ask together"
 
     async def test_a_server_that_tells_nothing_is_looked_at_all_the_same(self, raw, refused):
@@ -240,7 +240,7 @@ class TestOutOfReach:
         client = pair(app, era)
         await client.connect()
         call = asyncio.ensure_future(client.call_tool("slow", task=True))
-        while not app.tasks.live:
+        while not app.host.tasks.live:
             await asyncio.sleep(0)
         await asyncio.sleep(0.02)
         await client.reconnect()

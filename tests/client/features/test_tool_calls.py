@@ -172,30 +172,30 @@ class TestWhatTheCallerSees:
             with pytest.raises(TimedOut, match="did not end within"):
                 await client.call_tool("wait", task=True, timeout=0.05)
             await client.ping()
-            assert app.tasks.live == {}
+            assert app.host.tasks.live == {}
 
     async def test_cancelling_the_call_cancels_the_task(self, app, era):
         """CANC-4, TASK-13: by `tasks/cancel`, never by the notification for calls."""
         recorder = Recorder(Memory(app))
         async with pair(recorder, era) as client:
             call = asyncio.ensure_future(client.call_tool("wait", task=True))
-            while not app.tasks.live:
+            while not app.host.tasks.live:
                 await asyncio.sleep(0)
             await asyncio.sleep(0.02)
             call.cancel()
             await asyncio.wait([call])
             assert call.cancelled()
             await client.ping()
-            assert app.tasks.live == {}
+            assert app.host.tasks.live == {}
         assert len(recorder.sent("client", "tasks/cancel")) == 1
         assert not [m for m in recorder.sent("client", "notifications/cancelled") if era == "handshake"]
 
     async def test_a_task_that_somebody_else_cancels_is_said_to_be(self, app, era):
         async with pair(app, era) as client:
             call = asyncio.ensure_future(client.call_tool("wait", task=True))
-            while not app.tasks.live:
+            while not app.host.tasks.live:
                 await asyncio.sleep(0)
-            await next(iter(app.tasks.live.values())).cancel("lunch")
+            await next(iter(app.host.tasks.live.values())).cancel("lunch")
             with pytest.raises(Cancelled, match="lunch"):
                 await call
 

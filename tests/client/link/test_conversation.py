@@ -472,7 +472,7 @@ async def test_an_answer_over_the_limit_fails_its_caller_at_once(era, raw):
     server = raw(era, {"tools/call": None})
     async with Client(server, mode=era, tool_timeout=None) as client:
         task, request = await calling(client, server)
-        link = client._conversation.link
+        link = client._keeper.conversation.link
         link.frame_refused(16 * 2**20, link.channel, b'{"jsonrpc":"2.0","id":%d,"result":{"co' % request["id"])
         with pytest.raises(InvalidAnswer, match="Message too large: the limit is 16777216 bytes"):
             await asyncio.wait_for(task, 10)
@@ -493,7 +493,7 @@ async def test_a_server_of_the_stateless_era_may_ask_nothing(raw, caplog):
 async def test_a_message_over_the_limit_is_skipped_like_any_other_garbage(era, raw):
     server = raw(era, {"tools/list": {"tools": []}})
     async with Client(server, mode=era) as client:
-        link = client._conversation.link
+        link = client._keeper.conversation.link
         link.frame_refused(16 * 2**20, link.channel)
         await client.list_tools()
     assert not server.replies()
@@ -762,7 +762,7 @@ async def test_a_request_in_the_same_read_as_the_answer_to_discover_is_not_answe
     server.answers["server/discover"] = answer_and_ask
     server.answers["tools/list"] = complete({"tools": []})
     async with Client(server, sampling=str) as client:
-        assert client.stateless
+        assert client.protocol_version == "2026-07-28"
         await client.list_tools()
     assert not server.replies()
 

@@ -22,7 +22,7 @@ VENDOR = "notifications/vendor/thing"
 async def settled(client):
     """Let every notification that has arrived reach its handlers."""
     await client.request("vendor/nothing")
-    worker = client.notices._worker
+    worker = client._notifications.inbox._worker
     if worker is not None:
         await asyncio.wait([worker])
 
@@ -165,7 +165,7 @@ async def test_every_standard_notification_reaches_its_handler(method, era, talk
     """NOTI-02, NOTI-13"""
     server, listener = talkative(era), Listener()
     async with Client(server, mode=era) as client:
-        client.notices.on(method, listener.params)
+        client._notifications.inbox.on(method, listener.params)
         server.tell(method, {"uri": "x://y", "level": "info", "data": 1})
         await settled(client)
     assert len(listener.heard) == 1
@@ -198,13 +198,13 @@ async def test_slo_07_a_slow_handler_delays_no_answer_and_what_waits_for_it_is_b
         heard.append(params["n"])
 
     async with Client(server, mode=era) as client:
-        client.notices = Inbox(limit=100)
+        client._notifications.inbox = Inbox(limit=100)
         client.on_notification(VENDOR, slow)
         for number in range(300):
             server.tell(VENDOR, {"n": number})
             await client.call_tool("x")
         assert asyncio.get_running_loop().time() == 0
-        await asyncio.wait([client.notices._worker])
+        await asyncio.wait([client._notifications.inbox._worker])
     assert heard[-100:] == list(range(200, 300))
     assert len(heard) <= 101
     assert "too slow" in caplog.text
@@ -220,12 +220,12 @@ async def test_what_waits_for_a_slow_handler_is_bounded_in_bytes(era, raw, caplo
         heard.append(params["n"])
 
     async with Client(server, mode=era) as client:
-        client.notices = Inbox(max_bytes=50_000)
+        client._notifications.inbox = Inbox(max_bytes=50_000)
         client.on_notification(VENDOR, slow)
         for number in range(30):
             server.tell(VENDOR, {"n": number, "text": "x" * 10_000})
             await client.call_tool("x")
-        await asyncio.wait([client.notices._worker])
+        await asyncio.wait([client._notifications.inbox._worker])
         assert heard[-4:] == [26, 27, 28, 29]
         assert len(heard) <= 6
         assert caplog.text.count("too slow") == 1

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from ferrule import Client, HttpFailed, Reconnect
-from ferrule.client.link.keeper import Keeper, is_final
+from ferrule.client.link.reconnect import Reconnection, is_final
 from ferrule.errors import (
     ChildFailed,
     ConnectFailed,
@@ -366,7 +366,7 @@ async def test_without_a_ping_a_silent_server_is_asked_to_discover_itself(raw):
 async def test_where_each_call_has_its_own_way_one_that_is_not_answered_says_nothing_of_the_others(raw, monkeypatch):
     server = raw("stateless", {"tools/call": None})
     async with client_of(server, "stateless") as client:
-        monkeypatch.setattr(type(client._conversation), "separate", True)
+        monkeypatch.setattr(type(client._keeper.conversation), "separate", True)
         asked = len(server.sent("server/discover"))
         server.answers["server/discover"] = None
         with pytest.raises(TimedOut) as late:
@@ -393,7 +393,7 @@ async def test_whoever_stops_waiting_in_the_same_moment_does_not_harm_the_others
     async def nothing(*_):
         """There is nothing to open or to give up."""
 
-    keeper = Keeper(nothing, nothing)
+    keeper = Reconnection(nothing, nothing)
     assert keeper.plan is None
     left, stayed = (asyncio.create_task(keeper.wait(None)) for _ in range(2))
     await asyncio.sleep(0)
@@ -413,7 +413,7 @@ async def test_a_client_that_is_opened_again_begins_with_the_shortest_delay():
     async def nothing(*_):
         """There is nothing to open or to give up."""
 
-    keeper = Keeper(nothing, nothing)
+    keeper = Reconnection(nothing, nothing)
     keeper.on_notice(lambda notice: delays.append(notice.delay) if notice.what == "retrying" else None)
     for losses in (3, 1):
         keeper.begin(STEADY)
@@ -430,5 +430,5 @@ async def test_a_closed_client_begins_nothing_more():
         """There is nothing to open or to give up."""
 
     work = nothing()
-    Keeper(nothing, nothing).spawn(work)
+    Reconnection(nothing, nothing).spawn(work)
     assert work.cr_frame is None

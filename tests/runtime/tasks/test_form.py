@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ferrule.errors import InvalidParams
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.stateless import NEWEST as STATELESS
-from ferrule.runtime.tasks.form import cursor_after, read_cursor, told
+from ferrule.runtime.tasks.form import cursor_after, describe, read_cursor
 from ferrule.schema.tasks import CreateTaskResult, Task
 from ferrule.stores.contracts import StoredTask
 
@@ -20,7 +20,7 @@ TASK = StoredTask(id="t", owner="", tool="x", created=1.5, updated=2.25, ttl=60.
 
 
 def test_times_are_dates_and_durations_whole_milliseconds() -> None:
-    state = msgspec.to_builtins(told(TASK, STATELESS, Task))
+    state = msgspec.to_builtins(describe(TASK, STATELESS, Task))
     assert state == {
         "taskId": "t",
         "status": "working",
@@ -29,7 +29,7 @@ def test_times_are_dates_and_durations_whole_milliseconds() -> None:
         "ttlMs": 60_000,
         "pollIntervalMs": 500,
     }
-    assert msgspec.to_builtins(HANDSHAKE.trim(told(TASK, HANDSHAKE, CreateTaskResult))) == {
+    assert msgspec.to_builtins(HANDSHAKE.trim(describe(TASK, HANDSHAKE, CreateTaskResult))) == {
         "task": {
             **{name: value for name, value in state.items() if name not in ("ttlMs", "pollIntervalMs")},
             "ttl": 60_000,
@@ -41,16 +41,16 @@ def test_times_are_dates_and_durations_whole_milliseconds() -> None:
 def test_a_result_that_tells_of_a_failure_is_a_failure_in_the_first_kind_only() -> None:
     """TSKX-5, TASK-8"""
     failed = msgspec.structs.replace(TASK, status="completed", is_error=True, result=b"{}")
-    assert told(failed, HANDSHAKE, Task).status == "failed"
-    assert told(failed, STATELESS, Task).status == "completed"
+    assert describe(failed, HANDSHAKE, Task).status == "failed"
+    assert describe(failed, STATELESS, Task).status == "completed"
     cancelled = msgspec.structs.replace(failed, status="cancelled")
-    assert told(cancelled, HANDSHAKE, Task).status == "cancelled"
+    assert describe(cancelled, HANDSHAKE, Task).status == "cancelled"
 
 
 def test_a_new_task_shows_nothing_of_its_end() -> None:
     """TASK-5"""
     ended = msgspec.structs.replace(TASK, status="completed", result=b"{}")
-    assert "result" not in msgspec.to_builtins(told(ended, STATELESS, CreateTaskResult))
+    assert "result" not in msgspec.to_builtins(describe(ended, STATELESS, CreateTaskResult))
 
 
 @given(st.floats(min_value=0, max_value=1e11), st.text(max_size=50))

@@ -387,10 +387,10 @@ class TestLogging:
 
     def test_a_server_whose_handlers_take_a_context_declares_logging(self):
         """LOG-1"""
-        assert self.app().capabilities.logging == {}
+        assert self.app().host.capabilities.logging == {}
         quiet = Server("quiet")
         quiet.add_tool("quiet", lambda: None)
-        assert quiet.capabilities.logging is None
+        assert quiet.host.capabilities.logging is None
 
     async def test_after_the_end_of_a_stateless_call_nothing_is_logged(self, wire):
         """LOG-5, LOG-6"""

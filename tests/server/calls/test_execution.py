@@ -65,7 +65,7 @@ async def test_a_tool_runs_no_more_often_at_once_than_it_may(era, kind):
     async with pair(app, era) as client:
         calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(10)]
         await gate.full(3)
-        places = app.tools.catalogue.get("work").places
+        places = app.offers.tools.catalogue.get("work").places
         while places.waiting < 7:
             await asyncio.sleep(0.001)
         assert (await client.call_tool("echo")).text == "on"
@@ -111,7 +111,7 @@ async def test_a_cancelled_call_gives_its_place_in_line_away(era, kind):
     async with pair(app, era) as client:
         first = asyncio.ensure_future(client.call_tool("work"))
         await gate.full(1)
-        places = app.tools.catalogue.get("work").places
+        places = app.offers.tools.catalogue.get("work").places
         second = asyncio.ensure_future(client.call_tool("work"))
         while not places.waiting:
             await asyncio.sleep(0.001)
@@ -339,8 +339,8 @@ async def test_what_is_not_used_is_not_on_the_way_of_a_call(options):
     async def add(a: int) -> str:
         return "x" * a
 
-    entry = app.tools.catalogue.get("add")
-    assert entry.direct == (options == {})
+    entry = app.offers.tools.catalogue.get("add")
+    assert (entry.direct is not None) == (options == {})
     assert (await app.call_tool("add", {"a": 2})).text == "xx"
 
 

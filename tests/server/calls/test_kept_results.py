@@ -113,7 +113,7 @@ async def test_what_was_kept_for_a_session_goes_with_it():
     async with Client(app, mode="handshake") as client, Client(app, mode="handshake") as other:
         await client.call_tool("much")
         await other.call_tool("much")
-        assert len(app.kept_results) == 2
+        assert len(app.host.services.kept_results) == 2
         await client.close()
-        assert len(app.kept_results) == 1
-    assert len(app.kept_results) == 0
+        assert len(app.host.services.kept_results) == 1
+    assert len(app.host.services.kept_results) == 0

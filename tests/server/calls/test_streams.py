@@ -176,7 +176,7 @@ async def test_cancelling_closes_the_generator(era, kind):
     def plain(ctx: Context):
         try:
             for number in itertools.count(1):
-                ctx.server.loop.call_soon_threadsafe(begun.set)
+                ctx.server.host.services.changes.loop.call_soon_threadsafe(begun.set)
                 yield number
         finally:
             closed.set()

@@ -23,7 +23,7 @@ def weather(**options: Any) -> Server:
 
     @app.tool(ui=BOARD)
     async def forecast(city: str, ctx: Context) -> str:
-        return f"{city}: sun ({'page' if app.extensions[APPS].shown(ctx) else 'text'})"
+        return f"{city}: sun ({'page' if app.host.extensions[APPS].shown(ctx) else 'text'})"
 
     @app.tool(ui={"resource_uri": BOARD, "visibility": ["app"]})
     async def refresh() -> str:
@@ -115,7 +115,7 @@ class TestFallingBack:
         """Without a session, a client of the handshake era is not known."""
         app = weather()
         async with wire(app) as peer:
-            peer.link.session.peer = app.handshake.stranger(peer.version)
+            peer.link.session.peer = app.host.services.handshake.stranger(peer.version)
             assert len((await peer.request("tools/list"))["result"]["tools"]) == 3
 
 

@@ -97,8 +97,8 @@ class TestDeclaring:
     def test_it_stands_beside_capabilities_that_were_given_whole(self):
         app = Server("told", capabilities=ServerCapabilities(tools=ListCapability()), extensions={"com.example/a": {}})
         app.extend(maps())
-        assert app.capabilities.extensions == {"com.example/a": {}, MAPS: {"zoom": 9}}
-        assert app.capabilities.tools is not None
+        assert app.host.capabilities.extensions == {"com.example/a": {}, MAPS: {"zoom": 9}}
+        assert app.host.capabilities.tools is not None
 
 
 class TestAnswering:
@@ -248,8 +248,8 @@ class TestMistakes:
         app.method("maps/find")(lambda params: None)
         with pytest.raises(SetupError, match=r"app\.method has the method maps/find already"):
             app.extend(extension)
-        assert MAPS not in app.extensions
-        assert app.capabilities.extensions is None
+        assert MAPS not in app.host.extensions
+        assert app.host.capabilities.extensions is None
 
     def test_a_notification_has_one_listener(self):
         one, other = Extension("com.example/one"), Extension("com.example/other")
@@ -267,4 +267,4 @@ class TestMistakes:
         app = Server("x")
         with pytest.raises(SetupError, match="no folder"):
             app.extend(Broken("com.example/broken"))
-        assert "com.example/broken" not in app.extensions
+        assert "com.example/broken" not in app.host.extensions

@@ -167,7 +167,7 @@ class TestChanges:
 
     async def test_a_skill_that_went_bad_is_left_out_and_told_of(self, era, folder, caplog):
         app = serving(folder)
-        skills = app.extensions[SKILLS]
+        skills = app.host.extensions[SKILLS]
         async with pair(app, era) as client:
             put(folder, "refunds/SKILL.md", "nothing")
             assert await skills.refresh()

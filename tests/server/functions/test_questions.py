@@ -227,4 +227,4 @@ def test_a_handler_without_questions_is_left_as_it_is():
         return a
 
     app.add_tool(plain)
-    assert app.tools.catalogue.get("plain").binding.signature.fn is plain
+    assert app.offers.tools.catalogue.get("plain").binding.signature.fn is plain

@@ -122,8 +122,8 @@ class TestCapabilities:
     def test_a_check_of_capabilities_makes_nothing_anew(self):
         """CAPN-12, CAPN-11"""
         app = full()
-        assert app.capabilities is app.capabilities
-        assert isinstance(app.capabilities, ServerCapabilities)
+        assert app.host.capabilities is app.host.capabilities
+        assert isinstance(app.host.capabilities, ServerCapabilities)
 
 
 class TestOpening:

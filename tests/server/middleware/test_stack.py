@@ -82,13 +82,13 @@ class TestNothingUsed:
 
     def test_the_handlers_are_the_server_s_own(self):
         app = shop()
-        handlers = app.dispatcher.handlers
+        handlers = app.host.dispatcher.handlers
         assert handlers["tools/call"].__func__ is Tools.call
-        assert handlers["tools/call"].__self__ is app.tools
-        assert handlers["resources/read"] == app.resources.read
-        assert handlers["prompts/get"] == app.prompts.fill
-        assert handlers["completion/complete"] == app.completions.complete
-        assert {"tools/list", "ping", "initialize"} <= app.dispatcher.instant.keys()
+        assert handlers["tools/call"].__self__ is app.offers.tools
+        assert handlers["resources/read"] == app.offers.resources.read
+        assert handlers["prompts/get"] == app.offers.prompts.fill
+        assert handlers["completion/complete"] == app.offers.completions.complete
+        assert {"tools/list", "ping", "initialize"} <= app.host.dispatcher.instant.keys()
 
     def test_a_tool_without_anything_special_has_no_detour(self):
         entry = shop().get_tool("buy")
@@ -100,10 +100,10 @@ class TestNothingUsed:
                 return await proceed(call)
 
         app = shop(middleware=[Resources()])
-        assert app.dispatcher.handlers["tools/call"] == app.tools.call
-        assert app.dispatcher.handlers["prompts/get"] == app.prompts.fill
-        assert app.dispatcher.handlers["resources/read"] != app.resources.read
-        assert "tools/list" in app.dispatcher.instant, "what nobody surrounds needs no task"
+        assert app.host.dispatcher.handlers["tools/call"] == app.offers.tools.call
+        assert app.host.dispatcher.handlers["prompts/get"] == app.offers.prompts.fill
+        assert app.host.dispatcher.handlers["resources/read"] != app.offers.resources.read
+        assert "tools/list" in app.host.dispatcher.instant, "what nobody surrounds needs no task"
 
     def test_only_surrounded_lists_are_no_longer_instant(self):
         class Lists(Middleware):
@@ -111,8 +111,8 @@ class TestNothingUsed:
                 return await proceed(call)
 
         app = shop(middleware=[Lists()])
-        assert "tools/list" not in app.dispatcher.instant
-        assert {"ping", "prompts/list", "initialize"} <= app.dispatcher.instant.keys()
+        assert "tools/list" not in app.host.dispatcher.instant
+        assert {"ping", "prompts/list", "initialize"} <= app.host.dispatcher.instant.keys()
 
 
 class TestHooks:

@@ -45,7 +45,7 @@ class TestBothEras:
                 assert [await anext(changes), await anext(changes)] == ["weather://oslo"] * 2
             app.notify_resource_updated("weather://oslo")
             await client.ping()
-            assert not app.subscriptions.subscribers("weather://oslo")
+            assert not app.host.services.subscriptions.subscribers("weather://oslo")
 
     async def test_of_three_clients_the_two_that_subscribed_hear_of_it(self, era, wire):
         """SUBS-06, RES-9"""
@@ -64,11 +64,11 @@ class TestBothEras:
         app = weather()
         async with wire(app, era) as peer:
             await peer.watch("weather://oslo", "weather://lima")
-            assert len(app.subscriptions.subscribers("weather://oslo")) == 1
+            assert len(app.host.services.subscriptions.subscribers("weather://oslo")) == 1
             await peer.leave()
             await asyncio.sleep(0)
-            assert len(app.subscriptions) == 0
-            assert app.subscriptions.watched == 0
+            assert len(app.host.services.subscriptions) == 0
+            assert app.host.services.subscriptions.watched == 0
             app.notify_resource_updated("weather://oslo")
         assert peer.told(UPDATED) == []
 
@@ -150,10 +150,10 @@ class TestHandshake:
             app.notify_resource_updated("weather://oslo")
             app.notify_resource_updated("weather://lima")
             assert [m["params"]["uri"] for m in peer.told(UPDATED)] == ["weather://lima"]
-            assert app.subscriptions.subscribers("weather://oslo") == []
-            assert app.subscriptions.watched == 1
+            assert app.host.services.subscriptions.subscribers("weather://oslo") == []
+            assert app.host.services.subscriptions.watched == 1
             await peer.request("resources/unsubscribe", {"uri": "weather://lima"})
-            assert app.subscriptions.watched == 0
+            assert app.host.services.subscriptions.watched == 0
 
     async def test_what_does_not_exist_cannot_be_subscribed_to(self, wire):
         async with wire(weather()) as peer:
@@ -173,10 +173,10 @@ class TestHandshake:
             await peer.watch("weather://oslo")
             await asyncio.sleep(39)
             assert len(peer.told("ping")) == 1
-            assert len(app.subscriptions.subscribers("weather://oslo")) == 1
+            assert len(app.host.services.subscriptions.subscribers("weather://oslo")) == 1
             await asyncio.sleep(2)
-            assert len(app.subscriptions) == 0
-            assert not app.sessions
+            assert len(app.host.services.subscriptions) == 0
+            assert not app.host.sessions
 
 
 class TestListen:
@@ -333,11 +333,11 @@ class TestBounds:
             await peer.watch(*(f"sea://{number}" for number in range(5)))
             refused = await refusal(peer, "sea://5")
             assert "subscriptions of this client already" in refused["message"]
-            assert app.subscriptions.watched == 5
+            assert app.host.services.subscriptions.watched == 5
             await other.watch("sea://5")
             await peer.leave()
             await asyncio.sleep(0)
-            assert app.subscriptions.watched == 1
+            assert app.host.services.subscriptions.watched == 1
         assert process.subscriptions.held == held
 
     async def test_what_is_ended_makes_room(self, wire):
@@ -359,7 +359,7 @@ class TestBounds:
             tasks = {"notifications": {"taskIds": ["x" * 2000]}}
             assert (await peer.request("subscriptions/listen", tasks))["error"]["code"] == -32602
             assert peer.told(ACKNOWLEDGED) == []
-            assert app.subscriptions.watched == 0
+            assert app.host.services.subscriptions.watched == 0
 
     async def test_a_long_uri_cannot_be_subscribed_to(self, wire):
         """BUD-08"""
@@ -385,10 +385,10 @@ class TestBounds:
                     await asyncio.sleep(0)
                 else:
                     await peer.request("resources/subscribe", {"uri": uri})
-                taken = app.subscriptions.watched
+                taken = app.host.services.subscriptions.watched
             assert 4 <= taken <= 7
             await modest.watch("sea://mine")
-            assert app.subscriptions.watched == taken + 1
+            assert app.host.services.subscriptions.watched == taken + 1
 
     async def test_many_listens_of_one_link_are_counted_together(self, wire):
         app = weather(max_subscriptions=3)
@@ -398,7 +398,7 @@ class TestBounds:
                 await asyncio.sleep(0)
             answer = await peer.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
             assert "already" in answer["error"]["message"]
-            assert len(app.subscriptions) == 3
+            assert len(app.host.services.subscriptions) == 3
 
     async def test_a_second_handshake_leaves_nothing_behind(self, wire):
         app = weather()
@@ -406,7 +406,7 @@ class TestBounds:
             await peer.watch("weather://oslo")
             await peer.request("initialize", {"protocolVersion": peer.version, "capabilities": {}, "clientInfo": {}})
         await asyncio.sleep(0)
-        assert app.subscriptions.watched == 0
+        assert app.host.services.subscriptions.watched == 0
 
     @pytest.mark.parametrize("carrier", ["tcp", "websocket", "http", "memory"])
     async def test_nothing_is_left_when_a_client_is_gone(self, carrier, era):
@@ -417,11 +417,11 @@ class TestBounds:
             changes = client.subscribe("weather://oslo")
             await changes.__aenter__()
             await client.subscribe("sea://1").__aenter__()
-            assert app.subscriptions.watched == 2
+            assert app.host.services.subscriptions.watched == 2
             assert process.subscriptions.held > held
             await client.close(drain=0)
-            await until(lambda: app.subscriptions.watched == 0)
-            assert len(app.subscriptions) == 0
+            await until(lambda: app.host.services.subscriptions.watched == 0)
+            assert len(app.host.services.subscriptions) == 0
             assert process.subscriptions.held == held
 
 
@@ -489,7 +489,7 @@ class TestSlowReaders:
                 {"id": 2, "method": "resources/subscribe", "params": {"uri": "weather://oslo"}},
             ):
                 writer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-            await until(lambda: app.subscriptions.watched == 1)
+            await until(lambda: app.host.services.subscriptions.watched == 1)
             tracemalloc.start()
             for _ in range(200):
                 for _ in range(100):

@@ -28,7 +28,7 @@ def crowded(count=25, **options):
 def asking(app, cursor=None, revision=NEWEST):
     """A call for a page."""
     return SimpleNamespace(
-        peer=Peer(revision, ClientCapabilities()), params=Page(cursor=cursor), era=app.handshake, id=1
+        peer=Peer(revision, ClientCapabilities()), params=Page(cursor=cursor), era=app.host.services.handshake, id=1
     )
 
 
@@ -95,7 +95,7 @@ class TestPages:
     def test_only_our_own_spelling_of_a_place_is_taken(self, mark):
         app = crowded()
         with pytest.raises(InvalidParams):
-            app.tools.catalogue.page(asking(app, base64.urlsafe_b64encode(mark).decode()))
+            app.offers.tools.catalogue.page(asking(app, base64.urlsafe_b64encode(mark).decode()))
 
     async def test_a_cursor_that_is_no_text_is_refused(self, era, wire):
         """PAGE-4"""
@@ -150,7 +150,7 @@ class TestEncodedOnce:
 
     def test_the_same_bytes_serve_everyone(self):
         app = crowded()
-        catalogue = app.tools.catalogue
+        catalogue = app.offers.tools.catalogue
         page = catalogue.page(asking(app))
         assert catalogue.page(asking(app)) is page
         assert catalogue.page(asking(app, revision=OLDEST)) is not page
@@ -158,7 +158,7 @@ class TestEncodedOnce:
 
     def test_a_change_makes_them_anew(self):
         app = crowded()
-        catalogue = app.tools.catalogue
+        catalogue = app.offers.tools.catalogue
         before = catalogue.page(asking(app))
         app.remove_tool("tool-0")
         after = catalogue.page(asking(app))
@@ -167,7 +167,7 @@ class TestEncodedOnce:
 
     def test_no_more_is_kept_than_there_are_pages(self):
         app = crowded()
-        catalogue = app.tools.catalogue
+        catalogue = app.offers.tools.catalogue
         for place in range(30):
             cursor = base64.urlsafe_b64encode(f"after:{place}".encode()).decode()
             try:
@@ -198,5 +198,5 @@ def test_what_is_there_twice_and_what_is_not_there_is_named():
         app.add_tool("tool-0", lambda: None)
     with pytest.raises(SetupError, match="there is no prompt 'prompt-9'; did you mean 'prompt-0'"):
         app.remove_prompt("prompt-9")
-    assert "tool-0" in app.tools.catalogue
-    assert len(app.tools.catalogue) == 1
+    assert "tool-0" in app.offers.tools.catalogue
+    assert len(app.offers.tools.catalogue) == 1

@@ -190,10 +190,10 @@ def test_a_server_declares_completions_when_it_has_any():
     """COMP-1"""
     app = Server("plain")
     app.add_prompt("plain", lambda word: word)
-    assert app.capabilities.completions is None
+    assert app.host.capabilities.completions is None
     app.completion("word")(lambda value: [])
-    assert app.capabilities.completions == {}
+    assert app.host.capabilities.completions == {}
     choosy = Server("choosy")
-    choosy.prompt(helper().prompts.catalogue.get("review").binding.signature.fn)
-    assert choosy.capabilities.completions == {}
-    assert Server("told", capabilities=ServerCapabilities()).capabilities.completions is None
+    choosy.prompt(helper().offers.prompts.catalogue.get("review").binding.signature.fn)
+    assert choosy.host.capabilities.completions == {}
+    assert Server("told", capabilities=ServerCapabilities()).host.capabilities.completions is None

@@ -10,7 +10,7 @@ from ferrule import Context, Depends, Middleware, PeerError, Server, SetupError,
 from ferrule.errors import InvalidParams, ToolNotFound
 from ferrule.schema.content import ResourceContents, ResourceLink
 from ferrule.schema.resources import ReadResourceResult
-from ferrule.server.offers.mounts import Mount
+from ferrule.server.offers.mount_point import MountPoint
 from ferrule.testing import pair
 
 
@@ -98,9 +98,9 @@ class TestNames:
         [("a://b/c", "a://p/b/c"), ("urn:isbn:1", "urn:p/isbn:1"), ("file:///x", "file://p//x"), ("a://", "a://p/")],
     )
     def test_a_uri_is_placed_and_found_again(self, uri, placed):
-        mount = Mount(Server("host"), Server("child"), "p")
-        assert mount.placed(uri) == placed
-        assert mount.own_uri(placed) == uri
+        point = MountPoint(Server("child").offers, "p")
+        assert point.placed(uri) == placed
+        assert point.own_uri(placed) == uri
 
     async def test_errors_name_the_tool_as_the_client_does(self, era):
         async with pair(hosting(), era) as client:
@@ -115,17 +115,18 @@ class TestCosts:
 
     def test_a_mounted_tool_is_found_in_the_host_s_own_table_and_run_directly(self):
         app = hosting()
-        entry = app.tools.catalogue.get("weather_forecast")
+        entry = app.offers.tools.catalogue.get("weather_forecast")
         assert entry.detour is None
-        assert entry.invoke is app.mounts[0].child.get_tool("forecast").invoke
+        (mount,) = app.mounts
+        assert entry.direct.invoke is mount.child.tools.catalogue.get("forecast").direct.invoke
 
     async def test_the_list_is_encoded_once(self, wire):
         app = hosting()
         async with wire(app) as peer:
             await peer.request("tools/list")
-            page = dict(app.tools.catalogue._pages)
+            page = dict(app.offers.tools.catalogue._pages)
             await peer.request("tools/list")
-            assert app.tools.catalogue._pages == page
+            assert app.offers.tools.catalogue._pages == page
             assert len(page) == 1
 
 
@@ -201,7 +202,7 @@ class TestContext:
             result = await client.call_tool("c_large")
             (link,) = [block for block in result.content if isinstance(block, ResourceLink)]
             assert "x" * 5000 in (await client.read_resource(link.uri)).text
-            assert (len(host.kept_results), len(child.kept_results)) == (1, 0)
+            assert (len(host.host.services.kept_results), len(child.host.services.kept_results)) == (1, 0)
 
     async def test_a_page_is_found_where_the_host_has_it(self, era):
         child, host = Server("child"), Server("host")
@@ -413,7 +414,7 @@ class TestMistakes:
         with pytest.raises(SetupError, match=r"'forecast' of the server 'weather' .* a tool 'weather_forecast'"):
             app.mount(weather(), "weather")
         assert [tool.name for tool in app.list_tools()] == ["weather_forecast"]
-        assert app.mounts == []
+        assert list(app.mounts) == []
 
     def test_the_host_cannot_take_a_name_of_the_child(self):
         app = hosting()

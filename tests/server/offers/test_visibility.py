@@ -143,9 +143,9 @@ class TestEverybody:
         app.disable("wipe")
         async with wire(app) as peer:
             await peer.request("tools/list")
-            assert len(app.tools.catalogue._pages) == 1
-        assert not app.visibility.in_use
-        assert app.dispatcher.handlers["tools/call"] == app.tools.call
+            assert len(app.offers.tools.catalogue._pages) == 1
+        assert not app.offers.visibility.in_use
+        assert app.host.dispatcher.handlers["tools/call"] == app.offers.tools.call
 
 
 class TestRules:

@@ -302,13 +302,13 @@ class TestBegunByTheHandler:
         async with peer(self.new_app(), era) as client:
             answer = await client.request("tools/call", {"name": "doomed", "task": {}})
             assert answer["error"]["message"] == "never"
-            assert client.app.tasks.live == {}
+            assert client.app.host.tasks.live == {}
 
     async def test_a_server_that_stops_before_the_work_began_says_so(self, era: str, peer: Any) -> None:
         app = self.new_app()
         async with peer(app, era) as client:
             call = client.ask("tools/call", {"name": "doomed", "task": {}})
-            await app.tasks.close()
+            await app.host.tasks.close()
             answer = await client.response(call)
             assert answer["error"]["message"] == "The server stopped before the work began"
 
@@ -329,7 +329,7 @@ class TestBegunByTheHandler:
             await asyncio.sleep(0)
             client.notify("notifications/cancelled", {"requestId": call})
             await ended.wait()
-            assert app.tasks.live == {}
+            assert app.host.tasks.live == {}
 
     async def test_one_that_ended_before_it_became_a_task_runs_no_more(self, wire: Any) -> None:
         """A client may ask for as many as it likes, one after another."""
@@ -356,8 +356,8 @@ class TestComposition:
         """What nobody uses costs nothing: there is no question to ask on the way of a call."""
         app = Server("s")
         app.add_tool("plain", lambda: "plain")
-        assert app.dispatcher.handlers["tools/call"] == app.tools.call
-        assert app.capabilities.tasks is None
+        assert app.host.dispatcher.handlers["tools/call"] == app.offers.tools.call
+        assert app.host.capabilities.tasks is None
 
     async def test_the_first_such_tool_may_come_while_clients_are_there(self, era: str, peer: Any) -> None:
         app = Server("s")
@@ -366,7 +366,7 @@ class TestComposition:
             before = (await client.request("tools/call", {"name": "plain", "task": {}}))["result"]
             assert before["content"][0]["text"] == "plain"
             app.add_tool("late", lambda: "late", task="optional")
-            assert isinstance(app.dispatcher.handlers["tools/call"], TaskCalls)
+            assert isinstance(app.host.dispatcher.handlers["tools/call"], TaskCalls)
             assert await client.text(await client.start("late")) == "late"
             app.add_tool("later", lambda: "later", task="optional")
             assert await client.text(await client.start("later")) == "later"
@@ -413,7 +413,7 @@ class TestTogetherWithTheRest:
             await client.reply(task, {"action": "accept", "content": {"value": "this"}})
             assert await client.text(task) == "this True"
             app.unmount(other)
-            assert app.capabilities.tasks is not None, "the task can still be asked about"
+            assert app.host.capabilities.tasks is not None, "the task can still be asked about"
             other.add_tool("late", lambda: "late", task="required")
             app.mount(other, prefix="far")
             assert await client.text(await client.start("far_late")) == "late"

@@ -61,12 +61,12 @@ class TestDeclaring:
         async with peer(app, era) as client:
             for method in ("tasks/get", "tasks/cancel"):
                 assert (await client.request(method, {"taskId": "x"}))["error"]["code"] == -32601
-        assert app.capabilities.tasks is None
-        assert app.capabilities.extensions is None
+        assert app.host.capabilities.tasks is None
+        assert app.host.capabilities.extensions is None
 
     async def test_extensions_of_ones_own_stay_beside_it(self) -> None:
         app = new_app(extensions={"com.example/own": {"x": 1}})
-        assert app.capabilities.extensions == {EXTENSION: {}, "com.example/own": {"x": 1}}
+        assert app.host.capabilities.extensions == {EXTENSION: {}, "com.example/own": {"x": 1}}
 
     async def test_where_an_id_opens_a_task_there_is_no_list(self, peer: Any) -> None:
         """TSKX-14: who cannot be known again must not see what others have."""
@@ -157,7 +157,7 @@ class TestLooking:
             task = await client.start("long")
             assert (await client.end(task))["status"] == "failed"
             assert "more than the" in (await client.outcome(task))["error"]["message"]
-            assert app.tasks.settings.store.size == 0
+            assert app.host.tasks.settings.store.size == 0
 
 
 class TestWaiting:

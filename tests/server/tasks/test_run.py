@@ -40,7 +40,7 @@ class TestTheEnd:
 
         @app.tool(task="optional")
         async def once(ctx: Context) -> str:
-            runs.extend(app.tasks.live.values())
+            runs.extend(app.host.tasks.live.values())
             return "done"
 
         async with peer(app, era) as client:
@@ -97,6 +97,12 @@ class TestTelling:
             ]
             assert len(logged) == 3
             assert all(each["_meta"] == {RELATED: {"taskId": task["taskId"]}} for each in told + logged)
+
+    async def test_progress_is_not_told_to_whom_gave_no_token(self, era: str, peer: Any) -> None:
+        """PROG-5."""
+        async with peer(new_app(), era) as client:
+            await client.end(await client.start("count"))
+            assert client.told("notifications/progress") == []
 
     async def test_progress_must_increase(self, era: str, peer: Any, caplog: Any) -> None:
         app = Server("s")
@@ -164,10 +170,10 @@ class TestTelling:
             assert {"resultType": "complete", **notice} == state
             assert [each["params"]["taskId"] for each in client.told(CHANGED)] == [task["taskId"]]
             assert other.told(CHANGED) == client.told(STATUS) == []
-            assert len(app.subscriptions) == 1
+            assert len(app.host.services.subscriptions) == 1
             client.notify("notifications/cancelled", {"requestId": listening})
             await asyncio.sleep(0)
-            assert len(app.subscriptions) == 0
+            assert len(app.host.services.subscriptions) == 0
 
     async def test_a_subscription_to_tasks_needs_the_extension(self, wire: Any) -> None:
         """TASK-14, TASK-15"""
@@ -412,7 +418,7 @@ async def test_a_result_may_be_just_as_long_as_can_be_sent(peer: Any, monkeypatc
 
     async with peer(app) as client:
         await client.end(task := await client.start("repeat"))
-        kept = await app.tasks.settings.store.get(task["taskId"], 0.0)
+        kept = await app.host.tasks.settings.store.get(task["taskId"], 0.0)
         assert kept is not None
         assert kept.result is not None
         for lacking, status in ((0, "completed"), (1, "failed")):
@@ -430,7 +436,7 @@ async def test_who_stops_waiting_for_a_change_is_forgotten(peer: Any) -> None:
 
     async with peer(app, "stateless") as client:
         task = await client.start("stay")
-        running = app.tasks.live[task["taskId"]]
+        running = app.host.tasks.live[task["taskId"]]
         waiting = [asyncio.create_task(running.changed()) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[1].cancel()
@@ -475,7 +481,7 @@ async def test_who_no_longer_waits_for_the_result_is_told_nothing(peer: Any) -> 
 
     async with peer(app) as client:
         task = await client.start("stay")
-        running = app.tasks.live[task["taskId"]]
+        running = app.host.tasks.live[task["taskId"]]
         waiting = client.ask("tasks/result", {"taskId": task["taskId"]})
         while not running._attending:
             await asyncio.sleep(0.001)

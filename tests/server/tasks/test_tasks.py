@@ -44,7 +44,7 @@ async def test_a_task_whose_life_has_no_end_is_told_to_be_over_like_any_other(pe
         task = await client.start("quick")
         assert await client.text(task) == "quick"
         assert client.told("notifications/tasks/status")[-1]["params"]["status"] == "completed"
-        assert app.tasks.live == {}
+        assert app.host.tasks.live == {}
 
 
 class TestBounds:
@@ -125,7 +125,7 @@ class TestBounds:
             gc.collect()
             assert len(store) <= 500
             assert store.size <= 100_000
-            assert app.tasks.live == {}
+            assert app.host.tasks.live == {}
             assert len(asyncio.all_tasks()) < 10
 
 
@@ -134,7 +134,7 @@ async def test_a_task_that_has_ended_is_held_by_nobody(era: str, peer: Any) -> N
     app = new_app()
     async with peer(app, era) as client:
         task = await client.start("wait")
-        run = weakref.ref(app.tasks.live[task["taskId"]])
+        run = weakref.ref(app.host.tasks.live[task["taskId"]])
         await client.cancel(task)
         await asyncio.sleep(0.01)
         gc.collect()
@@ -171,7 +171,7 @@ async def test_a_drain_without_tasks_takes_no_time(peer: Any) -> None:
     async with peer(app, "stateless") as client:
         await client.end(await client.start("quick"))
         await asyncio.sleep(0.01)
-        await app.tasks.drain(60.0)
+        await app.host.tasks.drain(60.0)
 
 
 async def test_a_call_that_does_not_become_a_task_leaves_nothing_behind(peer: Any, caplog: Any) -> None:
@@ -257,9 +257,9 @@ class TestExpiry:
             told = client.told("notifications/tasks" if era == "stateless" else "notifications/tasks/status")
             assert (told[-1]["params"]["status"], told[-1]["params"]["statusMessage"]) == ("failed", EXPIRED)
             assert (await client.look(task))["error"]["code"] == -32602
-            assert app.tasks.live == {}
+            assert app.host.tasks.live == {}
             now = virtual()
-            await app.tasks.drain(60.0)
+            await app.host.tasks.drain(60.0)
             assert virtual() == now, "its work has ended as well"
 
     @pytest.mark.parametrize("order", [(10, 100, 50), (100, 10, 50), (100, 50, 10)])
@@ -321,7 +321,7 @@ class TestTheEnd:
         async with peer(app, era, principal="ann") as client:
             task = await client.start("wait")
             await asyncio.sleep(0)
-        assert app.tasks.live == {}
+        assert app.host.tasks.live == {}
         assert asyncio.all_tasks() - before == set()
         kept = await store.get(task["taskId"], 0.0)
         assert kept is not None
@@ -341,8 +341,8 @@ class TestTheEnd:
         async with peer(app, era) as client:
             task = await client.start("short")
             await app.drain(10.0)
-            assert app.tasks.live == {}
-            kept = await app.tasks.settings.store.get(task["taskId"], 0.0)
+            assert app.host.tasks.live == {}
+            kept = await app.host.tasks.settings.store.get(task["taskId"], 0.0)
             assert kept is not None
             assert kept.status == "completed"
 
@@ -357,7 +357,7 @@ class TestTheEnd:
         async with peer(app, era) as client:
             call = client.ask("tools/call", {"name": "later", "task": {}})
             await asyncio.sleep(0.01)
-            draining = asyncio.ensure_future(app.tasks.drain(10.0))
+            draining = asyncio.ensure_future(app.host.tasks.drain(10.0))
             await asyncio.sleep(0.01)
             assert not draining.done()
             go.set()
@@ -445,7 +445,7 @@ class TestAnotherProcess:
             go.set()
             await ended.wait()
             assert (await first.look(task))["result"]["status"] == "cancelled"
-            assert here.tasks.live == {}
+            assert here.host.tasks.live == {}
 
     async def test_one_that_ends_while_it_is_cancelled_elsewhere_is_told_as_it_ended(self, peer: Any) -> None:
         go = asyncio.Event()
@@ -509,7 +509,7 @@ async def test_two_ends_at_once_leave_one(era: str, peer: Any) -> None:
     async with peer(app, era) as client:
         task = await client.start("wait")
         await asyncio.sleep(0)
-        run = app.tasks.live[task["taskId"]]
+        run = app.host.tasks.live[task["taskId"]]
         await asyncio.gather(run.cancel("first"), run.give_up("second"), run.cancel("third"))
         state = (await client.look(task))["result"]
         assert (state["status"], state["statusMessage"]) == ("cancelled", "first")

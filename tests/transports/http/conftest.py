@@ -54,7 +54,7 @@ class Answer:
         self.writes: list[bytes] = []
         self.streamed = self.over = self.aborted = self.gone = False
         self.backlog = 0
-        self.unheard: int | None = None
+        self.unacknowledged: int | None = None
         self._lost: Callable[[], None] | None = None
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
@@ -209,7 +209,7 @@ class Endpoint:
 
     def __init__(self, app: Server, *, bound_to: str = "127.0.0.1", log: Any = None, **settings: Any) -> None:
         self.app = app
-        self.doors = HttpEndpoint(app, EndpointSettings(**settings), bound_to=bound_to, log=log)
+        self.doors = HttpEndpoint(app.host, EndpointSettings(**settings), bound_to=bound_to, log=log)
 
     async def __aenter__(self) -> Endpoint:
         await self.doors.start()

@@ -36,7 +36,7 @@ def serve(use: Callable[[Http], Awaitable[None]], **options: Any) -> None:
 
     async def main() -> None:
         listener, ready = Http(port=0, **options), asyncio.Event()
-        serving = asyncio.ensure_future(listener.serve(Server("tester"), ready.set))
+        serving = asyncio.ensure_future(listener.serve(Server("tester").host, ready.set))
         done, _ = await asyncio.wait([serving, asyncio.ensure_future(ready.wait())], return_when="FIRST_COMPLETED")
         if serving in done:
             await serving
@@ -91,7 +91,7 @@ def test_a_closed_listener_accepts_nobody() -> None:
 def test_a_cancelled_listener_lets_go_of_its_port() -> None:
     async def main() -> None:
         listener, ready = Http(port=0), asyncio.Event()
-        serving = asyncio.ensure_future(listener.serve(Server("tester"), ready.set))
+        serving = asyncio.ensure_future(listener.serve(Server("tester").host, ready.set))
         await asyncio.wait_for(ready.wait(), 60)
         address = listener.address
         serving.cancel()
@@ -105,7 +105,7 @@ def test_a_cancelled_listener_lets_go_of_its_port() -> None:
 def test_a_port_in_use_is_told_by_serve() -> None:
     async def use(listener: Http) -> None:
         with pytest.raises(CarrierError, match="the port is in use"):
-            await Http(port=listener.address[1]).serve(Server("other"), lambda: None)
+            await Http(port=listener.address[1]).serve(Server("other").host, lambda: None)
 
     serve(use)
 
@@ -113,7 +113,7 @@ def test_a_port_in_use_is_told_by_serve() -> None:
 def test_one_listener_serves_once_at_a_time() -> None:
     async def use(listener: Http) -> None:
         with pytest.raises(SetupError, match="serves already"):
-            await listener.serve(Server("other"), lambda: None)
+            await listener.serve(Server("other").host, lambda: None)
 
     serve(use)
 

@@ -43,7 +43,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 def at_work(app: Server) -> bool:
     """Return whether a call runs."""
-    return any(app.busy(link) for link in app.links)
+    return any(app.host.busy(link) for link in app.host.links)
 
 
 def make_app(**options: Any) -> Server:
@@ -74,7 +74,7 @@ async def serving(app: Server, *listeners: SocketListener) -> AsyncIterator[None
     serves = []
     for listener in listeners:
         ready = asyncio.Event()
-        serves.append(asyncio.ensure_future(listener.serve(app, ready.set)))
+        serves.append(asyncio.ensure_future(listener.serve(app.host, ready.set)))
         # No time limit: names are looked up in a thread, and virtual time would run away meanwhile.
         begun = asyncio.ensure_future(ready.wait())
         await asyncio.wait([begun, serves[-1]], return_when=asyncio.FIRST_COMPLETED)
@@ -88,7 +88,7 @@ async def serving(app: Server, *listeners: SocketListener) -> AsyncIterator[None
         await asyncio.gather(*serves)
         await app.leave()
     assert [listener.occupancy.current for listener in listeners] == [0] * len(listeners)
-    assert len(app.links) == 0
+    assert len(app.host.links) == 0
     await asyncio.sleep(0)
     assert asyncio.all_tasks() - before == set()
 

@@ -44,7 +44,7 @@ def break_prepare(patch: pytest.MonkeyPatch, app: Server, fail: Callable[..., An
 
 
 def break_link(patch: pytest.MonkeyPatch, app: Server, fail: Callable[..., Any]) -> None:
-    patch.setattr(app, "link", fail)
+    patch.setattr(app.host, "link", fail)
 
 
 def break_framer(patch: pytest.MonkeyPatch, app: Server, fail: Callable[..., Any]) -> None:
@@ -56,7 +56,7 @@ def break_opening(patch: pytest.MonkeyPatch, app: Server, fail: Callable[..., An
         def channel_opened(self, channel: Any) -> None:
             fail()
 
-    patch.setattr(app, "link", lambda origin: Refusing())
+    patch.setattr(app.host, "link", lambda origin: Refusing())
 
 
 def break_attaching(patch: pytest.MonkeyPatch, app: Server, fail: Callable[..., Any]) -> None:
@@ -129,7 +129,7 @@ def test_tcpt_17_a_peer_that_leaves_in_any_way_frees_its_place(run: Run) -> None
                         for served in list(listener._reception.served):
                             served.abort()
                     await until(lambda: listener.occupancy.current == 0)
-                    assert len(app.links) == 0
+                    assert len(app.host.links) == 0
 
     run(test())
 
@@ -298,7 +298,7 @@ def test_tcpt_27_ten_thousand_messages_arrive_in_order_however_they_are_cut(run:
         app = make_app()
         with pytest.MonkeyPatch.context() as patch:
             async with serving(app, listener):
-                patch.setattr(app, "link", lambda origin: notes)
+                patch.setattr(app.host, "link", lambda origin: notes)
                 peer = await Peer.reach(listener)
                 stream = b"".join(b'{"n":%d}\n' % number for number in range(10_000))
                 while stream:
@@ -321,7 +321,7 @@ def test_a_peer_is_known_by_its_address(run: Run) -> None:
         listener = Tcp(port=0)
         async with serving(app, listener):
             peer = await (await Peer.reach(listener)).open()
-            (link,) = app.links
+            (link,) = app.host.links
             host, port = peer.writer.get_extra_info("sockname")
             assert (link.session.origin.carrier, link.session.origin.address) == ("tcp", f"{host}:{port}")
             assert link.session.origin.principal is None
@@ -354,7 +354,7 @@ def test_calls_of_a_unix_peer_that_is_gone_are_cancelled(run: Run, tmp_path: Pat
         async with serving(app, listener):
             _, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
             writer.write(line(INITIALIZE, call(2, "hold")))
-            await until(lambda: any(app.busy(link) for link in app.sessions))
+            await until(lambda: any(app.host.busy(link) for link in app.host.sessions))
             writer.close()
             await asyncio.wait_for(cancelled.wait(), 60)
             await until(lambda: listener.occupancy.current == 0)

@@ -229,7 +229,7 @@ def test_client_certificates_are_asked_for_and_tell_who_calls(run: Run, tmp_path
                 with pytest.raises((LinkLost, CarrierError)):
                     await Client(TcpTransport(address, ca=ours.file, cert=cert)).connect()
             await until(lambda: listener.occupancy.current == 0)
-            assert len(app.links) == 0
+            assert len(app.host.links) == 0
 
     run(test())
 
@@ -249,7 +249,7 @@ def test_a_peer_without_tls_costs_no_link_and_no_word_in_the_log(
                 assert b"jsonrpc" not in await asyncio.wait_for(peer.reader.read(), 60)
                 await peer.close()
                 await until(lambda: listener.occupancy.current == 0)
-            assert len(app.links) == 0
+            assert len(app.host.links) == 0
             # In the middle of the handshake a peer holds a place already.
             silent = [await Peer.reach(listener) for _ in range(3)]
             await until(lambda: listener.occupancy.current == 3)
@@ -311,7 +311,7 @@ def test_a_listener_serves_once_at_a_time_and_can_serve_again(run: Run) -> None:
             app = make_app()
             async with serving(app, listener):
                 with pytest.raises(SetupError, match="serves already"):
-                    await listener.serve(app, lambda: None)
+                    await listener.serve(app.host, lambda: None)
                 assert listener.url == f"tcp://127.0.0.1:{listener.address[1]}"
                 async with Client(listener.url) as client:
                     await client.ping()
@@ -355,7 +355,7 @@ def test_a_peer_that_does_not_take_its_last_answers_does_not_hold_up_the_end(run
         listener = Tcp(port=0)
         await app.enter()
         ready = asyncio.Event()
-        serve = asyncio.ensure_future(listener.serve(app, ready.set))
+        serve = asyncio.ensure_future(listener.serve(app.host, ready.set))
         await ready.wait()
         with socket.create_connection(listener.address) as deaf:
             deaf.sendall(line(INITIALIZE, call(1, "much")))
@@ -391,7 +391,7 @@ def test_run_knows_the_transport_by_name(run: Run, name: str, tmp_path: Path) ->
     async def test() -> None:
         app = make_app()
         running = asyncio.ensure_future(app.run_async(name, **options))
-        await until(lambda: app._listeners and app._listeners[0]._accepting)
+        await until(lambda: app._serving._listeners and app._serving._listeners[0]._accepting)
         await app.stop()
         await running
 
@@ -423,7 +423,7 @@ def test_a_listener_that_serves_by_itself_begins_and_ends_what_its_server_needs(
                 return str(ctx.lifespan)
 
             ready = asyncio.Event()
-            serve = asyncio.ensure_future(listener.serve(app, ready.set))
+            serve = asyncio.ensure_future(listener.serve(app.host, ready.set))
             await ready.wait()
             async with Client(listener.url) as client:
                 assert (await client.call_tool("state")).text == "the database"

@@ -85,5 +85,5 @@ async def site(server: Server | None = None, **options: Any) -> AsyncIterator[An
     app = server.asgi(websocket=options.pop("websocket", True), **options)
     yield app
     await app.stop()
-    assert len(server.links) == 0
+    assert len(server.host.links) == 0
     assert asyncio.all_tasks() - before == set()

@@ -76,7 +76,7 @@ async def run(wstest: str, mode: str, spec: dict[str, Any], folder: Path) -> asy
 
 async def judge_server(wstest: str, cases: list[str], folder: Path) -> dict[str, str]:
     listener, ready = WebSocket(port=0, **OPTIONS), asyncio.Event()
-    serving = asyncio.ensure_future(listener.serve(Server("echo", **PATIENT), ready.set))
+    serving = asyncio.ensure_future(listener.serve(Server("echo", **PATIENT).host, ready.set))
     await ready.wait()
     url = f"ws://127.0.0.1:{listener.address[1]}/mcp/ws"
     spec = {"outdir": "server", "servers": [{"agent": AGENT, "url": url}], "cases": cases, "exclude-cases": []}

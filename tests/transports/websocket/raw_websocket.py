@@ -100,7 +100,7 @@ async def serving(server: Server | None = None, kind: Any = WebSocket, **options
     """Serve while the block runs, and end in order."""
     OPEN.clear()
     listener, ready = kind(port=0, **options), asyncio.Event()
-    task = asyncio.ensure_future(listener.serve(server or new_server(), ready.set))
+    task = asyncio.ensure_future(listener.serve((server or new_server()).host, ready.set))
     while not (ready.is_set() or task.done()):
         # Addresses are looked up in a thread: a virtual clock must not run to the end of time meanwhile.
         await asyncio.sleep(0.001)

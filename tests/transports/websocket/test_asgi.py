@@ -15,7 +15,7 @@ from ferrule import Server
 
 def websockets(server: Server) -> list[Any]:
     """Return the links of WebSockets, without the one that all have who need none."""
-    return [link for link in server.links if link.session.origin.carrier == "websocket"]
+    return [link for link in server.host.links if link.session.origin.carrier == "websocket"]
 
 
 def flood(count: int, size: int) -> str:

@@ -180,7 +180,7 @@ async def test_a_transport_can_be_connected_again_after_a_close_and_after_a_loss
                 with pytest.raises(CarrierError, match=r"connected to .* already"):
                     await transport.connect(receiver())
                 if end == "loss":
-                    for channel in list(listener._door.channels):
+                    for channel in list(listener._endpoint.channels):
                         channel.abort()
             assert not transport.connected
             assert transport._sweeping is None
@@ -198,7 +198,7 @@ async def test_a_call_in_flight_learns_of_the_loss_and_why(era: Any) -> None:
     async with serving(server) as listener, Client(url(listener), mode=era) as client:
         call = asyncio.ensure_future(client.call_tool("hang"))
         await started.wait()
-        for channel in list(listener._door.channels):
+        for channel in list(listener._endpoint.channels):
             channel._transport.abort()
         with pytest.raises(LinkLost):
             await call

@@ -79,7 +79,7 @@ async def test_the_websocket_over_the_limit_is_refused_and_a_place_that_is_left_
         assert await third.ask(opening()) == 503
         assert third.headers["retry-after"] == "1"
         await first.leave()
-        while len(listener._door.channels) > 1:
+        while len(listener._endpoint.channels) > 1:
             await asyncio.sleep(0.001)
         fourth = await RawWebSocket.open(listener)
         for peer in (second, third, fourth):
@@ -95,7 +95,7 @@ async def test_limt_02_a_place_is_given_back_when_no_link_can_be_made(monkeypatc
 
     async with serving(server, max_connections=2) as listener:
         with monkeypatch.context() as patch:
-            patch.setattr(server, "link", broken)
+            patch.setattr(server.host, "link", broken)
             for _ in range(3):
                 peer = await RawWebSocket.connect(listener)
                 assert await peer.ask(opening()) == 500
@@ -186,7 +186,7 @@ async def test_a_peer_that_does_not_say_goodbye_does_not_hold_the_server() -> No
 
 async def test_who_comes_during_shutdown_is_sent_away() -> None:
     async with serving() as listener:
-        listener._door.draining = True
+        listener._endpoint.draining = True
         peer = await RawWebSocket.connect(listener)
         assert await peer.ask(opening()) == 503
         await peer.leave()

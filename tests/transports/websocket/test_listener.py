@@ -60,10 +60,10 @@ async def test_it_can_serve_again_after_it_was_closed() -> None:
     listener = WebSocket(port=0)
     for _ in range(2):
         ready = asyncio.Event()
-        task = asyncio.ensure_future(listener.serve(new_server(), ready.set))
+        task = asyncio.ensure_future(listener.serve(new_server().host, ready.set))
         await ready.wait()
         with pytest.raises(SetupError, match="serves already"):
-            await listener.serve(new_server(), ready.set)
+            await listener.serve(new_server().host, ready.set)
         peer = await RawWebSocket.open(listener)
         peer.send(text(ping_message(1)))
         await peer.answer()
@@ -78,7 +78,7 @@ async def test_it_can_serve_again_after_it_was_closed() -> None:
 async def test_a_port_that_is_taken_is_an_error_in_words() -> None:
     async with serving() as listener:
         with pytest.raises(CarrierError, match="in use"):
-            await WebSocket(port=listener.address[1]).serve(new_server(), lambda: None)
+            await WebSocket(port=listener.address[1]).serve(new_server().host, lambda: None)
 
 
 def test_wrong_options_are_refused() -> None:

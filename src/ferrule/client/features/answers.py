@@ -9,19 +9,20 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
+from ferrule.balancing.token_bucket import TokenBucket
 from ferrule.budgets.bounds import MAX_URI_LENGTH
 from ferrule.client.features.root_access import RootAccess, is_inside
 from ferrule.errors import Declined, InvalidParams, MethodNotFound, RateLimited, Refusal, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, Instant
-from ferrule.runtime.limits import TokenBucket
 from ferrule.schema.content import TextContent, ToolResultContent, ToolUseContent
 from ferrule.schema.elicitation import ElicitParams, ElicitResult
 from ferrule.schema.keys import check_extensions
@@ -35,6 +36,7 @@ from ferrule.schema.model import (
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageParams, CreateMessageResult, SamplingMessage
 from ferrule.validation.checker import foreign_checker
+from ferrule.wire.messages import Id
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.settings import TaskSettings
@@ -52,6 +54,22 @@ COSTLY = ("sampling/createMessage", "elicitation/create")
 
 USER_REFUSED = -1
 """What a server is told when the user refuses to let the model be asked."""
+
+
+class AskedOn(Struct, frozen=True):
+    """The call of ours on which a server asks its question."""
+
+    id: Id | None
+    """The id of our request, or of the task it became."""
+    method: str
+    subject: str | None = None
+    """The tool, prompt or resource that was asked for."""
+    caller: object = None
+    """What was given with the call, as in `Client.forward(…, caller=…)`."""
+
+
+ASKED_ON: ContextVar[AskedOn | None] = ContextVar("ferrule_asked_on", default=None)
+"""Set while a question is answered, for the handler that answers it."""
 
 
 def root(given: str | Path | Root | Mapping[str, Any]) -> Root:
@@ -168,6 +186,14 @@ class Answering:
             return await self.answer(call.method, call.raw)
         except Declined:
             raise Refusal("User rejected the request", code=USER_REFUSED) from None
+
+    async def answer_on(self, asked_on: AskedOn, method: str, params: Raw | bytes | UnsetType) -> Any:
+        """Answer as `answer` does, for a handler that wants to know on which call the question came."""
+        token = ASKED_ON.set(asked_on)
+        try:
+            return await self.answer(method, params)
+        finally:
+            ASKED_ON.reset(token)
 
     async def answer(self, method: str, params: Raw | bytes | UnsetType) -> Any:
         """Answer one question; raises Refusal for one this client cannot answer, Declined for one its user refuses."""

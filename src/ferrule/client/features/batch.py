@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
-from ferrule.client.link.conversation import Conversation
+from ferrule.client.link.keeper import Keeper
 from ferrule.errors import CapabilityNotSupported, EncodeError
 from ferrule.protocol.call import Awaited
 from ferrule.wire.messages import Message, Notification, Request
@@ -17,17 +17,12 @@ from ferrule.wire.messages import Message, Notification, Request
 _read_any = msgspec.json.Decoder().decode
 
 
-Present = Callable[[float | None], Awaitable[Conversation]]
-
-
 class Batch:
     """Collects requests and sends them together when its block ends; an exception sends nothing."""
 
-    def __init__(
-        self, conversation: Conversation, timeout: float | None, *, allowed: bool, present: Present | None = None
-    ) -> None:
-        self._conversation = conversation
-        self._present = present
+    def __init__(self, keeper: Keeper, timeout: float | None, *, allowed: bool) -> None:
+        self._keeper = keeper
+        self._conversation = keeper.talk()
         self._timeout = timeout
         self._allowed = allowed
         self._requests: list[tuple[str, dict[str, Any], asyncio.Future[Any]]] = []
@@ -50,8 +45,7 @@ class Batch:
         self._notices.append(Notification(method, params) if params else Notification(method))
 
     async def __aenter__(self) -> Batch:
-        if self._present is not None:
-            self._conversation = await self._present(self._timeout)
+        self._conversation = await self._keeper.present(self._timeout)
         link = self._conversation.live()
         peer = link.session.peer
         if not self._allowed and (peer is None or not peer.revision.batches):
@@ -72,9 +66,8 @@ class Batch:
     def _send(self) -> None:
         conversation = self._conversation
         link = conversation.live()
-        opened = conversation.opened
+        stamp = conversation.era.introduction.stamp
         assert link.channel is not None
-        assert opened is not None
         now = link.loop.time()
         messages: list[Message] = []
         entries: list[Awaited] = []
@@ -88,9 +81,13 @@ class Batch:
             entries.append(awaited)
             if link.watch is not None:
                 link.watch.sent(awaited, params)
-            messages.append(Request(awaited.id, method, opened.introduction.stamp(params)))
+            messages.append(Request(awaited.id, method, stamp(params)))
         try:
-            link.channel.send([*messages, *self._notices])
+            handling = conversation.handling((method, params) for method, params, _ in self._requests)
+            if handling is None:
+                link.channel.send([*messages, *self._notices])
+            else:
+                link.channel.send_with([*messages, *self._notices], handling)
         except EncodeError:
             for awaited in entries:
                 del link.session.awaited[awaited.id]

@@ -43,3 +43,18 @@ async def contained(work: Coroutine[Any, Any, Any]) -> None:
         await work
     except Exception:
         logger.exception("a progress callback failed")
+
+
+class ProgressRelay:
+    """Hands progress on to whoever wants to know at the moment."""
+
+    def __init__(self, target: ProgressHandler | None = None) -> None:
+        self.target = target
+        self.heard = False
+
+    def __call__(self, done: float, total: float | None, message: str | None) -> Any:
+        """Return how far it is."""
+        self.heard = True
+        if self.target is None:
+            return None
+        return self.target(done, total, message)

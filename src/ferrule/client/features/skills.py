@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote
 
-from ferrule.client.features.pages import PagedRequests
+from ferrule.client.features.requests import Requests
+from ferrule.client.link.keeper import Keeper
 from ferrule.errors import CapabilityNotSupported, ContentMismatch
 from ferrule.schema.methods import Method
 from ferrule.schema.model import Page
@@ -38,12 +39,12 @@ PATH = "/-._~!$&'()*+,;=:@"
 class LoadedSkill:
     """A skill whose SKILL.md was read and is what its entry says; its other files are read when they are needed."""
 
-    def __init__(self, client: SkillRequests, skill: Skill) -> None:
+    def __init__(self, requests: Requests, skill: Skill) -> None:
         self.skill = skill
         self.text = ""
         self.instructions = ""
         """The text of its SKILL.md after the front matter."""
-        self._client = client
+        self._requests = requests
         self._read = 0
         self._listed: dict[str, SkillResource] | None = None
         if skill.resources != "dynamic":
@@ -56,12 +57,12 @@ class LoadedSkill:
         else:
             uri = self._below(path)
         entry = self._entry(uri)
-        result = await self._client.read_resource(uri, timeout=timeout)
+        result = await self._requests.read_resource(uri, timeout)
         try:
             self._check(uri, entry, _bytes_of(uri, result))
         except ContentMismatch:
-            self._client.cache.drop(RESOURCE_UPDATED, uri)
-            self._client.cache.drop(RESOURCES_CHANGED)
+            self._requests.cache.drop(RESOURCE_UPDATED, uri)
+            self._requests.cache.drop(RESOURCES_CHANGED)
             raise
         return result
 
@@ -149,62 +150,49 @@ ROWS = {
 }
 
 
-class SkillRequests(PagedRequests):
-    """The half of a client that uses skills."""
+class SkillRequests:
+    """Lists, gets and loads the skills of one server."""
 
-    async def read_resource(self, uri: str, *, timeout: float | None = None) -> ReadResourceResult:
-        """Read a resource."""
-        return await self._fetch("resources/read", {"uri": str(uri)}, timeout)  # type: ignore[no-any-return]
+    def __init__(self, keeper: Keeper, requests: Requests, *, strict: bool) -> None:
+        self._keeper = keeper
+        self._requests = requests
+        self._strict = strict
 
-    async def list_skills(self, *, timeout: float | None = None) -> list[Skill]:
-        """Return the skills the server lists, from all pages; it may serve others too."""
-        return await self._listed(lambda: self.iter_skills(timeout=timeout))
-
-    def iter_skills(self, *, timeout: float | None = None) -> AsyncIterator[Skill]:
+    def pages(self, timeout: float | None) -> AsyncIterator[Skill]:
         """Return the skills one after another, page by page."""
-        self._require_skills()
-        return self._pages(LIST, "skills", timeout)
+        self._require()
+        return self._requests.pages(LIST, "skills", timeout)
 
-    async def get_skill(self, uri: str, *, timeout: float | None = None) -> Skill:
+    async def get(self, uri: str, timeout: float | None) -> Skill:
         """Return one skill as it is now, by the URI of its SKILL.md."""
-        self._require_skills()
-        found: GetSkillResult = await self._fetch(GET, {"uri": uri}, timeout)
+        self._require()
+        found: GetSkillResult = await self._requests.fetch(GET, {"uri": uri}, timeout)
         return found.skill
 
-    async def load_skill(
-        self, skill: Skill | str, *, dynamic: bool = False, timeout: float | None = None
-    ) -> LoadedSkill:
+    async def load(self, skill: Skill | str, timeout: float | None, *, dynamic: bool) -> LoadedSkill:
         """Read the SKILL.md of a skill and check it against its entry; one without digests only if `dynamic`."""
-        from ferrule.client.features.skills import LoadedSkill, check_bounds
-
         if isinstance(skill, str):
-            entry = await self.get_skill(skill, timeout=timeout)
+            entry = await self.get(skill, timeout)
         else:
             entry = skill
         check_bounds(entry, dynamic)
-        loaded = LoadedSkill(self, entry)
+        loaded = LoadedSkill(self._requests, entry)
         await loaded.load(timeout)
         return loaded
 
-    async def read_skill_file(
-        self, skill: LoadedSkill, path: str, *, timeout: float | None = None
-    ) -> ReadResourceResult:
-        """Read a file of a loaded skill: the same as `await skill.read(path)`."""
-        return await skill.read(path, timeout=timeout)
-
-    async def read_directory(self, uri: str, *, timeout: float | None = None) -> list[Resource]:
+    async def read_directory(self, uri: str, timeout: float | None) -> list[Resource]:
         """Return what is directly in a directory of the server's."""
-        settings = self._require_skills()
-        if not settings.get("directoryRead") and self.settings.strict:
+        settings = self._require()
+        if not settings.get("directoryRead") and self._strict:
             raise CapabilityNotSupported(SKILLS, "the server does not declare that it lists directories")
-        return [child async for child in self._pages(DIRECTORY, "resources", timeout, {"uri": uri})]
+        return [child async for child in self._requests.pages(DIRECTORY, "resources", timeout, {"uri": uri})]
 
-    def _require_skills(self) -> dict[str, Any]:
-        self._talk().live()
-        settings = self.extension(SKILLS)
-        if settings is None and self.settings.strict:
+    def _require(self) -> dict[str, Any]:
+        conversation = self._keeper.talk()
+        conversation.live()
+        settings = None
+        if conversation.peer is not None:
+            settings = conversation.peer.extension(SKILLS)
+        if settings is None and self._strict:
             raise CapabilityNotSupported(SKILLS, "the server does not declare the skills extension")
         return settings or {}
-
-    def _row(self, method: str) -> Method:
-        return ROWS.get(method) or super()._row(method)

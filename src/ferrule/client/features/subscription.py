@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
 from ferrule.budgets.bounds import MAX_CHANGES_WAITING, MAX_URI_LENGTH
-from ferrule.client.link.conversation import Conversation, RequestOptions
+from ferrule.client.link.conversation import RequestOptions
+from ferrule.client.link.keeper import Keeper
 from ferrule.errors import CallFailed, CapabilityNotSupported, LinkLost, NotConnected, PeerError, SetupError, TimedOut
 from ferrule.protocol.call import Awaited, Note
 from ferrule.schema.notices import (
@@ -22,7 +23,6 @@ from ferrule.schema.notices import (
     RESOURCES_CHANGED,
     TOOLS_CHANGED,
     AcknowledgedParams,
-    Notice,
     ResourceUpdatedParams,
 )
 from ferrule.wire.messages import Id
@@ -30,7 +30,6 @@ from ferrule.wire.messages import Id
 logger = logging.getLogger("ferrule.client")
 
 _read_updated = msgspec.json.Decoder(ResourceUpdatedParams).decode
-_read_notice = msgspec.json.Decoder(Notice).decode
 _read_acknowledged = msgspec.json.Decoder(AcknowledgedParams).decode
 
 FLAGS = {
@@ -56,32 +55,21 @@ def covers(wanted: str, uri: str) -> bool:
     return uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/")
 
 
-Ready = Callable[[], Awaitable[object]]
-
-
-async def _at_once() -> None:
-    return
-
-
-def _never() -> bool:
-    return False
-
-
 class Changes:
     """The changes of one resource, one after another; used as `async with client.subscribe(uri) as changes`."""
 
-    def __init__(self, listening: Listening, uri: str) -> None:
-        self._listening = listening
+    def __init__(self, subscriptions: Subscriptions, uri: str) -> None:
+        self._subscriptions = subscriptions
         self.uri = uri
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
         self._dropping = False
         """Whether changes were dropped since the last was read."""
 
     async def __aenter__(self) -> Changes:
-        await self._listening.ready()
-        self._listening.streams.setdefault(self.uri, []).append(self)
+        await self._subscriptions.ready()
+        self._subscriptions.streams.setdefault(self.uri, []).append(self)
         try:
-            await self._listening.want(self.uri)
+            await self._subscriptions.want(self.uri)
         except BaseException:
             self._leave()
             raise
@@ -92,16 +80,16 @@ class Changes:
     ) -> None:
         self._leave()
         try:
-            await self._listening.unwant(self.uri)
+            await self._subscriptions.unwant(self.uri)
         except TimedOut as silence:
             logger.warning("the subscription to %s was not ended in order: %s", self.uri, silence)
 
     def _leave(self) -> None:
-        streams = self._listening.streams.get(self.uri, [])
+        streams = self._subscriptions.streams.get(self.uri, [])
         if self in streams:
             streams.remove(self)
         if not streams:
-            self._listening.streams.pop(self.uri, None)
+            self._subscriptions.streams.pop(self.uri, None)
 
     def tell(self, uri: str) -> None:
         """Add a change; one too many drops the oldest."""
@@ -128,17 +116,13 @@ class Changes:
         return uri
 
 
-class Listening:
+class Subscriptions:
     """What a client wants to hear of, whichever way the era has to say so; it may outlive a conversation."""
 
-    def __init__(
-        self, conversation: Callable[[], Conversation], ready: Ready = _at_once, rescued: Callable[[], bool] = _never
-    ) -> None:
-        self._conversation = conversation
-        self.ready = ready
-        """Waits until there is a conversation, if one is being opened."""
-        self._rescued = rescued
-        """Tells whether what is wanted will be said again, now that the server does not know it any more."""
+    def __init__(self, keeper: Keeper) -> None:
+        self._conversation = keeper.talk
+        self.ready = keeper.ready
+        self._rescued = keeper.rescues
         self.streams: dict[str, list[Changes]] = {}
         self.uris: Counter[str] = Counter()
         self.kinds: set[str] = set()
@@ -156,7 +140,7 @@ class Listening:
             if self.uris[uri] > 1:
                 return
             try:
-                await self._say("resources/subscribe", uri)
+                await self._conversation().era.subscribe(uri, self)
             except BaseException as error:
                 if isinstance(error, LinkLost) and self._rescued():
                     return
@@ -175,7 +159,7 @@ class Listening:
             if self._conversation().over:
                 return
             try:
-                await self._say("resources/unsubscribe", uri)
+                await self._conversation().era.unsubscribe(uri, self)
             except (LinkLost, NotConnected):
                 logger.debug("the link is gone, and with it the subscription to %s", uri)
 
@@ -190,8 +174,7 @@ class Listening:
                 return
             self.kinds |= fresh
             try:
-                if conversation.stateless:
-                    await self._relisten()
+                await conversation.era.watch(self)
             except BaseException:
                 self.kinds -= fresh
                 raise
@@ -201,9 +184,9 @@ class Listening:
         self.tasks.add(task_id)
         async with self._lock:
             # Whoever was first has asked for all that wait behind it.
-            if self._conversation().stateless and task_id not in self.listened:
+            if task_id not in self.listened:
                 try:
-                    await self._relisten()
+                    await self._conversation().era.watch(self)
                 except BaseException:
                     self.tasks.discard(task_id)
                     raise
@@ -214,16 +197,25 @@ class Listening:
         async with self._lock:
             # A task that has ended tells nothing more: the subscription is given up with the last of them.
             if self.listened and not self.tasks and not self._conversation().over:
-                await self._relisten()
+                await self.listen()
 
-    async def _say(self, method: str, uri: str) -> None:
-        conversation = self._conversation()
-        if conversation.stateless:
-            await self._relisten()
-        else:
-            await conversation.ask(method, {"uri": uri}, RequestOptions(timeout=PATIENCE))
+    # -- the two ways to say so, of which the era chooses one
 
-    async def _relisten(self) -> None:
+    async def request(self, method: str, uri: str) -> None:
+        """Send a request about one resource."""
+        await self._conversation().ask(method, {"uri": uri}, RequestOptions(timeout=PATIENCE))
+
+    async def request_all(self) -> None:
+        """Send a request for each resource wanted; one the server refuses is wanted no more."""
+        for uri in list(self.uris):
+            try:
+                self._conversation().require("resources.subscribe")
+                await self.request("resources/subscribe", uri)
+            except (PeerError, CapabilityNotSupported) as refusal:
+                logger.warning("the server will not tell of %s any more: %s", uri, refusal)
+                self._drop(uri)
+
+    async def listen(self) -> None:
         """Open one subscription for everything wanted; the one before ends when this one is acknowledged."""
         conversation = self._conversation()
         tasks = frozenset(self.tasks)
@@ -267,17 +259,8 @@ class Listening:
     async def restore(self) -> None:
         """Say again what is wanted, to a server that does not know it; what it refuses now is wanted no more."""
         async with self._lock:
-            if self._conversation().stateless:
-                if self.uris or self.kinds or self.tasks:
-                    await self._relisten()
-                return
-            for uri in list(self.uris):
-                try:
-                    self._conversation().require("resources.subscribe")
-                    await self._say("resources/subscribe", uri)
-                except (PeerError, CapabilityNotSupported) as refusal:
-                    logger.warning("the server will not tell of %s any more: %s", uri, refusal)
-                    self._drop(uri)
+            if self.uris or self.kinds or self.tasks:
+                await self._conversation().era.resubscribe(self)
 
     def _drop(self, uri: str) -> None:
         del self.uris[uri]
@@ -302,24 +285,21 @@ class Listening:
 
     def _acknowledge(self, params: AcknowledgedParams) -> None:
         # The switch happens here, not where the acknowledgement is awaited: what follows it may be in the same read.
-        identity = None if params.meta is None else params.meta.subscription_id
-        if identity is None:
-            acknowledged = None
-        else:
-            acknowledged = self._opening.get(identity)
+        if params.meta is None or params.meta.subscription_id is None:
+            return
+        identity = params.meta.subscription_id
+        acknowledged = self._opening.get(identity)
         link = self._conversation().link
         if acknowledged is not None and not acknowledged.done() and link is not None:
             acknowledged.set_result(params)
-            self._replace(link.session.awaited.get(identity))  # type: ignore[arg-type]
+            self._replace(link.session.awaited.get(identity))
 
     def stale(self, note: Note) -> bool:
-        """Return whether a notice belongs to a subscription that is over."""
+        """Return whether a notification belongs to a subscription that is over."""
         conversation = self._conversation()
-        if not conversation.stateless or note.method == ACKNOWLEDGED or conversation.link is None:
+        if note.method == ACKNOWLEDGED or conversation.link is None:
             return False
-        meta = _read_notice(note.params).meta
-        tag = None if meta is None else meta.subscription_id
-        return tag is not None and tag not in conversation.link.session.awaited
+        return conversation.era.is_stale(note, conversation.link.session.awaited)
 
     def end(self) -> None:
         """End every stream: nothing more will come."""

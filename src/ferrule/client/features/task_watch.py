@@ -9,13 +9,14 @@ import random
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
-import msgspec
 from msgspec import Raw
 
 from ferrule.budgets.bounds import MAX_QUESTIONS
-from ferrule.client.features.progress import contained
+from ferrule.client.features.answers import AskedOn
+from ferrule.client.features.progress import ProgressRelay, contained
+from ferrule.client.features.task_requests import TaskRequests, seen
 from ferrule.client.link.conversation import RequestOptions
 from ferrule.errors import (
     CallFailed,
@@ -25,19 +26,13 @@ from ferrule.errors import (
     LinkLost,
     NotConnected,
     OutcomeUnknown,
-    PeerError,
     Refusal,
     TimedOut,
 )
-from ferrule.schema.methods import METHODS
 from ferrule.schema.rounds import InputRequest
 from ferrule.schema.tasks import PROGRESS_KEY
 from ferrule.schema.tasks import Task as TaskState
 from ferrule.supervision.backoff import Backoff
-
-if TYPE_CHECKING:
-    from ferrule.client.features.tasks import ProgressRelay
-    from ferrule.client.features.tool_calls import ToolRequests
 
 logger = logging.getLogger("ferrule.client")
 
@@ -63,8 +58,6 @@ CLOSED_PATIENCE = 0.5
 
 LOSSES = (LinkLost, NotConnected, HttpFailed, OutcomeUnknown, TimedOut)
 
-_read_state = METHODS["tasks/get"].decode_result
-
 
 async def limited(work: Awaitable[T], timeout: float | None, what: str) -> T:
     """Wait for something no longer than so many seconds."""
@@ -78,8 +71,8 @@ async def limited(work: Awaitable[T], timeout: float | None, what: str) -> T:
 class TaskWatch:
     """One wait for the end of one task; used as `async with`."""
 
-    def __init__(self, client: ToolRequests, task_id: str, known: TaskState | None, relay: ProgressRelay) -> None:
-        self._client = client
+    def __init__(self, requests: TaskRequests, task_id: str, known: TaskState | None, relay: ProgressRelay) -> None:
+        self._requests = requests
         self._id = task_id
         self._known = known
         self._relay = relay
@@ -93,22 +86,22 @@ class TaskWatch:
         self._done: float = 0
 
     async def __aenter__(self) -> TaskWatch:
-        self._client.followed.setdefault(self._id, []).append(self._news)
+        self._requests.followed.setdefault(self._id, []).append(self._news)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        waiting = self._client.followed[self._id]
+        waiting = self._requests.followed[self._id]
         waiting.remove(self._news)
         if not waiting:
-            del self._client.followed[self._id]
+            del self._requests.followed[self._id]
         for task in (*self._asked.values(), self._result, self._listens):
             if task is not None:
                 task.cancel()
-        if self._listens is not None and not self._client.was_closed:
+        if self._listens is not None and not self._requests.was_closed:
             with suppress(CallFailed):
-                self._client.spawn(self._client.unwatch_task(self._id))
+                self._requests.spawn(self._requests.unwatch(self._id))
 
     async def states(self) -> AsyncIterator[TaskState]:
         """Yield how the task stands, again and again, to its end."""
@@ -147,7 +140,7 @@ class TaskWatch:
         losses = 0
         while True:
             try:
-                return await self._client.get_task(self._id)
+                return await self._requests.get(self._id)
             except LOSSES as loss:
                 if lost_at is None:
                     lost_at = clock()
@@ -158,11 +151,11 @@ class TaskWatch:
                 await asyncio.sleep(AGAIN.delay(losses, random.random))
 
     def _patience(self) -> float:
-        if self._client.comes_back:
+        if self._requests.comes_back:
             patience = math.inf
         else:
-            patience = self._client.settings.task_patience
-        if self._client.was_closed:
+            patience = self._requests.patience
+        if self._requests.was_closed:
             return min(patience, CLOSED_PATIENCE)
         return patience
 
@@ -170,19 +163,15 @@ class TaskWatch:
 
     def _react(self, state: TaskState) -> None:
         """Tell of the task and answer what it asks; if there is no link now, at the first look that finds one."""
-        if not self._client.comes_back:
+        if not self._requests.comes_back:
             with suppress(CallFailed):
                 self._act(state)
 
     def _act(self, state: TaskState) -> None:
         self._tell(state)
-        if self._client.stateless and (state.pause or 0.0) >= WORTH_LISTENING and self._is_deaf:
-            self._listens = self._client.spawn(self._listen())
+        self._requests.era.follow(self, state)
         if state.status != "input_required":
             return
-        if not self._client.stateless and (self._result is None or self._result.done()):
-            self._result = self._client.spawn(self._fetch_result())
-            self._result.add_done_callback(seen)
         questions = state.input_requests or {}
         if len(questions) > MAX_QUESTIONS or len(self._asked) + len(questions) > MOST_ASKED:
             self._failure = InvalidAnswer(f"the task {self._id} asks more than {MAX_QUESTIONS} questions at once")
@@ -190,18 +179,29 @@ class TaskWatch:
             return
         for key, request in questions.items():
             if key not in self._asked:
-                self._asked[key] = self._client.spawn(self._answer(key, request))
+                self._asked[key] = self._requests.spawn(self._answer(key, request))
+
+    def listen(self, state: TaskState) -> None:
+        """Subscribe to the task's changes, where it is looked at so rarely that this is worth it."""
+        if (state.pause or 0.0) >= WORTH_LISTENING and self._is_deaf:
+            self._listens = self._requests.spawn(self._listen())
+
+    def fetch_result(self) -> None:
+        """Wait at the server for the result: its questions come to whoever does."""
+        if self._result is None or self._result.done():
+            self._result = self._requests.spawn(self._fetch_result())
+            self._result.add_done_callback(seen)
 
     @property
     def _is_deaf(self) -> bool:
         """Whether nobody tells of the task, though the server might: a new conversation has to ask for it anew."""
         if self._listens is None:
             return True
-        return self._listens.done() and self._told and not self._client.watches_task(self._id)
+        return self._listens.done() and self._told and not self._requests.watches(self._id)
 
     async def _listen(self) -> None:
         """Hear of the task's changes, and look once more then: it may have changed meanwhile."""
-        self._told = await self._client.watch_task(self._id)
+        self._told = await self._requests.watch(self._id)
         if self._told:
             self._news.set()
 
@@ -228,14 +228,15 @@ class TaskWatch:
             logger.exception("a progress callback failed")
             return
         if asyncio.iscoroutine(value):
-            self._client.spawn(contained(value))
+            self._requests.spawn(contained(value))
 
     async def _answer(self, key: str, request: InputRequest) -> None:
         """Answer one question of the task, once."""
         try:
-            answer = await self._client.answering.answer(request.method, request.params)
+            asked_on = AskedOn(self._id, "tools/call")
+            answer = await self._requests.answer_on(asked_on, request.method, request.params)
             params = {"taskId": self._id, "inputResponses": {key: answer}}
-            await self._client.ask_about_task("tasks/update", params)
+            await self._requests.ask("tasks/update", params)
         except LOSSES:
             self._asked.pop(key, None)  # asked again when the task can be reached again
         except asyncio.CancelledError:
@@ -248,38 +249,19 @@ class TaskWatch:
         self._news.set()
 
     async def _fetch_result(self) -> Raw:
-        """Wait at the server for the result: its questions come to whoever does (handshake era)."""
         try:
-            return await self._client.ask_about_task("tasks/result", {"taskId": self._id}, RequestOptions())
+            return await self._requests.ask("tasks/result", {"taskId": self._id}, RequestOptions())
         finally:
             self._news.set()
 
     async def outcome(self, state: TaskState) -> Raw:
         """Return the result of a task that has ended, or raise the error it ended with."""
-        if self._client.stateless:
-            if state.error is not None:
-                error = state.error
-                raise PeerError(error.code, error.message, error.data, method="tools/call")
-            if isinstance(state.result, Raw):
-                return state.result
-            raise InvalidAnswer(f"the task {self._id} is {state.status} and has no result")
+        return await self._requests.era.task_outcome(self, state)
+
+    async def fetched(self) -> Raw:
+        """Return the result that was waited for already, or ask for it now."""
         if self._result is not None:
             await asyncio.wait([self._result])
             if not self._result.cancelled() and not isinstance(self._result.exception(), LOSSES):
                 return self._result.result()
-        return await self._client.ask_about_task("tasks/result", {"taskId": self._id})
-
-
-def seen(ended: asyncio.Future[Any]) -> None:
-    """Take note of how something ended that nobody may wait for any more."""
-    if not ended.cancelled():
-        ended.exception()
-
-
-def read_state(raw: Raw) -> TaskState:
-    """Read how a task stands."""
-    try:
-        state: TaskState = _read_state(raw)
-    except (msgspec.DecodeError, RecursionError) as reason:
-        raise InvalidAnswer(f"the server's answer to tasks/get is malformed: {reason}") from None
-    return state
+        return await self._requests.ask("tasks/result", {"taskId": self._id})

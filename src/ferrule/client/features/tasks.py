@@ -4,54 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from ferrule.budgets.collector import decode_long
-from ferrule.client.features.progress import ProgressHandler
+from ferrule.client.features.progress import ProgressHandler, ProgressRelay
+from ferrule.client.features.task_requests import TaskRequests
 from ferrule.client.features.task_watch import TaskWatch, limited
 from ferrule.errors import CallFailed, Cancelled, InvalidAnswer, PeerError
 from ferrule.schema.methods import METHODS
-from ferrule.schema.tasks import TASK, WrappedTask
 from ferrule.schema.tasks import Task as TaskState
 from ferrule.schema.tools import CallToolResult
 
-if TYPE_CHECKING:
-    from ferrule.client.features.tool_calls import ToolRequests
-
-_read_created = msgspec.json.Decoder(TaskState).decode
-_read_wrapped = msgspec.json.Decoder(WrappedTask).decode
 _read_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
-
-
-def created_task(raw: Raw, *, stateless: bool) -> TaskState | None:
-    """Return the task a call was answered with; None for any other answer."""
-    try:
-        if not stateless:
-            return _read_wrapped(raw).task
-        state = _read_created(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    if state.result_type == TASK:
-        return state
-    return None
-
-
-class ProgressRelay:
-    """Hands progress on to whoever wants to know at the moment."""
-
-    def __init__(self, target: ProgressHandler | None = None) -> None:
-        self.target = target
-        self.heard = False
-
-    def __call__(self, done: float, total: float | None, message: str | None) -> Any:
-        """Return how far it is."""
-        self.heard = True
-        if self.target is None:
-            return None
-        return self.target(done, total, message)
 
 
 class Task:
@@ -59,7 +25,7 @@ class Task:
 
     def __init__(
         self,
-        client: ToolRequests,
+        requests: TaskRequests,
         task_id: str,
         *,
         tool: str = "",
@@ -67,7 +33,7 @@ class Task:
         relay: ProgressRelay | None = None,
         done: CallToolResult | None = None,
     ) -> None:
-        self._client = client
+        self._requests = requests
         self.id = task_id
         """The id; empty for a call that was answered at once."""
         self.tool = tool
@@ -85,13 +51,13 @@ class Task:
         """Look how the task stands."""
         if self._done is not None:
             return TaskState(task_id=self.id, status="completed")
-        self.state = await self._client.get_task(self.id)
+        self.state = await self._requests.get(self.id)
         return self.state
 
     async def cancel(self) -> None:
         """Ask the server to end the task; one that has ended already stays as it is."""
         if self._done is None:
-            await self._client.cancel_task(self.id)
+            await self._requests.cancel(self.id)
 
     async def result(
         self, *, timeout: float | None = None, on_progress: ProgressHandler | None = None, raise_on_error: bool = True
@@ -103,7 +69,7 @@ class Task:
         if self._done is None:
             self._relay.target = on_progress or self._relay.target
             self._done = await limited(self._awaited(), timeout, f"the task {self.id}")
-        return await self._client.judged(self.tool, self._done, raise_on_error)
+        return await self._requests.judged(self.tool, self._done, raise_on_error)
 
     async def _awaited(self) -> CallToolResult:
         following = self._following()
@@ -117,7 +83,7 @@ class Task:
             return _read(await following.outcome(last))
 
     def _following(self) -> TaskWatch:
-        return TaskWatch(self._client, self.id, self.state, self._relay)
+        return TaskWatch(self._requests, self.id, self.state, self._relay)
 
     async def __aiter__(self) -> AsyncIterator[TaskState]:
         """Yield how the task stands again and again, to its end; what it asks is answered meanwhile."""

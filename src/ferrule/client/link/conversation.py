@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
 from ferrule.budgets.bounds import MAX_QUESTIONS
-from ferrule.client.features.answers import Answering
+from ferrule.client.features.answers import Answering, AskedOn
 from ferrule.client.features.progress import ProgressHandler, progress_told
+from ferrule.client.features.tool_facts import RequestFacts, without_tools
 from ferrule.client.link.link import ClientLink
-from ferrule.client.link.opening import Opened, Opening
+from ferrule.client.link.opening import Opening
 from ferrule.errors import (
     AlreadyInitialized,
     CallFailed,
     CapabilityNotSupported,
+    FerruleError,
+    HeaderMismatch,
     InvalidAnswer,
     LinkLost,
     NotConnected,
+    PeerError,
     Refusal,
     TooManyRounds,
 )
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.capabilities import server_offers
-from ferrule.protocol.introduction import Introduction
 from ferrule.runtime.dispatch import NoteHandler
 from ferrule.runtime.requests import LinkOptions
 from ferrule.schema.lifecycle import ListCapability, ResourcesCapability, ServerCapabilities
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequired
-from ferrule.schema.tasks import TASK, TASKS_EXTENSION
+from ferrule.schema.tasks import TASK
 from ferrule.schema.tools import ToolCall
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Transport
+from ferrule.wire.channel import REPEATABLE, Handling
 from ferrule.wire.messages import Id
 
 if TYPE_CHECKING:
     from ferrule.telemetry.observer import Observers
 
 
+MAX_FRESH_PAGES = 50
+"""How many pages of tools are read to find out which headers a call lacks."""
+
+
+class Cursor(Struct, rename="camel"):
+    """Of a page, where the next one begins."""
+
+    next_cursor: str | None = None
+
+
+_read_cursor = msgspec.json.Decoder(Cursor).decode
 _read_round = msgspec.json.Decoder(InputRequired).decode
 
 
@@ -101,6 +117,8 @@ class RequestOptions(Struct, frozen=True):
     limit: float | None = None
     on_progress: ProgressHandler | None = None
     meta: dict[str, Any] | None = None
+    caller: object = None
+    """What the question of a server on this request is known by: see `AskedOn`."""
     tasks: bool | None = None
     """Whether this request says that it may be answered with a task; None for what the client says always."""
 
@@ -120,6 +138,7 @@ class Conversation(ClientLink):
         opening: Opening,
         answering: Answering,
         heard: NoteHandler,
+        facts: RequestFacts,
         *,
         options: LinkOptions,
         max_rounds: int = 10,
@@ -127,41 +146,14 @@ class Conversation(ClientLink):
         observers: Observers | None = None,
     ) -> None:
         super().__init__(transport, opening, answering, heard, options=options, observers=observers)
+        self._facts = facts
         self.max_rounds = max_rounds
         self.strict = strict
         self._allowed: dict[str, Allowed] = {}
-        self._level = opening.log_level
-        self._introductions: dict[bool, Introduction] = {}
         self.lasting: Scope | None = None
         """Where input is gathered that the next conversation can still use; None: it ends with this one."""
         self.resume: Resume | None = None
         """How a round is asked that was lost with this conversation; None: it is lost for good."""
-
-    def want_level(self, level: str) -> None:
-        """Ask for log messages of this level with every request from now on (stateless era)."""
-        assert self.opened is not None
-        assert self.peer is not None
-        introduction = self.opening.introduction(self.peer.version, level)
-        self.opened = structs.replace(self.opened, introduction=introduction)
-        self._level = level
-        self._introductions.clear()
-
-    def _introduction(self, opened: Opened, tasks: bool | None) -> Introduction:
-        """Return how a request says who sends it; one may say for itself whether it can be answered with a task."""
-        extensions = self.opening.capabilities.extensions or {}
-        if tasks is None or not opened.stateless or tasks is (TASKS_EXTENSION in extensions):
-            return opened.introduction
-        if tasks not in self._introductions:
-            assert self.peer is not None
-            others = {}
-            for name, settings in extensions.items():
-                if name != TASKS_EXTENSION:
-                    others[name] = settings
-            declared = {**others, TASKS_EXTENSION: {}} if tasks else others
-            capabilities = structs.replace(self.opening.capabilities, extensions=declared or None)
-            opening = structs.replace(self.opening, capabilities=capabilities)
-            self._introductions[tasks] = opening.introduction(self.peer.version, self._level)
-        return self._introductions[tasks]
 
     # -- asking
 
@@ -173,16 +165,26 @@ class Conversation(ClientLink):
         """Ask as `ask` does, and tell besides whether the first round was the last."""
         if method not in self._allowed:
             self.allow(method)
-        raw = await self._once(method, params, how)
-        final = await self.completed(method, params, how, raw)
+        raw, identity = await self._once(method, params, how)
+        if method == "tools/list" and self.mirrors:
+            raw = self._learned(raw)
+        final = await self.completed(method, params, how, raw, identity)
         return final, final is raw
 
-    async def completed(self, method: str, params: dict[str, Any], how: RequestOptions, raw: Raw) -> Raw:
+    async def completed(
+        self, method: str, params: dict[str, Any], how: RequestOptions, raw: Raw, identity: Id | None = None
+    ) -> Raw:
         """Return the complete result a first answer leads to: that answer itself, unless it asks for input."""
         allowed = self._allowed.get(method)
         if allowed is not None and allowed.may_ask and b'"input_required"' in bytes(raw):
-            return await self._rounds(method, params, how, raw)
+            return await self._rounds(method, params, how, raw, identity)
         return raw
+
+    def handling(self, requests: Iterable[tuple[str, Mapping[str, Any]]]) -> Handling | None:
+        """Return how several requests may be handled that are sent as one message."""
+        if all(self._facts.repeatable(method, params) for method, params in requests):
+            return REPEATABLE
+        return None
 
     def abandon(self, awaited: Awaited) -> None:
         """Stop waiting for an answer nobody wants any more."""
@@ -194,7 +196,7 @@ class Conversation(ClientLink):
         row = METHODS.get(method)
         if row is not None:
             self._require(row)
-        allowed = Allowed(row is not None and row.may_ask and self.stateless)
+        allowed = Allowed(row is not None and self.era.may_ask(row))
         if self.opened is not None:
             self._allowed[method] = allowed
         return allowed
@@ -204,11 +206,7 @@ class Conversation(ClientLink):
         peer = self.live().session.peer
         if peer is None or self.opened is None or not self.strict:
             return
-        if self.stateless:
-            known = row.stateless
-        else:
-            known = row.handshake and row.name not in peer.revision.absent
-        if not known:
+        if not self.era.has(row, peer.revision):
             raise CapabilityNotSupported(row.name, f"{row.name} does not exist in the protocol of {peer.version}")
         if row.name == "initialize":
             raise AlreadyInitialized("the handshake has been made already")
@@ -229,42 +227,49 @@ class Conversation(ClientLink):
     def start(self, method: str, params: dict[str, Any], how: RequestOptions) -> Awaited:
         """Send a request and give its entry, whose waiter will hold the result."""
         link = self.link
-        opened = self.opened
         if link is None or link.closed or self.closing:
             link = self.live()
-        if opened is None:
+        if self.opened is None:
             raise NotConnected("the conversation is not open yet")
-        stamp = self._introduction(opened, how.tasks).stamp
+        stamp = self.era.introduced(how.tasks).stamp
         meta = how.meta
         progress = how.on_progress
+        handling = self._facts.handling(method, params)
+        subject = _subject(params)
         if progress is None:
-            return link.start(method, stamp(params, None, meta), None, how.timeout, how.limit)
+            said = stamp(params, None, meta)
+            return link.start(method, said, None, how.timeout, how.limit, None, handling, subject, how.caller)
         told = progress_told(progress, link.scope)
-        return link.start(method, lambda token: stamp(params, token, meta), None, how.timeout, how.limit, told)
+        return link.start(
+            method,
+            lambda token: stamp(params, token, meta),
+            None,
+            how.timeout,
+            how.limit,
+            told,
+            handling,
+            subject,
+            how.caller,
+        )
 
     def call_tool(self, name: str, arguments: Mapping[str, Any], how: RequestOptions) -> Awaited:
         """Send a call of a tool as `start` does; one that says nothing unusual takes a way without detours."""
         if "tools/call" not in self._allowed:
             self.allow("tools/call")
         link = self.link
-        opened = self.opened
-        if opened is None or how.on_progress is not None or how.meta is not None:
-            awaited = self.start("tools/call", {"name": name, "arguments": arguments}, how)
-            awaited.subject = name
-            return awaited
+        if self.opened is None or how.on_progress is not None or how.meta is not None:
+            return self.start("tools/call", {"name": name, "arguments": arguments}, how)
         if link is None or link.closed or self.closing:
             link = self.live()
-        params = ToolCall(name, arguments, opened.introduction.plain)
-        awaited = link.start("tools/call", params, None, how.timeout, how.limit)
-        awaited.subject = name
-        return awaited
+        params = ToolCall(name, arguments, self.era.introduction.plain)
+        handling = self._facts.of_tools.get(name)
+        return link.start("tools/call", params, None, how.timeout, how.limit, None, handling, name)
 
     def listen(self, wanted: dict[str, Any], begun: Callable[[Id], None]) -> Awaited:
         """Open a subscription; its id is told before it is sent, since the server may acknowledge it at once."""
         link = self.live()
-        opened = self.opened
-        assert opened is not None
-        stamp = self._introduction(opened, True if "taskIds" in wanted else None).stamp
+        tasks = True if "taskIds" in wanted else None
+        stamp = self.era.introduced(tasks).stamp
 
         def stamped(identity: Id) -> Any:
             begun(identity)
@@ -272,7 +277,9 @@ class Conversation(ClientLink):
 
         return link.start("subscriptions/listen", stamped)
 
-    async def _rounds(self, method: str, params: dict[str, Any], how: RequestOptions, raw: Raw) -> Raw:
+    async def _rounds(
+        self, method: str, params: dict[str, Any], how: RequestOptions, raw: Raw, identity: Id | None
+    ) -> Raw:
         pause = FIRST_PAUSE
         for _ in range(self.max_rounds):
             asked = input_required(raw)
@@ -280,16 +287,16 @@ class Conversation(ClientLink):
                 return raw
             again = dict(params)
             if asked.input_requests:
-                again["inputResponses"] = await answers_to(
-                    asked, self.answering.answer, self.lasting or self.scope, method
-                )
+                asked_on = AskedOn(identity, method, _subject(params), how.caller)
+                answer = partial(self.answering.answer_on, asked_on)
+                again["inputResponses"] = await answers_to(asked, answer, self.lasting or self.scope, method)
             else:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             if asked.request_state is not None:
                 again["requestState"] = asked.request_state
             try:
-                raw = await self._once(method, again, how)
+                raw, identity = await self._once(method, again, how)
             except (LinkLost, NotConnected) as loss:
                 if self.resume is None:
                     raise
@@ -298,13 +305,66 @@ class Conversation(ClientLink):
             return raw
         raise TooManyRounds(f"{method}: the server asked for input more than {self.max_rounds} times")
 
-    async def _once(self, method: str, params: dict[str, Any], how: RequestOptions) -> Raw:
+    async def _once(self, method: str, params: dict[str, Any], how: RequestOptions) -> tuple[Raw, Id]:
+        """Ask, wait for the first answer, and return it with the id of the request."""
         if self.link is not None and self.link.congested:
             how = structs.replace(how, timeout=await self.link.make_room(method, how.timeout))
         awaited = self.start(method, params, how)
-        awaited.subject = params.get("name") or params.get("uri")
+        try:
+            return await awaited.waiter, awaited.id
+        except asyncio.CancelledError:
+            self.abandon(awaited)
+            raise
+        except PeerError as refusal:
+            if not await self.lists_afresh(method, refusal, how.timeout):
+                raise
+        return await self.last(method, params, how), awaited.id
+
+    async def last(self, method: str, params: dict[str, Any], how: RequestOptions) -> Raw:
+        """Ask, and let an error be an error."""
+        awaited = self.start(method, params, how)
         try:
             return await awaited.waiter  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             self.abandon(awaited)
             raise
+
+    # -- what headers mirror of tools (HTTP)
+
+    @property
+    def mirrors(self) -> bool:
+        """Whether headers repeat what a request says."""
+        return self.link is not None and self.link.channel is not None and self.link.channel.traits.mirrors
+
+    def _learned(self, raw: Raw) -> Raw:
+        """Learn from a list of tools what their calls mirror. Return it without those that cannot be called."""
+        invalid = self._facts.learn(raw)
+        if not invalid or not self.era.mirrors_arguments:
+            return raw
+        return without_tools(raw, frozenset(invalid))
+
+    async def lists_afresh(self, method: str, refusal: PeerError, timeout: float | None) -> bool:
+        """Return whether a call was refused for its headers and the tools have been listed anew: call it again then."""
+        if refusal.code != HeaderMismatch.code or method != "tools/call":
+            return False
+        if not self.mirrors or not self.era.mirrors_arguments:
+            return False
+        cursor: str | None = None
+        try:
+            for _ in range(MAX_FRESH_PAGES):
+                params = {}
+                if cursor is not None:
+                    params["cursor"] = cursor
+                raw = await self.last("tools/list", params, RequestOptions(timeout))
+                self._facts.learn(raw)
+                cursor = _read_cursor(raw).next_cursor
+                if cursor is None:
+                    break
+        except (FerruleError, msgspec.DecodeError):
+            return False
+        return True
+
+
+def _subject(params: Mapping[str, Any]) -> str | None:
+    """Return the tool, prompt or resource a request is about."""
+    return params.get("name") or params.get("uri")

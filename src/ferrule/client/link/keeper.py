@@ -1,196 +1,420 @@
-"""Comes back after a loss: waits, opens a new conversation, lets those go on who waited for it.
+"""Keeps one client in conversation with its server: opens, asks, asks again what was lost, restores what was known.
 
-Rule: only one layer reconnects at a time. Transports under a client never dial again by themselves, but for HTTP, where
-a lost connection is not a lost conversation: there a client only restores what the session knew.
+Reconnection: a lost link is replaced by a new one, as the plan says (`reconnect.py`).
+Replay: what was lost with a link and does no harm twice is asked again.
+Restoring: a new link, and a new session of the same link, are told what the old one knew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+import math
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any, Protocol
 
-from ferrule.client.link.reconnect import ConnectionNotice, Reconnect
+from msgspec import Raw, structs
+
+from ferrule.client.link.connector import Connector
+from ferrule.client.link.conversation import Conversation, RequestOptions
+from ferrule.client.link.link import GRACE
+from ferrule.client.link.reconnect import ConnectionNotice, Reconnection
+from ferrule.client.settings import ClientSettings
 from ferrule.errors import (
+    AlreadyInitialized,
     CallFailed,
-    FerruleError,
-    HttpFailed,
+    ConnectionTimedOut,
     LinkLost,
     NotConnected,
-    OutcomeUnknown,
-    SetupError,
+    PeerError,
+    TimedOut,
     TimedOutReconnecting,
-    VersionMismatch,
 )
-from ferrule.supervision.scope import Scope
+from ferrule.protocol.call import Note
+from ferrule.protocol.session import Phase
+from ferrule.supervision.event_loop import require_asyncio
+from ferrule.transports.contract import Transport
+from ferrule.wire.channel import Gap
+from ferrule.wire.messages import Notification
 
 logger = logging.getLogger("ferrule.client")
 
-UNWELCOME = frozenset({401, 403})
-"""What a server says to those it will not let in, however often they come."""
+LOST = (LinkLost, TimedOut, NotConnected)
+"""How a call fails whose link may be gone: before or after it was sent, in silence, while a new one is opened."""
 
-ConnectionHandler = Callable[[ConnectionNotice], object]
+
+PhaseHandler = Callable[[Phase, Phase], object]
+
+
+class Phases:
+    """The phase that was told last, and who is told of the next."""
+
+    def __init__(self) -> None:
+        self._last = Phase.PRE_INITIALIZATION
+        self._handlers: list[PhaseHandler] = []
+
+    def on_change(self, handler: PhaseHandler) -> None:
+        """Call `handler(old, new)` when the phase changes."""
+        self._handlers.append(handler)
+
+    def on_enter(self, phase: Phase, handler: Callable[[], object]) -> None:
+        """Call `handler()` when a phase begins."""
+
+        def changed(_: Phase, new: Phase) -> None:
+            if new is phase:
+                handler()
+
+        self.on_change(changed)
+
+    def on_leave(self, phase: Phase, handler: Callable[[], object]) -> None:
+        """Call `handler()` when a phase is over."""
+
+        def changed(old: Phase, _: Phase) -> None:
+            if old is phase:
+                handler()
+
+        self.on_change(changed)
+
+    def tell(self, phase: Phase) -> None:
+        """Tell everyone of a phase, unless it was told already; a failing handler harms nobody else."""
+        before = self._last
+        self._last = phase
+        if before is phase:
+            return
+        for handler in tuple(self._handlers):
+            try:
+                handler(before, phase)
+            except Exception:
+                logger.exception("a handler of the change from %s to %s failed", before, phase)
+
+
+class Knowledge(Protocol):
+    """What a client has told its server and learned from it, as far as the end of a link or session touches it."""
+
+    def receive(self, note: Note) -> None:
+        """Take a notification."""
+
+    def opened(self, conversation: Conversation) -> None:
+        """Called when a conversation is open."""
+
+    def begin(self) -> None:
+        """Forget everything: another server may answer now."""
+
+    def forget(self) -> None:
+        """Forget what the server has taught: it need not hold in the next conversation."""
+
+    def forget_subscriptions(self) -> None:
+        """Want to hear of nothing any more."""
+
+    def end_subscriptions(self) -> None:
+        """End every stream of changes."""
+
+    async def restore(self, *, resubscribe: bool) -> None:
+        """Tell the server what it knew before, and everyone here that changes may have been missed."""
+
+    async def resubscribe(self) -> None:
+        """Tell the server again what is wanted."""
+
+    async def listen_for_lists(self) -> None:
+        """Hear of the lists someone here handles changes of."""
+
+    def tell_missed(self) -> None:
+        """Tell every subscriber of a change, once: there may have been one that nobody heard of."""
+
+    @property
+    def hears(self) -> bool:
+        """Whether anybody here wants notifications."""
 
 
 class Keeper:
-    """Opens a lost conversation again, as late and as often as the plan says."""
+    """The conversation of one client, whichever it is at the moment."""
 
-    def __init__(self, reopen: Callable[[], Awaitable[None]], gave_up: Callable[[str], Awaitable[None]]) -> None:
-        self._reopen = reopen
-        self._gave_up = gave_up
-        self._handlers: list[ConnectionHandler] = []
-        self.scope: Scope | None = None
-        """What lasts as long as the client is open, whatever becomes of its conversations."""
-        self._task: asyncio.Task[None] | None = None
-        self._waiting: set[asyncio.Future[None]] = set()
-        self._delays = 0
-        self._restored_at = 0.0
-        self.plan: Reconnect | None = None
-        """None: what is lost stays lost."""
-        self.active = False
-        """Whether a new conversation is being opened, or waited for."""
-        self.attempt = 0
-        self.reason: Exception | None = None
+    knowledge: Knowledge
+    """Set by whoever composes the client."""
 
-    def begin(self, plan: Reconnect | None) -> None:
-        """Watch over a new conversation."""
-        self.plan = plan
-        self._delays = 0
-        self.scope = Scope(asyncio.get_running_loop())
+    def __init__(self, connector: Connector, settings: ClientSettings) -> None:
+        self._connector = connector
+        self._settings = settings
+        self.conversation: Conversation | None = None
+        self.phases = Phases()
+        self.reconnection = Reconnection(self._reopen, self._give_up)
+        self._brief = 0
+        """How many subscriptions in a row the server ended soon after it had taken them."""
+        self._listened_at = -math.inf
 
-    async def stop(self) -> None:
-        """Come back no more; those who wait learn it at once."""
-        scope = self.scope
-        self.scope = None
-        self.plan = None
-        self._end(NotConnected("the client was closed"))
-        task = self._task
-        self._task = None
-        if task is not None:
-            task.cancel()
-            # An attempt that is cancelled lets go of what it opened, which takes as long as it takes.
-            await asyncio.wait([task])
-        if scope is not None:
-            await scope.close()
+    # -- beginning and end
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Do something as long as the client is open."""
-        if self.scope is None:
-            work.close()
-        else:
-            self.scope.spawn(work)
+    async def connect(self, timeout: float | None) -> None:
+        """Reach the server and settle the protocol; the time-out is for the handshake."""
+        if self.conversation is not None and not self.conversation.over:
+            raise AlreadyInitialized(f"the client is connected already ({self.phase})")
+        require_asyncio("Client", "use asyncio.run(main()), or SyncClient in a thread")
+        transport = self._connector.transport()
+        await self.close(0.0)
+        self.knowledge.begin()
+        self.reconnection.begin(self._connector.plan)
+        await self._converse(transport, timeout)
+        await self.knowledge.listen_for_lists()
 
-    # -- the owner
+    async def _converse(self, transport: Transport, timeout: float | None) -> None:
+        conversation = self._connector.conversation(transport, self.knowledge.receive, timeout)
+        self.conversation = conversation
+        conversation.on_change(self._changed)
+        conversation.lasting = self.reconnection.scope
+        conversation.resume = self._resume
+        self._changed()
+        try:
+            await conversation.open()
+        finally:
+            self._changed()
+        self._watch_gaps(conversation)
+        self.knowledge.opened(conversation)
 
-    def on_notice(self, handler: ConnectionHandler) -> None:
-        """Call a function with every notice."""
-        self._handlers.append(handler)
-
-    def tell(self, notice: ConnectionNotice) -> None:
-        """Tell the owner; a failing handler harms nobody else."""
-        for handler in tuple(self._handlers):
-            try:
-                handler(notice)
-            except Exception:
-                logger.exception("a handler of the connection's notice %r failed", notice.what)
-
-    # -- losing and coming back
-
-    def lost(self, reason: Exception) -> None:
-        """Called when the conversation is lost."""
-        if self.plan is None or self.scope is None or self.active:
-            return
-        self.active = True
-        self.attempt = 0
-        self.reason = reason
-        # A server that lets us in and goes again soon is left alone longer each time.
-        if asyncio.get_running_loop().time() - self._restored_at >= self.plan.longest_delay:
-            self._delays = 0
-        self.tell(ConnectionNotice("lost", reason))
-        self._task = self.scope.spawn(self._come_back(self.plan))
-
-    async def _come_back(self, plan: Reconnect) -> None:
-        while plan.max_attempts is None or self.attempt < plan.max_attempts:
-            self.attempt += 1
-            self._delays += 1
-            delay = plan.delay(self._delays)
-            self.tell(ConnectionNotice("retrying", self.reason, self.attempt, delay))
-            await plan.sleep(delay)
-            try:
-                await self._reopen()
-            except Exception as error:
-                self.reason = error
-                logger.info("attempt %d to reconnect failed: %s", self.attempt, error)
-                if is_final(error):
-                    break
-            else:
-                self._back()
-                return
-        await self._give_up()
-
-    def _back(self) -> None:
-        self._restored_at = asyncio.get_running_loop().time()
-        attempt = self.attempt
-        self._end(None)
-        self.tell(ConnectionNotice("restored", attempt=attempt))
-
-    async def _give_up(self) -> None:
-        often = f"{self.attempt} attempt{'s' if self.attempt > 1 else ''}"
-        sentence = f"the link was lost and not restored in {often}: {self.reason}"
-        logger.warning("%s", sentence)
-        await self._gave_up(sentence)
-        self._end(LinkLost(sentence, sent=False))
-        self.tell(ConnectionNotice("gave_up", self.reason, self.attempt))
-
-    def _end(self, failure: Exception | None) -> None:
-        self.active = False
-        for waiter in self._waiting:
-            if waiter.done():
-                continue
-            if failure is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(failure)
-
-    # -- calls
-
-    def require_repeatable(self, error: CallFailed, what: str, *, safe: bool) -> None:
-        """Raise what a caller shall see, unless it may wait for a new link and ask there."""
-        plan = self.plan
-        if plan is None or not self.active or isinstance(error, OutcomeUnknown):
-            raise error
-        sent = isinstance(error, LinkLost) and error.sent
-        if sent and not safe:
-            raise OutcomeUnknown(
-                f"unknown outcome: the link was lost after {what} was sent ({self.reason}); it may have run or not, "
-                "and was not sent again"
-            ) from error
-        if sent and plan.replay == "none":
-            raise error
-        if plan.meanwhile == "fail":
-            raise LinkLost(f"{what}: {self.condition}", sent=sent) from error
+    async def close(self, drain: float) -> None:
+        """Ask nothing more, wait up to `drain` seconds for what was asked, and end."""
+        await self.reconnection.stop()
+        if self.conversation is not None:
+            self.knowledge.end_subscriptions()
+            await self.conversation.close(drain)
+            self._changed()
 
     @property
-    def condition(self) -> str:
-        """How things stand, for people."""
-        return f"the link was lost and is not restored yet (attempt {self.attempt}): {self.reason}"
+    def phase(self) -> Phase:
+        """How far the conversation is."""
+        if self.conversation is None:
+            return Phase.PRE_INITIALIZATION
+        return self.conversation.phase
 
-    async def wait(self, timeout: float | None) -> None:
-        """Wait for the new conversation; raises when it does not come, or not in time."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
+    def talk(self) -> Conversation:
+        """Return the conversation; raises NotConnected where there never was one."""
+        if self.conversation is None:
+            raise NotConnected(
+                f"the client is not connected ({self.phase}): use `async with Client(...)` or `await client.connect()`"
+            )
+        return self.conversation
+
+    async def present(self, timeout: float | None) -> Conversation:
+        """Return the conversation, as soon as there is one again if it was lost."""
+        reconnection = self.reconnection
+        if reconnection.active:
+            lost = LinkLost(reconnection.condition, sent=False)
+            reconnection.require_repeatable(lost, "nothing was sent", safe=True)
+            await reconnection.wait(timeout)
+        return self.talk()
+
+    async def ready(self) -> None:
+        """Wait until there is a conversation, if one is being opened."""
+        await self.present(self._settings.request_timeout)
+
+    async def notify(self, method: str, params: dict[str, Any] | None) -> None:
+        """Send a notification."""
+        channel = (await self.present(self._settings.request_timeout)).live().channel
+        assert channel is not None
+        if params:
+            channel.send(Notification(method, params))
+        else:
+            channel.send(Notification(method))
+        await channel.wait_writable()
+
+    # -- asking, and asking again (replay)
+
+    async def ask(self, method: str, params: dict[str, Any], how: RequestOptions) -> Raw:
+        """Ask the server and return its complete result."""
+        raw, _ = await self.ask_simply(method, params, how)
+        return raw
+
+    async def ask_simply(self, method: str, params: dict[str, Any], how: RequestOptions) -> tuple[Raw, bool]:
+        """Ask as `ask` does, and return besides whether the first round was the last."""
         try:
-            async with asyncio.timeout(timeout):
-                await waiter
-        except TimeoutError:
-            raise TimedOutReconnecting(f"waited {timeout:.3g} s in vain: {self.condition}; nothing was sent") from None
-        finally:
-            self._waiting.discard(waiter)
+            return await self.talk().ask_simply(method, params, how)
+        except LOST as error:
+            return await self.ask_again(error, method, params, how)
+
+    async def ask_again(
+        self, error: CallFailed, method: str, params: dict[str, Any], how: RequestOptions
+    ) -> tuple[Raw, bool]:
+        """Ask once more when there is a new link; raises what the caller shall see where that is not to be."""
+        clock = asyncio.get_running_loop().time
+        deadline = math.inf
+        if how.timeout is not None:
+            deadline = clock() + how.timeout
+        while True:
+            if isinstance(error, TimedOut):
+                raise await self._silence(error) from None
+            safe = self._connector.facts.repeatable(method, params)
+            self.reconnection.require_repeatable(error, method, safe=safe)
+            await self.reconnection.wait(_left(deadline, clock()))
+            left = structs.replace(how, timeout=_left(deadline, clock()))
+            try:
+                return await self.talk().ask_simply(method, params, left)
+            except LOST as again:
+                error = again
+
+    async def _resume(
+        self, error: CallFailed, method: str, params: dict[str, Any], how: RequestOptions
+    ) -> tuple[Raw, bool]:
+        """Go on with a call between whose rounds its conversation was lost; another may have been opened meanwhile."""
+        if isinstance(error, LinkLost) and error.sent:
+            return await self.ask_again(error, method, params, how)
+        return await self.ask_simply(method, params, how)
+
+    async def _silence(self, error: TimedOut) -> TimedOut:
+        """Give up a server that answers neither a call nor a ping, unless each call has a way of its own to it."""
+        conversation = self.conversation
+        if conversation is None or conversation.separate:
+            return error
+        if not isinstance(error, ConnectionTimedOut) and await self._is_silent(conversation):
+            error = ConnectionTimedOut(f"{error}, nor when it was asked to discover itself")
+        if isinstance(error, ConnectionTimedOut):
+            conversation.lose(error)
+            if self.reconnection.active:
+                return TimedOutReconnecting(f"{error}; reconnecting")
+        return error
+
+    async def _is_silent(self, conversation: Conversation) -> bool:
+        """Find out whether a server answers nothing at all, where the link does not find out by itself."""
+        if conversation.era.link_probes or self.reconnection.plan is None or not self._settings.probe_on_timeout:
+            return False
+        try:
+            await conversation.ask(conversation.era.liveness, {}, RequestOptions(self._settings.ping_timeout))
+        except TimedOut:
+            return True
+        except (CallFailed, PeerError):
+            return False
+        return False
+
+    # -- after a loss (reconnection)
+
+    @property
+    def _resubscribes(self) -> bool:
+        plan = self.reconnection.plan
+        return plan is not None and plan.resubscribe
+
+    def _changed(self) -> None:
+        conversation = self.conversation
+        self.phases.tell(self.phase)
+        if conversation is None or not conversation.over:
+            return
+        if conversation.opened is not None and not conversation.closing:
+            self.reconnection.lost(conversation.failure)
+        if not (self.reconnection.active and self._resubscribes):
+            self.knowledge.end_subscriptions()
+
+    async def _reopen(self) -> None:
+        """Make one attempt to open a new conversation in place of the lost one, and to restore what it knew."""
+        await self._release()
+        self.knowledge.forget()
+        if not self._resubscribes:
+            self.knowledge.forget_subscriptions()
+        await self._converse(self._connector.transport(), None)
+        await self.knowledge.restore(resubscribe=self._resubscribes)
+        if self.talk().over:
+            raise LinkLost(f"the new link was lost at once: {self.talk().failure}")
+
+    async def _give_up(self, sentence: str) -> None:
+        await self._release()
+        self.talk().give_up(sentence)
+        self.knowledge.end_subscriptions()
+        self.phases.tell(self.phase)
+
+    async def _release(self) -> None:
+        """Let go of the lost conversation; a child process may end in peace, nobody else is waited for."""
+        lost = self.talk()
+        if lost.starts_server:
+            await lost.release(GRACE)
+        else:
+            await lost.release(0.0)
+
+    # -- a subscription that ends while its link lives (HTTP)
+
+    def rescues(self) -> bool:
+        """Return whether the subscriptions that just ended will be restored, and see to it."""
+        conversation = self.conversation
+        if not self._resubscribes or conversation is None or conversation.closing:
+            return False
+        if conversation.over:
+            return self.reconnection.active
+        self.reconnection.spawn(self._listen_again(conversation))
+        return True
+
+    async def _listen_again(self, conversation: Conversation) -> None:
+        plan = self.reconnection.plan
+        clock = asyncio.get_running_loop().time
+        if plan is not None and clock() - self._listened_at >= plan.longest_delay:
+            self._brief = 0
+        else:
+            self._brief += 1
+        if await self._in_the_end(conversation, self.knowledge.resubscribe, self._brief):
+            self._listened_at = clock()
+            self.knowledge.tell_missed()
+        elif not conversation.over:
+            self.knowledge.end_subscriptions()
+
+    async def _in_the_end(
+        self, conversation: Conversation, deed: Callable[[], Awaitable[object]], before: int = 0
+    ) -> bool:
+        """Try until it succeeds, as late and as often as the plan says, while the conversation lasts."""
+        plan = self.reconnection.plan
+        for attempt in count(1):
+            if plan is None or (plan.max_attempts is not None and attempt > plan.max_attempts):
+                break
+            await plan.sleep(plan.delay(before + attempt))
+            if conversation is not self.conversation or conversation.over:
+                break
+            try:
+                await deed()
+                return True
+            except PeerError as refusal:
+                logger.warning("the server does not take the subscriptions it had: %s", refusal)
+                break
+            except CallFailed as error:
+                logger.info("attempt %d to hear of changes again failed: %s", attempt, error)
+        return False
+
+    # -- a session, or its stream of notifications, that ends while the link lives (HTTP)
+
+    def _watch_gaps(self, conversation: Conversation) -> None:
+        link = conversation.link
+        if link is not None and link.channel is not None:
+            link.channel.hear_gaps(lambda gap: self._gap(conversation, gap))
+
+    def _gap(self, conversation: Conversation, gap: Gap) -> None:
+        if gap == "session":
+            self.reconnection.spawn(self._renew(conversation))
+        elif self.reconnection.plan is not None:
+            self.reconnection.spawn(self._look_after(conversation))
+
+    async def _renew(self, conversation: Conversation) -> None:
+        """Open a new session in place of one the server forgot, and tell it what the old one knew."""
+        await conversation.renew()
+        if conversation.over or self.reconnection.plan is None:
+            return
+        self.knowledge.forget()
+        if not self._resubscribes:
+            self.knowledge.end_subscriptions()
+        try:
+            await self.knowledge.restore(resubscribe=self._resubscribes)
+        except LinkLost as error:
+            logger.warning("what the session knew could not be restored: %s", error)
+            if not conversation.over and self._resubscribes:
+                await self._listen_again(conversation)
+        self.reconnection.tell(ConnectionNotice("restored", LinkLost("the server ended the session")))
+
+    async def _look_after(self, conversation: Conversation) -> None:
+        """The stream for notifications is gone: see whether the server still knows us, then ask for it again."""
+        if not self.knowledge.hears:
+            return
+        how = RequestOptions(self._settings.ping_timeout)
+        if await self._in_the_end(conversation, lambda: conversation.ask("ping", {}, how)):
+            link = conversation.link
+            if link is not None and link.channel is not None:
+                link.channel.stand()
+                self.knowledge.tell_missed()
 
 
-def is_final(error: Exception) -> bool:
-    """Return whether another attempt would fail as well: for want of a version, of permission, or of sense."""
-    if isinstance(error, HttpFailed):
-        return error.status in UNWELCOME
-    return isinstance(error, VersionMismatch | SetupError) or not isinstance(error, FerruleError | OSError)
+def _left(deadline: float, now: float) -> float | None:
+    """Return the seconds left until a deadline; None where there is none."""
+    if deadline == math.inf:
+        return None
+    return max(deadline - now, 0.0)

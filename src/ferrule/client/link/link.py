@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ferrule.client.features.answers import Answering
+import msgspec
+
+from ferrule.client.era.contract import ClientEra
+from ferrule.client.era.handshake import HandshakeEra
+from ferrule.client.features.answers import ASKED_ON, Answering, AskedOn
 from ferrule.client.link.opening import FallBack, Opened, Opening, known_eras, starts_server, unreached
-from ferrule.errors import InitializeFailed, LinkLost, NotConnected
+from ferrule.errors import FerruleError, InitializeFailed, LinkLost, NotConnected
 from ferrule.protocol.call import Awaited, Call, Peer
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import Handshake
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class DeadlineHold:
-    """Holds the deadlines of one link as long as a question of its peer is being answered."""
+    """Holds the deadlines of one link while a question of its peer is answered, and knows on which call it came."""
 
     def __init__(self) -> None:
         self.link: Link | None = None
@@ -39,14 +43,31 @@ class DeadlineHold:
         async def answer(call: Call) -> Any:
             self._questions += 1
             self._hold()
+            token = ASKED_ON.set(self._asked_on(call))
             try:
                 return await handler(call)
             finally:
+                ASKED_ON.reset(token)
                 self._questions -= 1
                 if not self._questions:
                     self._renew()
 
         return answer
+
+    def _asked_on(self, call: Call) -> AskedOn | None:
+        """Return on which of our requests a question came: the transport knows, or there is only one it can be."""
+        assert self.link is not None
+        awaited = self.link.session.awaited
+        found = None
+        if call.origin.request is not None:
+            found = awaited.get(call.origin.request)
+        else:
+            running = [each for each in awaited.values() if _will_be_answered(each)]
+            if len(running) == 1:
+                found = running[0]
+        if found is None:
+            return None
+        return AskedOn(found.id, found.method, found.subject, found.caller)
 
     def _hold(self) -> None:
         assert self.link is not None
@@ -91,6 +112,8 @@ class ClientLink:
         self.answering = answering
         self.link: Link | None = None
         self.opened: Opened | None = None
+        self.era: ClientEra = HandshakeEra()
+        """The rules of the era that was settled on; until then, those of a server that knows nothing of us."""
         self.closing = False
         self._options = options
         self._observers = observers
@@ -107,6 +130,7 @@ class ClientLink:
         try:
             await self._connect()
             self.opened = await self._settle()
+            self.era = self.opened.era
         except BaseException as error:
             reason = unreached(error) if isinstance(error, LinkLost) else error
             if self.closing and isinstance(error, Exception):
@@ -205,6 +229,14 @@ class ClientLink:
         if self.opened is not None:
             self._on_change()
 
+    async def renew(self) -> None:
+        """Open a new session on the same link, in place of one the server forgot; loses the link where it cannot."""
+        try:
+            await self.opening.renew(self.live(), self._era)
+        except (FerruleError, msgspec.DecodeError, OSError) as error:
+            where = self._address or "the server"
+            self.lose(LinkLost(f"{where} ended the session, and no new one could be opened: {error}"))
+
     def on_change(self, handler: Callable[[], None]) -> None:
         """Call a function when the phase changes by itself: the handshake begins, or the link is lost."""
         self._on_change = handler
@@ -227,12 +259,12 @@ class ClientLink:
         await self._end(None, grace)
 
     def lose(self, error: Exception) -> None:
-        """Give up a link whose server is silent."""
+        """Give up a link whose server is silent, or knows us no more."""
         link = self.link
         if link is not None and not link.closed:
             link.close(error)
             if link.channel is not None:
-                link.channel.close("the server is silent")
+                link.channel.close(str(error))
 
     def give_up(self, sentence: str) -> None:
         """Decide that no other conversation follows this lost one."""
@@ -312,17 +344,20 @@ class ClientLink:
             return None
         return self.link.session.peer
 
+    @property
+    def version(self) -> str:
+        """The protocol revision that was settled on; empty until then."""
+        peer = self.peer
+        if peer is None:
+            return ""
+        return peer.version
+
     def trim(self, value: Any) -> Any:
         """Return a value the form the agreed revision knows."""
         peer = self.peer
         if peer is None:
             return value
         return peer.revision.trim(value)
-
-    @property
-    def stateless(self) -> bool:
-        """Whether the stateless era was settled on."""
-        return self.opened is not None and self.opened.stateless
 
 
 def _withdraw(link: Link) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from ferrule.budgets.bounds import MAX_KNOWN_ERAS
+from ferrule.client.era.contract import ClientEra, declared
+from ferrule.client.era.handshake import HandshakeEra
+from ferrule.client.era.stateless import StatelessEra
 from ferrule.errors import (
     CarrierError,
     ChildFailed,
@@ -27,13 +30,13 @@ from ferrule.errors import (
 from ferrule.protocol.call import Peer, Revision
 from ferrule.protocol.handshake import LATER_EXTENSIONS, Handshake
 from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
-from ferrule.protocol.introduction import AlwaysIntroduced, Introduction, OnceIntroduced
 from ferrule.protocol.session import Phase
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.runtime.link import Link
 from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities, bounded
-from ferrule.schema.model import SERVER_INFO_KEY, ClientCapabilities, Implementation, RootsCapability
+from ferrule.schema.model import SERVER_INFO_KEY, ClientCapabilities, Implementation
 from ferrule.schema.notices import INITIALIZED
+from ferrule.wire.channel import REPEATABLE
 from ferrule.wire.messages import Notification
 
 # Which servers were found to speak the handshake era only, so that they are not probed at every connect.
@@ -121,8 +124,7 @@ _read_discovery = bounded(msgspec.json.Decoder(Discovery).decode)
 class Opened(Struct, frozen=True):
     """What the opening settled."""
 
-    introduction: Introduction
-    stateless: bool
+    era: ClientEra
     instructions: str | None = None
 
 
@@ -168,21 +170,16 @@ class Opening(Struct, frozen=True):
             return CHILD_PATIENCE
         return PATIENCE
 
-    def introduction(self, version: str, log_level: str | None) -> Introduction:
-        """Make the words every request of the stateless era begins with; changes of roots are not told in them."""
-        capabilities = self.declared(STATELESS_REVISIONS[version])
-        if capabilities.roots is not None:
-            capabilities = structs.replace(capabilities, roots=RootsCapability())
+    def stateless(self, version: str) -> StatelessEra:
+        """Make the rules of the stateless era under one of its versions."""
         implementation = self.implementation if self.send_client_info else None
-        return AlwaysIntroduced(version, capabilities, implementation, log_level)
+        return StatelessEra(STATELESS_REVISIONS[version], self.capabilities, implementation, self.log_level)
 
     def declared(self, revision: Revision) -> ClientCapabilities:
-        """Return what is declared under a revision; extensions are agreed on beside the revisions, not by them."""
-        trimmed = revision.trim(self.capabilities)
-        extensions = self.capabilities.extensions
-        if extensions and revision.two_way:
-            extensions = {name: value for name, value in extensions.items() if name not in LATER_EXTENSIONS}
-        return structs.replace(trimmed, extensions=extensions or None)  # type: ignore[no-any-return]
+        """Return what is declared under a revision."""
+        if revision.two_way:
+            return declared(self.capabilities, revision, without=LATER_EXTENSIONS)
+        return declared(self.capabilities, revision)
 
     async def discover(self, link: Link, timeout: float) -> Opened:
         """Find out whether the server speaks the stateless era; raises FallBack when it does not.
@@ -230,14 +227,14 @@ class Opening(Struct, frozen=True):
         link.session.peer = Peer(STATELESS_REVISIONS[version], found.capabilities, _server_info(found))
         link.session.methods = {}
         link.session.enter(Phase.INITIALIZED)
-        return Opened(self.introduction(version, self.log_level), stateless=True, instructions=found.instructions)
+        return Opened(self.stateless(version), instructions=found.instructions)
 
     async def _probe(self, link: Link, version: str, timeout: float) -> Discovery:
         if link.channel is not None and link.channel.traits.handshake_only:
             raise FallBack(VersionMismatch(f"HTTP+SSE is older than {version} and cannot carry it"))
-        params = self.introduction(version, self.log_level).stamp({})
+        params = self.stateless(version).introduction.stamp({})
         try:
-            return _read_discovery(await link.request("server/discover", params, timeout=timeout))
+            return _read_discovery(await link.request("server/discover", params, timeout=timeout, handling=REPEATABLE))
         except TimedOut:
             silence = InitializeTimedOut(f"the server did not answer server/discover within {timeout:g} s")
             raise silence if _always_answers(link) else FallBack(silence) from None
@@ -270,19 +267,9 @@ class Opening(Struct, frozen=True):
 
     async def initialize(self, link: Link, era: Handshake) -> Opened:
         """Make the handshake."""
-        if self.version in HANDSHAKE_REVISIONS:
-            version = self.version
-        else:
-            version = era.versions[0]
-        revision = HANDSHAKE_REVISIONS[version]
-        params = {
-            "protocolVersion": version,
-            "capabilities": self.declared(revision),
-            "clientInfo": revision.trim(self.implementation),
-        }
         timeout = self.patience(link)
         try:
-            result = _read_initialize(await link.request("initialize", params, timeout=timeout))
+            result = await self._initialize(link, era, timeout)
         except TimedOut:
             raise InitializeTimedOut(f"the server did not answer initialize within {timeout:g} s") from None
         except PeerError as error:
@@ -294,9 +281,36 @@ class Opening(Struct, frozen=True):
         if not era.opened(link.session, result, self.capabilities):
             spoken = ", ".join(era.versions)
             raise VersionMismatch(f"the server answered with version {result.protocol_version!r}; we speak {spoken}")
-        assert link.channel is not None
-        link.channel.send(Notification(INITIALIZED))
-        return Opened(OnceIntroduced(), stateless=False, instructions=result.instructions)
+        _greet(link, result)
+        return Opened(HandshakeEra(), instructions=result.instructions)
+
+    async def renew(self, link: Link, era: Handshake) -> None:
+        """Make the handshake again with a server that forgot it; raises LinkLost unless it agrees to the same."""
+        result = await self._initialize(link, era, self.patience(link))
+        peer = link.session.peer
+        if peer is None or result.protocol_version != peer.version:
+            raise LinkLost("the server refused the handshake it had accepted before")
+        _greet(link, result)
+
+    async def _initialize(self, link: Link, era: Handshake, timeout: float) -> InitializeResult:
+        if self.version in HANDSHAKE_REVISIONS:
+            version = self.version
+        else:
+            version = era.versions[0]
+        revision = HANDSHAKE_REVISIONS[version]
+        params = {
+            "protocolVersion": version,
+            "capabilities": self.declared(revision),
+            "clientInfo": revision.trim(self.implementation),
+        }
+        return _read_initialize(await link.request("initialize", params, timeout=timeout, handling=REPEATABLE))
+
+
+def _greet(link: Link, result: InitializeResult) -> None:
+    """Tell the transport what was agreed on, and the server that we are ready."""
+    assert link.channel is not None
+    link.channel.agreed(result.protocol_version)
+    link.channel.send(Notification(INITIALIZED))
 
 
 def _supported(error: PeerError) -> list[str]:

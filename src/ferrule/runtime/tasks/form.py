@@ -20,8 +20,8 @@ T = TypeVar("T", bound=Task)
 CURSOR = struct.Struct(">d")
 
 
-def told(task: StoredTask, revision: Revision, kind: type[T]) -> T:
-    """Say how a task stands; a revision trims from it what it has no word for."""
+def describe(task: StoredTask, revision: Revision, kind: type[T]) -> T:
+    """Return the state of a task as a revision has it."""
     status = task.status
     if task.is_error and status == "completed" and revision.tasks_by_request:
         status = "failed"

@@ -10,7 +10,7 @@ from msgspec import structs
 from ferrule.errors import InvalidParams, Refusal
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
-from ferrule.runtime.tasks.form import cursor_after, read_cursor, told
+from ferrule.runtime.tasks.form import cursor_after, describe, read_cursor
 from ferrule.runtime.tasks.tasks import Tasks
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, CancelTaskResult, ListTasksResult, Task
@@ -40,9 +40,9 @@ class TaskMethods:
 
     async def get(self, call: Call) -> Task:
         """Return how a task stands."""
-        return told(await self._found(call, "tasks"), call.peer.revision, Task)
+        return describe(await self._found(call, "tasks"), call.peer.revision, Task)
 
-    async def result(self, call: Call) -> Any:
+    async def result(self, call: Call) -> object:
         """Wait for the end of a task, and give what its call would have been answered with."""
         task = await self._found(call, "tasks")
         while not task.ended:
@@ -68,12 +68,16 @@ class TaskMethods:
         now = self._tasks.settings.clock()
         after = read_cursor(call.params.cursor)
         found = await tasks.settings.store.page(tasks.owner(call), after, PAGE_SIZE + 1, now)
-        page = [tasks.live[each.id].kept if each.id in tasks.live else each for each in found[:PAGE_SIZE]]
+        page = found[:PAGE_SIZE]
+        listed = []
+        for stored in page:
+            live = tasks.live.get(stored.id)
+            newest = stored if live is None else live.kept
+            listed.append(describe(newest, call.peer.revision, Task))
+        more = None
         if len(found) > PAGE_SIZE:
             more = cursor_after(page[-1])
-        else:
-            more = None
-        return ListTasksResult(tasks=[told(each, call.peer.revision, Task) for each in page], next_cursor=more)
+        return ListTasksResult(tasks=listed, next_cursor=more)
 
     async def update(self, call: Call) -> EmptyResult:
         """Hand a task the answers to what it asked."""
@@ -95,7 +99,7 @@ class TaskMethods:
             task = run.kept
         elif not task.ended:
             task = await self._cancel_elsewhere(task)
-        return told(task, revision, CancelTaskResult)
+        return describe(task, revision, CancelTaskResult)
 
     async def _cancel_elsewhere(self, task: StoredTask) -> StoredTask:
         """Mark a task that another process runs: it finds out when it has something to tell."""

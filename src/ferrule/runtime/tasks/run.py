@@ -1,4 +1,4 @@
-"""One call that goes on as a task: how it stands, what it asks, and who is told.
+"""One call that goes on as a task: its state, what it asks, and who is notified.
 
 Rule: a status is changed in one place, `change`, one change after the other; what has ended never changes again.
 """
@@ -27,7 +27,8 @@ from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need, Question
 from ferrule.protocol.tasks import input_request, related
 from ferrule.runtime.dispatch import Handler, internal, need_within
-from ferrule.runtime.tasks.form import told
+from ferrule.runtime.tasks.form import describe
+from ferrule.schema.model import JsonObject
 from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, TASK_STATUS_CHANGED
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, TASK, CreateTaskResult, Task, TaskError
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ferrule.tasks")
 
 TELL_EVERY = 0.1
-"""A task that tells of its progress again and again is written down and told of once in so many seconds."""
+"""The progress of a task is stored and reported at most once in so many seconds."""
 
 LONGEST_MESSAGE = 500
 """Characters of a tool's own words that the status of its task repeats."""
@@ -73,7 +74,7 @@ class TaskRun:
         self.work: asyncio.Task[None] | None = None
         self.held = 0
         """What the params of the call are debited with, from its answer to the end of its work."""
-        self.outcome: Any = Internal("The server stopped before the work began")
+        self.outcome: object = Internal("The server stopped before the work began")
         """What the work came to, where it ended before it became a task."""
         self.timer: asyncio.TimerHandle | None = None
         self.questions: dict[str, OpenQuestion] = {}
@@ -110,8 +111,8 @@ class TaskRun:
         return self.kept.status
 
     def as_told(self, kind: type[Task] = Task) -> Task:
-        """Say how the task stands in the words of the revision it was started in."""
-        return told(self.kept, self.call.peer.revision, kind)
+        """Return the state of the task as the revision it was started in has it."""
+        return describe(self.kept, self.call.peer.revision, kind)
 
     def created(self) -> Task:
         """Return the answer to the call that has become a task."""
@@ -226,7 +227,7 @@ class TaskRun:
     # -- what its handler tells
 
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
-        """Tell how far the work is: as the task's status, and as progress where the revision has it for tasks."""
+        """Report progress: as the task's status, and as progress where the revision has it for tasks."""
         before = self.kept.progress
         if before is not None and progress <= before[0]:
             logger.warning("progress of a task must increase: %s after %s was dropped", progress, before[0])
@@ -236,10 +237,14 @@ class TaskRun:
         await self._noted(members)
         token = None if self.call.meta is None else self.call.meta.progress_token
         if token is not None and self._tasks.holder.may_tell_progress(self.call):
-            params = {"progressToken": token, "progress": progress, "total": total, "message": message}
-            self._tell(PROGRESS, {name: value for name, value in params.items() if value is not None})
+            params: dict[str, object] = {"progressToken": token, "progress": progress}
+            if total is not None:
+                params["total"] = total
+            if message is not None:
+                params["message"] = message
+            self._tell(PROGRESS, params)
 
-    async def _noted(self, members: dict[str, Any]) -> None:
+    async def _noted(self, members: JsonObject) -> None:
         """Write progress down: at once, then once in a while, the last never lost."""
         loop = self._tasks.loop
         wait = self._told_at + TELL_EVERY - loop.time()
@@ -250,16 +255,16 @@ class TaskRun:
             if self._late is None:
                 self._late = loop.call_later(wait, lambda: self._tasks.scope.spawn(self.change()))
 
-    def log(self, params: dict[str, Any]) -> None:
+    def log(self, params: dict[str, object]) -> None:
         """Send a log message, where tasks have them."""
         self._tell(LOG_MESSAGE, params)
 
-    def _tell(self, method: str, params: dict[str, Any]) -> None:
+    def _tell(self, method: str, params: dict[str, object]) -> None:
         if self.call.peer.revision.tasks_by_request and not self.kept.ended:
             self._send(Notification(method, {**params, "_meta": {RELATED_TASK_KEY: {"taskId": self.id}}}))
 
     def _send(self, notification: Notification) -> None:
-        """Say something where the client listens: to whoever waits for the result, else on the link's own channel."""
+        """Send where the client listens: to whoever waits for the result, else on the link's own channel."""
         link: Any = self.call.link
         channel: Channel | None = None if link.closed else link.channel
         if self._attending:
@@ -274,29 +279,42 @@ class TaskRun:
         for _, question in missing:
             self.call.era.require(self.call, question)
         loop = asyncio.get_running_loop()
-        asked = {place: OpenQuestion(question, loop.create_future()) for place, question in missing}
+        asked: dict[str, OpenQuestion] = {}
+        for place, question in missing:
+            asked[place] = OpenQuestion(question, loop.create_future())
         self.questions.update(asked)
         try:
             if not await self._show_questions():
                 raise Cancelled("the task has ended")
-            return [await each.answer for each in asked.values()]
+            answers = []
+            for each in asked.values():
+                answers.append(await each.answer)
+            return answers
         finally:
-            unanswered = [place for place in asked if self.questions.pop(place, None) is not None]
+            unanswered = False
+            for place in asked:
+                if self.questions.pop(place, None) is not None:
+                    unanswered = True
             if unanswered:
                 await self._show_questions()
 
     async def _show_questions(self) -> bool:
-        """Say what is needed now, or that nothing is; False when the task has ended."""
-        requests = {place: input_request(each.question) for place, each in self.questions.items()}
+        """Set what is needed now, or that nothing is. Return False when the task has ended."""
+        requests = {}
+        for place, each in self.questions.items():
+            requests[place] = input_request(each.question)
         status = "input_required" if requests else "working"
         return await self.change(status=status, input_requests=requests)
 
     async def answer(self, responses: dict[str, Raw]) -> None:
         """Take answers of the client; what was not asked, or is answered already, is ignored."""
-        known = {place: raw for place, raw in responses.items() if place in self.questions}
-        if not known:
+        answered = []
+        for place, raw in responses.items():
+            question = self.questions.pop(place, None)
+            if question is not None:
+                answered.append((question, raw))
+        if not answered:
             return
-        answered = [(self.questions.pop(place), raw) for place, raw in known.items()]
         await self._show_questions()
         for asked, raw in answered:
             if not asked.answer.done():
@@ -349,7 +367,7 @@ async def carry(run: TaskRun, proceed: Handler, what: str) -> None:
         await run.finish(_of_a_task(run.outcome))
 
 
-async def _outcome(call: Call, proceed: Handler, what: str) -> Any:
+async def _outcome(call: Call, proceed: Handler, what: str) -> object:
     try:
         return await proceed(call)
     except Refusal as refusal:
@@ -362,7 +380,7 @@ async def _outcome(call: Call, proceed: Handler, what: str) -> Any:
         return need_within(error) or internal(what, error)
 
 
-def _of_a_task(outcome: Any) -> Any:
+def _of_a_task(outcome: object) -> object:
     """Return the outcome of a task; a Need, which asks the client to call again, cannot be one."""
     if isinstance(outcome, Need):
         return InvalidRequest("A task asks with ctx.elicit, ctx.ask or ctx.sample, not by ending")

@@ -23,25 +23,25 @@ class TaskHolder(Protocol):
     """What the tasks of one side must know of it."""
 
     @property
-    def requests(self) -> dict[str, Any]:
+    def requests(self) -> dict[str, object]:
         """Which requests may become tasks, as it is declared."""
 
     def named(self, call: Call) -> str:
         """Return the name of what a call runs: of a tool, or of a method."""
 
     def owner(self, call: Call, *, by_session: bool) -> str:
-        """Tell whose a task of this call is; empty for whoever knows its id."""
+        """Return whose a task of this call is; empty for whoever knows its id."""
 
     def require(self, capability: str) -> None:
         """Refuse a request for something that was not declared."""
 
     def changed(self, task: StoredTask) -> None:
-        """Tell those who subscribed to a task how it stands."""
+        """Notify those who subscribed to a task."""
 
     def may_tell_progress(self, call: Call) -> bool:
         """Return whether one more progress notice may go out now to the caller of a task."""
 
-    def written(self, result: Any) -> bytes:
+    def written(self, result: object) -> bytes:
         """Write the result of a task as it is kept."""
 
     def read(self, task: StoredTask) -> Any:
@@ -89,13 +89,13 @@ class Tasks:
         return asyncio.get_running_loop()
 
     @property
-    def offered(self) -> dict[str, Any]:
+    def offered(self) -> dict[str, object]:
         """What is declared to peers that ask for tasks; where a caller cannot be known again, there is no list."""
         return self.settings.declared(self.holder.requests)
 
     # -- the beginning
 
-    def start(self, run: TaskRun, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def start(self, run: TaskRun, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Begin the work of a task, or of a call that may become one."""
         self._working.setdefault(run, "")
         task = run.work = self.scope.spawn(work)
@@ -111,7 +111,7 @@ class Tasks:
             link.holdings.credit(held)
 
     async def keep(self, run: TaskRun, message: str | None) -> StoredTask:
-        """Keep a new task before anyone is told of it; raises Busy when there is no room for one more."""
+        """Keep a new task before anyone knows of it; raises Busy when there is no room for one more."""
         call = run.call
         settings = self.settings
         owner = self.owner(call)
@@ -155,7 +155,7 @@ class Tasks:
     # -- who may see what
 
     def owner(self, call: Call) -> str:
-        """Tell whose a task of this call is; empty for whoever knows its id."""
+        """Return whose a task of this call is; empty for whoever knows its id."""
         return self.holder.owner(call, by_session=self.settings.access == "session")
 
     async def find(self, call: Call, task_id: str) -> StoredTask | None:

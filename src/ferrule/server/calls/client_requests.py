@@ -20,11 +20,12 @@ from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageResult, ModelPreferences, ToolChoice
 from ferrule.schema.tools import Tool
+from ferrule.server.application import Application
 from ferrule.server.calls.forms import Elicitation, elicit_question, read_elicitation, sample_question, url_question
+from ferrule.server.calls.services import Services
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.run import TaskRun
-    from ferrule.server.server import Server
 
 _read_message = msgspec.json.Decoder(CreateMessageResult).decode
 _read_roots = msgspec.json.Decoder(ListRootsResult).decode
@@ -35,16 +36,21 @@ _write = msgspec.json.Encoder().encode
 class ClientRequests:
     """The half of a context that asks: every answer is known by its question, over all rounds of one call."""
 
-    __slots__ = ("_call", "server")
+    __slots__ = ("_call", "_home")
 
-    def __init__(self, call: Call, server: Server) -> None:
+    def __init__(self, call: Call, home: Services) -> None:
         self._call = call
-        self.server = server
+        self._home = home
 
     @property
-    def _host(self) -> Server:
-        """The server the client speaks with; another one than `server` where that is mounted."""
-        return self.server
+    def server(self) -> Application:
+        """The server the handler belongs to."""
+        return self._home.app
+
+    @property
+    def _host(self) -> Services:
+        """What the client speaks with; another server's than `server` where that is mounted."""
+        return self._home
 
     @property
     def task(self) -> TaskRun | None:

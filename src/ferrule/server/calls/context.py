@@ -19,7 +19,9 @@ from ferrule.schema.model import Implementation, LogLevel
 from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, ProgressParams
 from ferrule.server.calls.client_requests import ClientRequests
 from ferrule.server.calls.results import UnwritableResult, json_of
+from ferrule.server.calls.services import Services
 from ferrule.server.foreign_names import CONTEXT, answering
+from ferrule.server.hosting.link_state import LEVELS
 from ferrule.wire.messages import Notification
 
 
@@ -137,13 +139,6 @@ else:
 
 logger = logging.getLogger("ferrule.context")
 
-LEVELS: dict[str, int] = {
-    level: rank
-    for rank, level in enumerate(
-        ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"),
-    )
-}
-
 _read_meta = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -235,7 +230,7 @@ class Context(ClientRequests, Generic[State]):
     @property
     def lifespan(self) -> State:
         """What the server's lifespan yielded."""
-        return self.server.yielded()  # type: ignore[no-any-return]  # whoever writes Context[State] knows
+        return self._home.lifespan()  # type: ignore[no-any-return]  # whoever writes Context[State] knows
 
     @property
     def state(self) -> dict[str, Any]:
@@ -351,24 +346,38 @@ class Context(ClientRequests, Generic[State]):
 
     async def enable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
         """Offer tools, resources or prompts to this session that are switched off; without one, to this principal."""
-        self._host.visibility.switch_for(self._call, self.server, names, tags, kind, on=True)
+        self._host.switch(self._call, self._home, names, tags, kind, on=True)
 
     async def disable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
         """Hide tools, resources or prompts from this session; without one, from this principal."""
-        self._host.visibility.switch_for(self._call, self.server, names, tags, kind, on=False)
+        self._host.switch(self._call, self._home, names, tags, kind, on=False)
 
     # -- the rest
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """Read one of the server's own resources."""
-        return await self.server.read_resource(uri, self)
+        return await self._home.read(uri, lambda: self._call)
 
     @property
     def sync(self) -> SyncContext:
         """The same calls for a plain `def` handler: each blocks the handler's own thread only."""
-        return SyncContext(self, self._host.loop)
+        return SyncContext(self, self._host.changes.loop)
 
     @property
     def call(self) -> Call:
         """The call itself, for middleware and extensions."""
         return self._call
+
+
+class MountedContext(Context[Any]):
+    """The context of a handler whose server is mounted in another: `server` is its own, the client is the other's."""
+
+    __slots__ = ("_outer",)
+
+    def __init__(self, host: Services, call: Call, home: Services) -> None:
+        super().__init__(call, home)
+        self._outer = host
+
+    @property
+    def _host(self) -> Services:
+        return self._outer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,19 +13,18 @@ from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.stateless import NEWEST as STATELESS
 from ferrule.protocol.tasks import TaskWish
 from ferrule.runtime.dispatch import Handler
-from ferrule.runtime.tasks.form import told
+from ferrule.runtime.tasks.form import describe
 from ferrule.runtime.tasks.run import TaskRun, carry
+from ferrule.runtime.tasks.tasks import Tasks
 from ferrule.schema.tasks import Task
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.calls.results import whole
+from ferrule.server.calls.services import Services
 from ferrule.server.functions.types.known import encode_hook
 from ferrule.server.offers.catalogue import off
+from ferrule.server.offers.offers import Offers
+from ferrule.server.offers.tool_entry import ToolEntry
 from ferrule.stores.contracts import StoredTask
-
-if TYPE_CHECKING:
-    from ferrule.server.offers.tools import RegisteredTool
-    from ferrule.server.server import Server
-
 
 _write = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
 _read = msgspec.json.Decoder(CallToolResult).decode
@@ -36,8 +35,8 @@ class ToolTasks:
 
     requests: dict[str, Any] = {"tools": {"call": {}}}  # noqa: RUF012 - never changed
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, home: Services) -> None:
+        self._home = home
 
     def named(self, call: Call) -> str:
         """Return the name of the tool a call runs."""
@@ -46,22 +45,22 @@ class ToolTasks:
 
     def owner(self, call: Call, *, by_session: bool) -> str:
         """Tell whose a task of this call is; empty for whoever knows its id."""
-        if call.origin.principal is None and not (by_session and call.era is self._server.handshake):
+        if call.origin.principal is None and not (by_session and call.era is self._home.handshake):
             return ""
-        return self._server.links.owner(call) or ""
+        return self._home.links.owner(call) or ""
 
     def require(self, capability: str) -> None:
         """Refuse a request for something the server does not offer."""
-        if not server_offers(self._server.capabilities, capability):
+        if not server_offers(self._home.capabilities(), capability):
             raise off(capability)
 
     def changed(self, task: StoredTask) -> None:
         """Tell the subscriptions that asked for this task."""
-        self._server.subscriptions.task_changed(task.id, lambda: told(task, STATELESS, Task))
+        self._home.subscriptions.task_changed(task.id, lambda: describe(task, STATELESS, Task))
 
     def may_tell_progress(self, call: Call) -> bool:
         """Return whether one more progress notice may go out now to the caller of a task."""
-        return self._server.links.may_tell_progress(call)
+        return self._home.links.may_tell_progress(call)
 
     def written(self, result: Any) -> bytes:
         """Write the result of a tool, which may hold values of any type."""
@@ -75,15 +74,15 @@ class ToolTasks:
 class TaskCalls:
     """Answers `tools/call` of a server that has tools which run as tasks; middleware is around their work."""
 
-    def __init__(self, server: Server, proceed: Handler) -> None:
-        self._catalogue = server.tools.catalogue
-        self._visibility = server.visibility
-        self._tasks = server.tasks
+    def __init__(self, offers: Offers, tasks: Tasks, proceed: Handler) -> None:
+        self._catalogue = offers.tools.catalogue
+        self._visibility = offers.visibility
+        self._tasks = tasks
         self._proceed = proceed
 
     async def __call__(self, call: Call) -> Any:
         """Make a task of a call that should be one, and answer any other as it is."""
-        entry: RegisteredTool | None = self._visibility.find(call, self._catalogue, call.params.name)
+        entry: ToolEntry | None = self._visibility.find(call, self._catalogue, call.params.name)
         if entry is None:
             return await self._proceed(call)
         wish = call.era.task_wish(call)

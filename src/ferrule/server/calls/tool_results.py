@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -14,11 +14,9 @@ from ferrule.server.calls.kept_results import LARGEST_KEPT
 from ferrule.server.calls.media import Media, holds_media, is_quick, written
 from ferrule.server.calls.oversize import SizePolicy
 from ferrule.server.calls.results import ToolResult, Wrap
+from ferrule.server.calls.services import Services
 from ferrule.server.calls.streams import Progress
 from ferrule.server.functions.binder import Binding, InvalidOutput, Violation
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
 
 RESULT_TYPES = (*CONTENT_TYPES, CallToolResult, ToolResult, Media, Progress)
 """What a tool may give that is not data of its own."""
@@ -32,18 +30,18 @@ NO_DATA = Violation("", None, "required", "there is no structured content, and t
 class ToolResults:
     """Makes the results of one tool."""
 
-    __slots__ = ("_binding", "_exact", "_policy", "_server", "_wrap")
+    __slots__ = ("_binding", "_exact", "_home", "_policy", "_wrap")
 
-    def __init__(self, server: Server, binding: Binding, wrap: Wrap, exact: Any, policy: SizePolicy | None) -> None:
-        self._server = server
+    def __init__(self, home: Services, binding: Binding, wrap: Wrap, exact: Any, policy: SizePolicy | None) -> None:
+        self._home = home
         self._binding = binding
         self._wrap = wrap
         self._exact = exact
         self._policy = policy
 
-    def of(self, server: Server) -> ToolResults:
+    def of(self, host: Services) -> ToolResults:
         """Return the same for a server that mounts the tool's own."""
-        return ToolResults(server, self._binding, self._wrap, self._exact, self._policy)
+        return ToolResults(host, self._binding, self._wrap, self._exact, self._policy)
 
     async def finish(self, call: Call, value: Any) -> CallToolResult:
         """Make the result of what the tool gave; a value of just the declared plain type needs no check."""
@@ -58,10 +56,10 @@ class ToolResults:
         """Make a whole result, and read the media, of what may be or hold such."""
         if not isinstance(value, ToolResult):
             if holds_media(value):
-                return await read_media(self._server, call, value)
+                return await read_media(self._home, call, value)
             return value
         if holds_media(value.content):
-            given = await read_media(self._server, call, value.content)
+            given = await read_media(self._home, call, value.content)
             value = ToolResult(given, value.structured, meta=value.meta, is_error=value.is_error)
         return value.made(self._binding.wraps_output)
 
@@ -94,20 +92,20 @@ class ToolResults:
             raise
 
     def _keep(self, call: Call, body: bytes, mime_type: str) -> str:
-        server = self._server
-        return server.kept_results.keep(server.links.owner(call), body, mime_type)
+        home = self._home
+        return home.kept_results.keep(home.links.owner(call), body, mime_type)
 
 
-async def read_media(server: Server, call: Call, value: Any) -> Any:
+async def read_media(home: Services, call: Call, value: Any) -> Any:
     """Put content blocks where media are: in place where that is quick, else in a thread."""
-    owner = server.links.owner(call)
+    owner = home.links.owner(call)
 
     def keep(body: Callable[[], bytes] | bytes, name: str, mime_type: str, size: int) -> ResourceLink | None:
-        if server.capabilities.resources is None or size > LARGEST_KEPT:
+        if home.capabilities().resources is None or size > LARGEST_KEPT:
             return None
-        uri = server.kept_results.keep(owner, body, mime_type)
+        uri = home.kept_results.keep(owner, body, mime_type)
         return ResourceLink(uri=uri, name=name, mime_type=mime_type, size=size)
 
     if is_quick(value):
         return written(value, keep)
-    return await server.threads.run(lambda: written(value, keep))
+    return await home.threads.run(lambda: written(value, keep))

@@ -28,6 +28,7 @@ from ferrule.schema.apps import (
     without_ui,
 )
 from ferrule.schema.tools import Tool
+from ferrule.server.application import Application
 from ferrule.server.calls.context import Context
 from ferrule.server.extensions.extension import Extension
 from ferrule.server.offers.catalogue import View
@@ -36,7 +37,6 @@ from ferrule.settings.option import check, pick, read, require_known
 
 if TYPE_CHECKING:
     from ferrule.server.keywords import PageKeywords
-    from ferrule.server.server import Server
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -109,21 +109,27 @@ class Apps(Extension):
         for server in self.servers:
             server.add_resource(page.uri, page.fn, **page.options)
 
-    def joined(self, server: Server) -> None:
+    def joined(self, server: Application) -> None:
         """Offer the pages as resources, and list tools to each client as it can use them."""
         for page in self._pages.values():
             server.add_resource(page.uri, page.fn, **page.options)
-        server.tools.catalogue.view = _view
 
-    def lifespan(self, server: Server) -> AbstractAsyncContextManager[Any] | None:
+    def tool_view(self, call: Call) -> View | None:
+        """Hide what only pages use from a client that shows none; one that never said what it shows is given all."""
+        if _may_show(call.peer):
+            return None
+        return PLAIN
+
+    def lifespan(self, server: Application) -> AbstractAsyncContextManager[Any] | None:
         """Make sure, before anyone is served, that every page a tool names is there."""
         return self._checked(server)
 
     @contextlib.asynccontextmanager
-    async def _checked(self, server: Server) -> AsyncIterator[None]:
+    async def _checked(self, server: Application) -> AsyncIterator[None]:
+        offered = {resource.uri for resource in server.list_resources()}
         for tool in server.list_tools():
             uri = getattr(ui_of(tool), "resource_uri", None)
-            if uri is not None and uri not in server.resources.catalogue:
+            if uri is not None and uri not in offered:
                 raise SetupError(f"tool {tool.name!r} names the page {uri}, and there is none: offer it with app.page")
         yield
 
@@ -188,13 +194,6 @@ def _start(html: str) -> int:
         else:
             break
     return at
-
-
-def _view(call: Call) -> View | None:
-    """Hide what only pages use from a client that shows none; one that never said what it shows is given all."""
-    if _may_show(call.peer):
-        return None
-    return PLAIN
 
 
 def _may_show(peer: Peer) -> bool:

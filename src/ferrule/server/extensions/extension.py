@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,12 +19,12 @@ from ferrule.schema.keys import check_extensions
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.model import MetaOnly, Params, Result
 from ferrule.schema.notices import NOTICES
+from ferrule.server.application import Application
 from ferrule.server.calls.context import Context
+from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.functions.signatures import probe
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
+from ferrule.server.offers.catalogue import Catalogue, View
 
 logger = logging.getLogger("ferrule.extensions")
 
@@ -71,7 +71,9 @@ class Extension:
         """Whether it exists in the handshake era as well."""
         self.methods: dict[str, Answered] = {}
         self.notifications: dict[str, Heard] = {}
-        self.servers: list[Server] = []
+        self.servers: list[Application] = []
+        self.speakers: list[Extensions] = []
+        """The extensions of those servers, which answer its methods."""
 
     def method(
         self,
@@ -91,8 +93,8 @@ class Extension:
 
             read_function(fn)
             answered = Answered(row, fn, self.required if required is None else required)
-            for server in self.servers:
-                server.extensions.answer(self, answered)
+            for speaker in self.speakers:
+                speaker.answer(self, answered)
             self.methods[name] = answered
             return fn
 
@@ -105,8 +107,8 @@ class Extension:
 
         def add(fn: F) -> F:
             heard = Heard(read, fn)
-            for server in self.servers:
-                server.extensions.hear(self, name, heard)
+            for speaker in self.speakers:
+                speaker.hear(self, name, heard)
             self.notifications[name] = heard
             return fn
 
@@ -118,24 +120,61 @@ class Extension:
         if name in own:
             raise SetupError(f"{self.name}: there is a {kind} {name} already")
 
-    def joined(self, server: Server) -> None:
+    # `server` is a Server; a subclass may say so, or say less.
+
+    def joined(self, server: Any) -> None:
         """Do what is to be done when a server takes this extension in; a subclass may offer resources here."""
 
-    def lifespan(self, server: Server) -> AbstractAsyncContextManager[Any] | None:
+    def lifespan(self, server: Any) -> AbstractAsyncContextManager[Any] | None:
         """Return what is to be entered while the server is in use, if there is anything."""
         return None
+
+    def tool_view(self, call: Call) -> View | None:
+        """Return how a caller sees the list of tools, where this extension changes it."""
+        return None
+
+    def page_size(self, context: Context) -> int:
+        """Return how many entries a page of the server has that a context belongs to."""
+        for speaker in self.speakers:
+            if speaker.app is context.server:
+                return speaker.home.settings.page_size
+        raise SetupError(f"{self.name}: the extension has not joined the server {context.server.name!r}")
 
     def settings_of(self, context: Context) -> dict[str, Any] | None:
         """Return the settings with which the caller declares this extension too, None when it does not."""
         return context.peer.extension(self.name)
 
 
+class MethodTable:
+    """The methods one server answers: the protocol's, and its own with their handlers."""
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
+        self.rows: dict[str, Method] = {}
+        for name, row in METHODS.items():
+            if not row.by_client:
+                self.rows[name] = row
+        self.handlers: dict[str, Handler] = {}
+
+    def add(self, row: Method, handler: Handler) -> None:
+        """Answer one more method."""
+        self.rows[row.name] = row
+        self.handlers[row.name] = handler
+        self._on_change()
+
+
 class Extensions:
     """The extensions of one server."""
 
-    def __init__(self, server: Server, declared: Mapping[str, Any]) -> None:
-        self._server = server
-        self._declared = dict(declared)
+    def __init__(
+        self, home: Services, methods: MethodTable, tools: Catalogue[Any], on_change: Callable[[], None]
+    ) -> None:
+        self.home = home
+        self.app = home.app
+        self._methods = methods
+        self._tools = tools
+        self._on_change = on_change
+        self._declared = dict(home.settings.extensions or {})
         self._joined: dict[str, Extension] = {}
         self.notes: dict[str, NoteHandler] = {}
 
@@ -156,17 +195,20 @@ class Extensions:
         if name in self._declared:
             raise SetupError(f"the extension {name} is declared by Server(extensions=…) already: leave it out there")
         for method in extension.methods:
-            self._check_free(name, method, self._server.methods, "method")
+            self._check_free(name, method, self._methods.rows, "method")
         for note in extension.notifications:
             self._check_free(name, note, self.notes, "notification")
-        extension.joined(self._server)
+        extension.joined(self.app)
+        if type(extension).tool_view is not Extension.tool_view:
+            self._tools.view = extension.tool_view
         self._joined[name] = extension
         for answered in extension.methods.values():
             self.answer(extension, answered)
         for note, heard in extension.notifications.items():
             self.hear(extension, note, heard)
-        extension.servers.append(self._server)
-        self._server.recompose()
+        extension.servers.append(self.app)
+        extension.speakers.append(self)
+        self._on_change()
 
     def _check_free(self, name: str, what: str, taken: Any, kind: str) -> None:
         if what in taken:
@@ -175,19 +217,19 @@ class Extensions:
     def answer(self, extension: Extension, answered: Answered) -> None:
         """Answer a method of an extension that has joined."""
         method = answered.row.name
-        self._check_free(extension.name, method, self._server.methods, "method")
+        self._check_free(extension.name, method, self._methods.rows, "method")
         from ferrule.server.extensions.own_methods import answerer
 
-        handler = answerer(self._server, answered.fn)
+        handler = answerer(self.home, answered.fn)
         if answered.required:
             handler = _gated(extension.name, handler)
-        self._server.add_method(answered.row, handler)
+        self._methods.add(answered.row, handler)
 
     def hear(self, extension: Extension, name: str, heard: Heard) -> None:
         """Listen to a notification of an extension that has joined."""
         self._check_free(extension.name, name, self.notes, "notification")
-        self.notes[name] = _listener(self._server, name, heard)
-        self._server.recompose()
+        self.notes[name] = _listener(self.home, name, heard)
+        self._on_change()
 
     def declared(self, *, handshake: bool) -> dict[str, Any] | None:
         """Return what is declared in one of the eras: what `Server(extensions=…)` names is the stateless one's."""
@@ -206,8 +248,8 @@ def _gated(name: str, handler: Handler) -> Handler:
     return handle
 
 
-def _listener(server: Server, name: str, heard: Heard) -> NoteHandler:
-    bulkhead = Bulkhead(server.threads)
+def _listener(home: Services, name: str, heard: Heard) -> NoteHandler:
+    bulkhead = Bulkhead(home.threads)
     fn = heard.fn
     is_async = inspect.iscoroutinefunction(probe(fn))
 
@@ -225,6 +267,6 @@ def _listener(server: Server, name: str, heard: Heard) -> NoteHandler:
         except msgspec.DecodeError as reason:
             logger.warning("a malformed notification %s is ignored: %s", name, reason)
             return
-        server.links.behind(note).scope.spawn(deliver(params))
+        home.links.behind(note).scope.spawn(deliver(params))
 
     return listen

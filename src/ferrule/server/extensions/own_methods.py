@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
@@ -13,20 +13,18 @@ from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
 from ferrule.schema.model import EmptyResult
 from ferrule.server.calls.context import Context
+from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.functions.dependencies import injected
 from ferrule.server.functions.signatures import Signature, read_signature
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
 
 CONTEXT_NAMES = ("ctx", "context")
 """What a second parameter with a default is called that is nevertheless the context."""
 
 
-def answerer(server: Server, fn: Callable[..., Any]) -> Handler:
+def answerer(home: Services, fn: Callable[..., Any]) -> Handler:
     """Make the handler of a method that runs a user's function: in the loop when async, else in a thread."""
-    bulkhead = Bulkhead(server.threads)
+    bulkhead = Bulkhead(home.threads)
     signature = read_function(fn)
     params = next(iter(signature.parameters), None)
     spare = signature.parameters[1:]
@@ -41,7 +39,7 @@ def answerer(server: Server, fn: Callable[..., Any]) -> Handler:
         if params is not None:
             given[params.name] = call.params
         if context is not None:
-            given[context] = Context(call, server)
+            given[context] = Context(call, home)
         return run(*list(map(given.pop, positional)), **given)
 
     async def handle(call: Call) -> Any:

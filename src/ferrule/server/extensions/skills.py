@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Raw
 
@@ -27,6 +27,7 @@ from ferrule.schema.skills import (
     ReadDirectoryResult,
     Skill,
 )
+from ferrule.server.application import Application
 from ferrule.server.calls.context import Context
 from ferrule.server.calls.threads import Bulkhead, Threads
 from ferrule.server.extensions.extension import Extension
@@ -34,9 +35,6 @@ from ferrule.server.extensions.skill_folder import NOTHING, Folder, Found, mime_
 from ferrule.server.offers.catalogue import Catalogue
 from ferrule.supervision.scope import Scope
 from ferrule.validation.yaml_scalars import Malformed
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
 
 logger = logging.getLogger("ferrule.skills")
 
@@ -69,7 +67,7 @@ class Skills(Extension):
         self.max_file_size = max_file_size
         self._folders = [Folder(folder, prefix, max_file_size) for folder in folders]
         self._found = NOTHING
-        self._pages: dict[tuple[Server, str], Catalogue[Any]] = {}
+        self._pages: dict[tuple[Application, str], Catalogue[Any]] = {}
         self._bulkhead = Bulkhead(Threads(), READERS)
         self._take(self._look())
         if self._found.faults:
@@ -87,15 +85,15 @@ class Skills(Extension):
 
     # -- joining a server
 
-    def joined(self, server: Server) -> None:
+    def joined(self, server: Application) -> None:
         """Offer the files as resources."""
-        if FILES in server.resources.templates:
+        if any(template.uri_template == FILES for template in server.list_resource_templates()):
             raise SetupError(f"skills: this server has a resource {FILES} already")
         server.add_resource(FILES, self._read, name="skill files", description="The files of the skills, by path.")
         for skill in self._found.skills.values():
             self._offer(server, skill)
 
-    def _offer(self, server: Server, skill: Skill) -> None:
+    def _offer(self, server: Application, skill: Skill) -> None:
         async def read() -> ReadResourceResult:
             return await self._read("", skill.uri)
 
@@ -108,14 +106,14 @@ class Skills(Extension):
             size=self._found.files[skill.uri].stamp.size,
         )
 
-    def lifespan(self, server: Server) -> AbstractAsyncContextManager[Any] | None:
+    def lifespan(self, server: Application) -> AbstractAsyncContextManager[Any] | None:
         """Look for changes while the server is in use."""
         if self.watch is None:
             return None
         return self._watching(server, self.watch)
 
     @contextlib.asynccontextmanager
-    async def _watching(self, server: Server, interval: float) -> AsyncIterator[None]:
+    async def _watching(self, server: Application, interval: float) -> AsyncIterator[None]:
         async def watch() -> None:
             said = ""
             while True:
@@ -156,7 +154,7 @@ class Skills(Extension):
         server = context.server
         catalogue = self._pages.get((server, uri))
         if catalogue is None:
-            size = server.settings.page_size
+            size = self.page_size(context)
             catalogue = Catalogue("entry", result, lambda each: each, page_size=size, on_change=lambda: None)
             for entry in entries:
                 catalogue.add(entry.uri, entry)
@@ -208,7 +206,7 @@ class Skills(Extension):
             self._tell(server, before)
         return True
 
-    def _tell(self, server: Server, before: Found) -> None:
+    def _tell(self, server: Application, before: Found) -> None:
         """Bring the resources of a server up to date, and tell its clients."""
         now = self._found
         for uri, skill in before.skills.items():

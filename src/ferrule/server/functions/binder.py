@@ -74,6 +74,19 @@ class Binding:
         """The name of the parameter that takes the context."""
         return self.signature.context_parameter
 
+    def choices(self) -> dict[str, list[str]]:
+        """Return the values each parameter may have, where its type lists them; an optional one counts as well."""
+        choices: dict[str, list[str]] = {}
+        for name, rules in self.input_schema.get("properties", {}).items():
+            if not isinstance(rules, dict):
+                continue
+            values: list[str] = []
+            for kind in rules.get("anyOf", [rules]):
+                values.extend(map(str, kind.get("enum", ())))
+            if values:
+                choices[name] = values
+        return choices
+
     @property
     def parameters(self) -> tuple[str, ...]:
         """The names of the parameters a caller may fill."""

@@ -26,7 +26,7 @@ from ferrule.schema.lifecycle import (
     ServerCapabilities,
 )
 from ferrule.schema.methods import METHODS
-from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult
+from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult, Implementation
 from ferrule.schema.notices import (
     ACKNOWLEDGED,
     INITIALIZED,
@@ -36,28 +36,29 @@ from ferrule.schema.notices import (
     TOOLS_CHANGED,
     ListenFilter,
 )
-from ferrule.server.calls.context import LEVELS
 from ferrule.server.calls.kept_results import PREFIX as KEPT
-from ferrule.server.hosting.link_state import holder_of
+from ferrule.server.extensions.extension import Extensions
+from ferrule.server.hosting.link_state import LEVELS, holder_of
 from ferrule.server.notifications.subscriptions import Subscriber
 from ferrule.server.offers.catalogue import Catalogue, off, unknown_reference
+from ferrule.server.offers.offers import Offers
+from ferrule.server.offers.resources import FoundResource
+from ferrule.server.offers.tool_entry import ToolEntry
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
-    from ferrule.server.offers.resources import FoundResource
-    from ferrule.server.offers.tools import RegisteredTool
-    from ferrule.server.server import Server
+    from ferrule.runtime.tasks.tasks import Tasks
 
 
 class Guards:
     """Stand in front of the handlers of one server, and let through what the caller sees."""
 
-    def __init__(self, server: Server) -> None:
-        self._tools = server.tools
-        self._prompts = server.prompts
-        self._resources = server.resources
-        self._visibility = server.visibility
-        self._subscriptions = server.subscriptions
+    def __init__(self, offers: Offers) -> None:
+        self._tools = offers.tools
+        self._prompts = offers.prompts
+        self._resources = offers.resources
+        self._visibility = offers.visibility
+        self._subscriptions = offers.services.subscriptions
 
     def handlers(self, handlers: dict[str, Handler], *, looked_into: bool) -> dict[str, Handler]:
         """Guard what runs somebody's code, or waits."""
@@ -74,9 +75,9 @@ class Guards:
         """Guard what is answered on the spot; the lists look at who asks by themselves."""
         return {**instant, "resources/subscribe": partial(self._subscribe, instant["resources/subscribe"])}
 
-    def tool(self, call: Call) -> RegisteredTool | None:
+    def tool(self, call: Call) -> ToolEntry | None:
         """Return the tool a call names, if there is one and its caller sees it."""
-        found: RegisteredTool | None = self._find(self._tools.catalogue, call.params.name, call)
+        found: ToolEntry | None = self._find(self._tools.catalogue, call.params.name, call)
         return found
 
     def resource(self, call: Call) -> FoundResource:
@@ -131,7 +132,7 @@ class Guards:
         return self._visibility.find(call, catalogue, key)
 
     def _found(self, uri: str, call: Call) -> FoundResource:
-        return self._visibility.find_resource(call, uri)
+        return self._resources.find_for(call, uri)
 
     def _hides(self, uri: str, call: Call) -> bool:
         """Return whether there is something at a URI that the caller does not see."""
@@ -160,6 +161,14 @@ HEAVIEST_MET = 8 * 1024
 """Estimated bytes of one that is remembered, text and all; longer ones are read anew each time."""
 
 
+class Greeting(msgspec.Struct, frozen=True):
+    """What a server says of itself to every client."""
+
+    implementation: Implementation
+    supported: list[str]
+    """The revisions of the stateless era, and the others beside them."""
+
+
 class Declared(msgspec.Struct):
     """The capabilities of a client, as it wrote them."""
 
@@ -172,60 +181,82 @@ _read_declared = msgspec.json.Decoder(Declared).decode
 class Builtins:
     """The answers of one server that need no user's code."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(
+        self,
+        offers: Offers,
+        extensions: Extensions,
+        greeting: Greeting,
+        *,
+        tasks: Callable[[], Tasks],
+        roots_changed: NoteHandler,
+    ) -> None:
+        services = offers.services
+        self._offers = offers
+        self._extensions = extensions
+        self._greeting = greeting
+        self._app = services.app
+        self._tasks = tasks
+        """What keeps tasks, made when it is first asked for."""
+        self._roots_changed = roots_changed
+        self._declared = services.settings.capabilities
+        """The capabilities the server was told to declare."""
+        self._capabilities = services.capabilities
+        self._handshake = services.handshake
+        self._links = services.links
+        self._subscriptions = services.subscriptions
         self._met: dict[bytes, tuple[InitializeParams, dict[str, Any]]] = {}
         self._kinds: dict[frozenset[str], frozenset[str]] = {}
 
     def instant(self) -> dict[str, Instant]:
         """What is answered on the spot."""
-        server = self._server
+        offers = self._offers
         instant: dict[str, Instant] = {
             "initialize": self.initialize,
             "ping": self.ping,
             "server/discover": self.discover,
-            "tools/list": self._lister(server.tools.catalogue, "tools"),
-            "prompts/list": self._lister(server.prompts.catalogue, "prompts"),
-            "resources/list": self._lister(server.resources.catalogue, "resources"),
-            "resources/templates/list": self._lister(server.resources.templates, "resources"),
+            "tools/list": self._lister(offers.tools.catalogue, "tools"),
+            "prompts/list": self._lister(offers.prompts.catalogue, "prompts"),
+            "resources/list": self._lister(offers.resources.catalogue, "resources"),
+            "resources/templates/list": self._lister(offers.resources.templates, "resources"),
             "resources/subscribe": self.subscribe,
             "resources/unsubscribe": self.unsubscribe,
             "logging/setLevel": self.set_level,
         }
-        if server.visibility.in_use:
-            return Guards(server).instant(instant)
+        if offers.visibility.in_use:
+            return Guards(offers).instant(instant)
         return instant
 
     def handlers(self, *, looked_into: bool = False) -> dict[str, Handler]:
         """What runs somebody's code, or waits; results that somebody looks into are not written ahead."""
-        server = self._server
+        offers = self._offers
         handlers: dict[str, Handler] = {
-            "tools/call": server.tools.call_whole if looked_into else server.tools.call,
-            "resources/read": server.resources.read,
-            "prompts/get": server.prompts.fill,
-            "completion/complete": server.completions.complete,
+            "tools/call": offers.tools.call_whole if looked_into else offers.tools.call,
+            "resources/read": offers.resources.read,
+            "prompts/get": offers.prompts.fill,
+            "completion/complete": offers.completions.complete,
             "subscriptions/listen": self.listen,
             **self._about_tasks(),
         }
-        if server.visibility.in_use:
-            handlers = Guards(server).handlers(handlers, looked_into=looked_into)
-        declared = server.settings.capabilities
-        if declared is None:
+        if offers.visibility.in_use:
+            handlers = Guards(offers).handlers(handlers, looked_into=looked_into)
+        if self._declared is None:
             return handlers
-        needed = {name: METHODS[name].capability for name in handlers}
-        found: dict[str, Handler] = {}
-        for name, handler in handlers.items():
-            found[name] = handler if server_offers(declared, needed[name]) else _refusing(needed[name])
-        return found
+        for name in handlers:
+            needed = METHODS[name].capability
+            if not server_offers(self._declared, needed):
+                handlers[name] = _refusing(needed)
+        return handlers
 
     def _about_tasks(self) -> dict[str, Handler]:
         """What is asked about tasks; a server that has none refuses it, and does without what keeps them."""
-        server = self._server
-        declared = server.settings.capabilities
-        if server.tools.know_tasks if declared is None else server_offers(declared, "tasks"):
+        if self._declared is None:
+            has_tasks = self._offers.tools.know_tasks
+        else:
+            has_tasks = server_offers(self._declared, "tasks")
+        if has_tasks:
             from ferrule.runtime.tasks.methods import TaskMethods
 
-            return TaskMethods(server.tasks).handlers()
+            return TaskMethods(self._tasks()).handlers()
         found: dict[str, Handler] = {}
         for name, row in METHODS.items():
             if row.capability in TASKS:
@@ -234,32 +265,31 @@ class Builtins:
 
     def notes(self) -> dict[str, NoteHandler]:
         """What is listened to."""
-        return {INITIALIZED: self.initialized, ROOTS_CHANGED: self._server.roots_changed}
+        return {INITIALIZED: self.initialized, ROOTS_CHANGED: self._roots_changed}
 
     def initialize(self, call: Call) -> InitializeResult:
         """Make the handshake."""
-        server = self._server
-        link = server.links.of(call)
+        link = self._links.of(call)
         params, declared = self._introduced(call)
         try:
-            revision = server.handshake.open(link.session, params, declared)
+            revision = self._handshake.open(link.session, params, declared)
         except OfferRefused:
-            if server.handshake.versions:
+            if self._handshake.versions:
                 link.loop.call_soon(call.channel.close, "unsupported protocol version")
             raise
         call.peer = link.session.peer  # type: ignore[assignment]  # known from here on
         kinds = frozenset(kind for kind, flag in FLAGS.items() if self._tells(flag))
-        server.links.greet(link, self._kinds.setdefault(kinds, kinds))
+        self._links.greet(link, self._kinds.setdefault(kinds, kinds))
         return InitializeResult(
             protocol_version=revision.version,
             capabilities=self._extended(revision.trim(self._kept(link.session.origin.lasting))),
-            server_info=revision.trim(server.implementation),
-            instructions=server.instructions,
+            server_info=revision.trim(self._greeting.implementation),
+            instructions=self._app.instructions,
         )
 
     def _kept(self, lasting: bool) -> ServerCapabilities:
         """Return what is declared to a client; without a session, there is nobody to tell of changes later."""
-        offered = self._server.capabilities
+        offered = self._capabilities()
         if lasting:
             return offered
         return structs.replace(
@@ -271,7 +301,7 @@ class Builtins:
 
     def _extended(self, trimmed: ServerCapabilities) -> ServerCapabilities:
         """Add the extensions this era has: they are agreed on beside the revisions, not by them."""
-        declared = self._server.extensions.declared(handshake=True)
+        declared = self._extensions.declared(handshake=True)
         if declared is None:
             return trimmed
         return structs.replace(trimmed, extensions=declared)
@@ -293,7 +323,7 @@ class Builtins:
 
     def initialized(self, note: Note) -> None:
         """The client is ready for requests of ours."""
-        self._server.links.ready(self._server.links.behind(note))
+        self._links.ready(self._links.behind(note))
 
     def ping(self, call: Call) -> EmptyResult:
         """Answer a ping."""
@@ -301,15 +331,14 @@ class Builtins:
 
     def discover(self, call: Call) -> DiscoverResult:
         """Return what we are and can do."""
-        server = self._server
         return DiscoverResult(
-            supported_versions=server.stateless.supported,
-            capabilities=call.peer.revision.trim(server.capabilities),
-            instructions=server.instructions,
+            supported_versions=self._greeting.supported,
+            capabilities=call.peer.revision.trim(self._capabilities()),
+            instructions=self._app.instructions,
         )
 
     def _lister(self, catalogue: Catalogue[Any], capability: str) -> Instant:
-        visibility = self._server.visibility
+        visibility = self._offers.visibility
         make = partial(visibility.page, catalogue) if visibility.in_use else catalogue.page
 
         def page(call: Call) -> Raw:
@@ -321,28 +350,27 @@ class Builtins:
     def set_level(self, call: Call) -> EmptyResult:
         """Remember the least level this client wants."""
         self._require("logging")
-        if self._server.links.has_session(call):
-            self._server.links.state(call).log_level = LEVELS[call.params.level]
+        if self._links.has_session(call):
+            self._links.state(call).log_level = LEVELS[call.params.level]
         return EmptyResult()
 
     def subscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource."""
         self._require("resources.subscribe")
-        server = self._server
-        server.subscriptions.check((call.params.uri,))
-        server.resources.find(call.params.uri)
-        subscriber = server.links.subscriber(call)
+        self._subscriptions.check((call.params.uri,))
+        self._offers.resources.find(call.params.uri)
+        subscriber = self._links.subscriber(call)
         if subscriber is None:
             raise InvalidRequest("A subscription needs a session, and this server keeps none")
-        server.subscriptions.subscribe(subscriber, call.params.uri)
+        self._subscriptions.subscribe(subscriber, call.params.uri)
         return EmptyResult()
 
     def unsubscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource no more."""
         self._require("resources.subscribe")
-        subscriber = self._server.links.subscriber(call)
+        subscriber = self._links.subscriber(call)
         if subscriber is not None:
-            self._server.subscriptions.unsubscribe(subscriber, call.params.uri)
+            self._subscriptions.unsubscribe(subscriber, call.params.uri)
         return EmptyResult()
 
     async def listen(self, call: Call) -> EmptyResult:
@@ -351,7 +379,7 @@ class Builtins:
         ended = asyncio.Event()
 
         def end() -> None:
-            self._server.subscriptions.remove(subscriber)
+            self._subscriptions.remove(subscriber)
             ended.set()
 
         call.on_cancel = end
@@ -363,23 +391,22 @@ class Builtins:
 
     async def _subscribed(self, call: Call) -> Subscriber:
         """Let the client hear of what it wants and this server offers, and tell it what that is."""
-        server = self._server
         wanted = call.params.notifications
-        server.subscriptions.check(wanted.resource_subscriptions or (), wanted.task_ids or ())
+        self._subscriptions.check(wanted.resource_subscriptions or (), wanted.task_ids or ())
         honoured, kinds = self._honoured(wanted)
         if wanted.task_ids:
             honoured.task_ids = await self._visible_tasks(call, wanted.task_ids)
         uris = honoured.resource_subscriptions or ()
         tasks = honoured.task_ids or ()
-        owner = server.links.of(call) if server.links.has_session(call) else None
+        owner = self._links.of(call) if self._links.has_session(call) else None
         holder = holder_of(call.origin)
         subscriber = Subscriber(call.channel, kinds, uris, call.id, call.origin.principal, tasks, owner, holder)
-        server.subscriptions.add(subscriber)
+        self._subscriptions.add(subscriber)
         told = {"_meta": {SUBSCRIPTION_KEY: call.id}, "notifications": honoured}
         try:
             call.channel.send(Notification(ACKNOWLEDGED, told))
         except BaseException:  # it may be too long once it is escaped
-            server.subscriptions.remove(subscriber)
+            self._subscriptions.remove(subscriber)
             raise
         return subscriber
 
@@ -389,7 +416,7 @@ class Builtins:
         for kind, flag in FLAGS.items():
             if getattr(wanted, flag) and self._tells(flag):
                 kinds.append(kind)
-        if self._offers("resources.subscribe"):
+        if self._declares("resources.subscribe"):
             uris = wanted.resource_subscriptions
         else:
             uris = None
@@ -399,17 +426,17 @@ class Builtins:
     async def _visible_tasks(self, call: Call, wanted: list[str]) -> list[str]:
         """Choose of the tasks a client wants to hear of those it may see."""
         call.era.admit_to_tasks(call)
-        found = [task for task in wanted if await self._server.tasks.find(call, task) is not None]
+        found = [task for task in wanted if await self._tasks().find(call, task) is not None]
         return list(dict.fromkeys(found))
 
     def _tells(self, flag: str) -> bool:
-        return self._offers(f"{flag.partition('_')[0]}.list_changed")
+        return self._declares(f"{flag.partition('_')[0]}.list_changed")
 
-    def _offers(self, capability: str) -> bool:
-        return server_offers(self._server.capabilities, capability)
+    def _declares(self, capability: str) -> bool:
+        return server_offers(self._capabilities(), capability)
 
     def _require(self, capability: str) -> None:
-        if not self._offers(capability):
+        if not self._declares(capability):
             raise off(capability)
 
 

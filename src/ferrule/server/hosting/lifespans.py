@@ -2,22 +2,139 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ferrule.errors import SetupError
+from ferrule.server.application import Application
+from ferrule.server.extensions.extension import Extension, Extensions
 from ferrule.server.functions.signatures import takes
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
+from ferrule.server.notifications.changes import ChangeNotices
 
 logger = logging.getLogger("ferrule.server")
 
-Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+"""A function of the `Server`."""
+
+
+class Lifespans:
+    """What a server needs while anyone uses it: begun for its first user, ended after its last."""
+
+    def __init__(
+        self,
+        app: Application,
+        lifespans: Sequence[Lifespan],
+        extensions: Extensions,
+        changes: ChangeNotices,
+        *,
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._app = app
+        self._own = lifespans
+        self._extensions = extensions
+        self._changes = changes
+        self._close = close
+        """Ends what uses them: the tasks."""
+        self.mounted: list[Lifespans] = []
+        """Those of the servers that are mounted in this one."""
+        self.not_begun: BaseException | None = None
+        """Why they could not begin."""
+        self._value: Any = None
+        self._begun = False
+        self._exit: contextlib.AsyncExitStack | None = None
+        self._users = 0
+        self._lock: asyncio.Lock | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
+
+    async def enter(self) -> None:
+        """Start what the server needs while anyone uses it; every enter is matched by a leave."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._home is not loop:
+            self._lock = asyncio.Lock()
+            self._home = loop
+        async with self._lock:
+            self._users += 1
+            if self._users > 1:
+                return
+            self._changes.begin(loop)
+            try:
+                await self._begin()
+            except BaseException as error:
+                self._users -= 1
+                self._changes.loop = None
+                self.not_begun = error
+                raise
+
+    async def _begin(self) -> None:
+        """Begin our lifespans, the extensions', then those of mounted servers; what had begun ends if one cannot."""
+        async with contextlib.AsyncExitStack() as stack:
+            self._value = await entered(self._own, self._app, stack)
+            for extension in self._extensions:
+                own = extension.lifespan(self._app)
+                if own is not None:
+                    await stack.enter_async_context(own)
+            for child in self.mounted:
+                await child.enter()
+                stack.push_async_callback(child.leave)
+            # Tasks use what was entered above, so they end before it does.
+            stack.push_async_callback(self._close)
+            self._exit = stack.pop_all()
+            self._begun = True
+
+    async def leave(self) -> None:
+        """End what `enter` started, when the last user leaves."""
+        assert self._lock is not None
+        async with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._exit is not None:
+                stack = self._exit
+                self._exit = None
+                try:
+                    await stack.aclose()
+                finally:
+                    self._value = None
+                    self._changes.loop = None
+                    self._begun = False
+
+    @property
+    def value(self) -> Any:
+        """What the lifespans yielded."""
+        return self._value
+
+    def yielded(self) -> Any:
+        """Return what the lifespans yielded; SetupError while nobody has begun them, as in a call without a client."""
+        if self._own and not self._begun:
+            raise SetupError(
+                f"the lifespan of the server {self._app.name!r} has not begun: call it through a Client,"
+                f" or `await app.enter()` before and `await app.leave()` after"
+            )
+        return self._value
+
+    @property
+    def in_use(self) -> bool:
+        """Whether anyone uses the server now."""
+        return self._users > 0
+
+    @property
+    def begins_something(self) -> bool:
+        """Whether the server, one of its extensions or one mounted in it has a lifespan."""
+        if self._own or any(child.begins_something for child in self.mounted):
+            return True
+        return any(type(extension).lifespan is not Extension.lifespan for extension in self._extensions)
+
+    def check_startable(self, other: Lifespans) -> None:
+        """Raise SetupError if a server to be mounted has yet to begin something, and we are beyond beginning."""
+        if self.in_use and other.begins_something and not other.in_use:
+            name = other._app.name
+            raise SetupError(
+                f"the server {name!r} has a lifespan and {self._app.name!r} is running already:"
+                f" mount it before, or `await {name}.enter()` first and `leave()` at the end"
+            )
 
 
 def listed(lifespan: Lifespan | Sequence[Lifespan] | None) -> tuple[Lifespan, ...]:
@@ -43,7 +160,7 @@ def _check_kind(lifespan: Lifespan) -> None:
         raise SetupError(f"lifespan: {name} must take the server: async def {name}(server)")
 
 
-async def entered(lifespans: Sequence[Lifespan], server: Server, stack: contextlib.AsyncExitStack) -> Any:
+async def entered(lifespans: Sequence[Lifespan], server: Application, stack: contextlib.AsyncExitStack) -> Any:
     """Begin lifespans in order, to be ended by the stack; gives what they yielded, put together."""
     values: dict[str, Any] = {}
     for lifespan in lifespans:

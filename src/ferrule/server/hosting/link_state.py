@@ -8,27 +8,35 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
+from ferrule.balancing.token_bucket import TokenBucket
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
-from ferrule.runtime.limits import TokenBucket
 from ferrule.runtime.link import Link
 from ferrule.runtime.sessionless import SessionlessLink
-from ferrule.server.calls.context import LEVELS
 from ferrule.server.notifications.subscriptions import ChangeNotice, Subscriber, Subscriptions
-from ferrule.server.offers.visibility import Switches
+from ferrule.server.offers.switches import Switches
 from ferrule.server.settings import ServerSettings
 from ferrule.wire.channel import Origin
 
-if TYPE_CHECKING:
-    from ferrule.server.hosting.listeners import Entrance
-
 logger = logging.getLogger("ferrule.server")
+
+LEVELS: dict[str, int] = {
+    "debug": 0,
+    "info": 1,
+    "notice": 2,
+    "warning": 3,
+    "error": 4,
+    "critical": 5,
+    "alert": 6,
+    "emergency": 7,
+}
+"""The levels of log messages, with their ranks."""
 
 TURN_EVERY = 0.01
 MOST_PRINCIPALS = 10_000
@@ -66,7 +74,7 @@ class LinkState(Struct, eq=False):
     """What this session sees otherwise than others."""
     owner: str = ""
     """Whose the results and tasks are that are kept for this link."""
-    entrance: Entrance | None = None
+    entrance: object = None
     """By which it came in; None for one that came to the server itself."""
 
 
@@ -133,7 +141,7 @@ class Links:
     def __len__(self) -> int:
         return len(self._states)
 
-    def through(self, entrance: Entrance) -> list[Link]:
+    def through(self, entrance: object) -> list[Link]:
         """Return the links that came in by one entrance."""
         found: list[Link] = []
         for link, state in self._states.items():
@@ -141,7 +149,7 @@ class Links:
                 found.append(link)
         return found
 
-    def remember(self, link: Link, entrance: Entrance | None = None) -> None:
+    def remember(self, link: Link, entrance: object = None) -> None:
         """Begin to watch over a link."""
         self._states[link] = LinkState(entrance=entrance)
 

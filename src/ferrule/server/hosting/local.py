@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -15,79 +15,83 @@ from ferrule.protocol.handshake import NEWEST
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import ClientCapabilities
 from ferrule.schema.prompts import GetPromptParams, GetPromptResult, Prompt
-from ferrule.schema.resources import ReadResourceResult
+from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTemplate
 from ferrule.schema.tools import CallToolParams, CallToolResult, Tool
 from ferrule.server.calls.context import Context
-from ferrule.server.offers.prompts import Prompts
-from ferrule.server.offers.resources import Resources
-from ferrule.server.offers.tools import Tools
+from ferrule.server.hosting.host import Host
 from ferrule.wire.channel import ChannelDefaults, Origin
 from ferrule.wire.messages import Message
 
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
-
 
 class LocalCalls:
-    """The half of a server that this process uses directly."""
+    """What this process asks of a server in it, without a client."""
 
-    tools: Tools
-    resources: Resources
-    prompts: Prompts
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._offers = host.offers
 
     def list_tools(self) -> list[Tool]:
         """Return the tools as they are listed."""
-        return [entry.tool for entry in self.tools.catalogue]
+        return [entry.tool for entry in self._offers.tools.catalogue]
 
-    def list_resources(self) -> list[Any]:
+    def list_resources(self) -> list[Resource]:
         """Return the resources as they are listed."""
-        return [entry.listed for entry in self.resources.catalogue]
+        found = []
+        for entry in self._offers.resources.catalogue:
+            if isinstance(entry.listed, Resource):
+                found.append(entry.listed)
+        return found
 
-    def list_resource_templates(self) -> list[Any]:
+    def list_resource_templates(self) -> list[ResourceTemplate]:
         """Return the templates as they are listed."""
-        return [entry.listed for entry in self.resources.templates]
+        found = []
+        for entry in self._offers.resources.templates:
+            if isinstance(entry.listed, ResourceTemplate):
+                found.append(entry.listed)
+        return found
 
     def list_prompts(self) -> list[Prompt]:
         """Return the prompts as they are listed."""
-        return [entry.prompt for entry in self.prompts.catalogue]
+        return [entry.prompt for entry in self._offers.prompts.catalogue]
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, raise_on_error: bool = True
+        self, name: str, arguments: Mapping[str, Any] | None, *, raise_on_error: bool
     ) -> CallToolResult:
-        """Call a tool in process, without a client; raises ToolError when it failed, unless `raise_on_error` is off."""
+        """Call a tool; raises ToolError when it failed, unless `raise_on_error` is off."""
         raw = Raw(msgspec.json.encode(arguments or {}))
         params = CallToolParams(name=name, arguments=raw)
-        result = await self.tools.call_whole(_local(self._whole(), "tools/call", params))
+        result = await self._offers.tools.call_whole(self._call("tools/call", params))
         if result.is_error and raise_on_error:
             raise ToolError(result.text or f"the tool {name} failed", result=result)
         return result
 
-    async def read_resource(self, uri: str, context: Context | None = None) -> ReadResourceResult:
-        """Read a resource in process."""
-        call = _local if context is None else lambda *_: context.call
-        return await self.resources.read_within(uri, lambda: call(self._whole(), "resources/read"))
+    async def read_resource(self, uri: str, context: Context | None) -> ReadResourceResult:
+        """Read a resource, for a handler that has a context or for nobody."""
 
-    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult:
-        """Fill in a prompt in process."""
+        def call() -> Call:
+            if context is None:
+                return self._call("resources/read")
+            return context.call
+
+        return await self._offers.resources.read_within(uri, call)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None) -> GetPromptResult:
+        """Fill in a prompt."""
         params = GetPromptParams(name=name, arguments=dict(arguments or {}))
-        return await self.prompts.fill(_local(self._whole(), "prompts/get", params))
+        return await self._offers.prompts.fill(self._call("prompts/get", params))
 
-    def _whole(self) -> Server:
-        return self  # type: ignore[return-value]  # only a Server has this half
-
-
-def _local(server: Server, name: str, params: Any = None) -> Call:
-    """Make a call that nobody sent."""
-    if server.loop is None or server.loop.is_closed():
-        server.changes.begin(asyncio.get_running_loop())
-    link = server.link(Origin(carrier="memory"))
-    server.links.forget(link, None)
-    peer = Peer(NEWEST, ClientCapabilities())
-    call = Call(
-        0, METHODS[name], params, Raw(b"{}"), None, server.handshake, peer, LocalChannel(), link.session.origin, link
-    )
-    link.session.running[call.id] = call
-    return call
+    def _call(self, name: str, params: Any = None) -> Call:
+        """Make a call that nobody sent."""
+        changes = self._host.services.changes
+        if changes.loop is None or changes.loop.is_closed():
+            changes.begin(asyncio.get_running_loop())
+        link = self._host.link(Origin(carrier="memory"))
+        self._host.links.forget(link, None)
+        era = self._host.services.handshake
+        peer = Peer(NEWEST, ClientCapabilities())
+        call = Call(0, METHODS[name], params, Raw(b"{}"), None, era, peer, LocalChannel(), link.session.origin, link)
+        link.session.running[call.id] = call
+        return call
 
 
 class LocalChannel(ChannelDefaults):

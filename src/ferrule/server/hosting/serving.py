@@ -9,17 +9,16 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import FerruleError, SetupError
-from ferrule.server.extensions.extension import Extension, Extensions
+from ferrule.identity.verifier import Verifier
+from ferrule.protocol.era import Eras
+from ferrule.runtime.link import Link
+from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.server.foreign_names import refuse_foreign
-from ferrule.server.hosting.lifespans import Lifespan, entered, listed
-from ferrule.server.hosting.link_state import Links
-from ferrule.server.hosting.listeners import Entrance
-from ferrule.server.notifications.changes import ChangeNotices
-from ferrule.server.offers.mounts import Mount
-from ferrule.server.settings import ServerSettings, read_run_settings
+from ferrule.server.hosting.host import Host
+from ferrule.server.settings import read_run_settings
 from ferrule.settings.sources import use_beside_program
 from ferrule.supervision.event_loop import require_asyncio
 from ferrule.supervision.signals import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running
@@ -27,21 +26,13 @@ from ferrule.supervision.tracebacks import in_one_sentence
 from ferrule.transports.contract import AnnouncedListener
 from ferrule.transports.contract import Listener as TransportListener
 from ferrule.transports.registry import TRANSPORTS, TransportKind
+from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
-    from ferrule.runtime.tasks.tasks import Tasks
-    from ferrule.server.server import Server
+    from ferrule.telemetry.observer import Observers
     from ferrule.transports.http.asgi.app import AsgiApp
-    from ferrule.transports.keywords import (
-        AsgiKeywords,
-        HttpKeywords,
-        ListenerKeywords,
-        StdioKeywords,
-        TcpKeywords,
-        UnixKeywords,
-        WebSocketKeywords,
-        WebSocketListenerKeywords,
-    )
+    from ferrule.transports.http.routes.custom import CustomRoute
+    from ferrule.transports.keywords import AsgiKeywords, WebSocketKeywords
 
 logger = logging.getLogger("ferrule.server")
 
@@ -49,127 +40,105 @@ LAST_GRACE = 1.0
 STDERR = 2
 
 
-class Serving:
-    """The serving half of a server."""
+class Entrance:
+    """The acceptor of one listener: its links are the server's, and it knows which of them are its own."""
 
-    name: str
-    settings: ServerSettings
-    changes: ChangeNotices
-    links: Links
-    _tasks: Tasks | None
-    mounts: list[Mount]
-    extensions: Extensions
+    mirrored: Callable[[str], Mapping[str, tuple[str, ...]]]
+    busy: Callable[[Receiver], bool]
 
-    def __init__(self, lifespan: Lifespan | Sequence[Lifespan] | None) -> None:
-        self.lifespan_value: Any = None
-        self._begun = False
-        self._not_begun: BaseException | None = None
-        """Why the lifespan could not begin."""
-        self._lifespans = listed(lifespan)
-        self._lifespan_exit: contextlib.AsyncExitStack | None = None
+    def __init__(self, host: Host, entrances: set[Entrance], *, hosted: bool = False) -> None:
+        self._host = host
+        self._entrances = entrances
+        """All those of the server that are in use."""
+        self.hosted = hosted
+        """Whether it belongs to somebody else's application, which ends it: `Server.stop` does not."""
         self._users = 0
-        self._lock: asyncio.Lock | None = None
-        self._home: asyncio.AbstractEventLoop | None = None
-        self._listeners: list[TransportListener] = []
-        self.entrances: set[Entrance] = set()
-        """By which peers come in now: one for each listener, one for each ASGI app that runs."""
-        self._starting: set[asyncio.Task[Any]] = set()
+        self.closing = False
+        """Whether its peers are being let go."""
+        # Asked for every request: an entrance puts nothing between.
+        self.mirrored = host.mirrored
+        self.busy = host.busy
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
-        loop = asyncio.get_running_loop()
-        if self._lock is None or self._home is not loop:
-            self._lock = asyncio.Lock()
-            self._home = loop
-        async with self._lock:
-            self._users += 1
-            if self._users > 1:
-                return
-            self.changes.begin(loop)
-            try:
-                await self._enter_lifespan()
-            except BaseException as error:
-                self._users -= 1
-                self.changes.loop = None
-                self._not_begun = error
-                raise
-
-    async def _enter_lifespan(self) -> None:
-        """Begin our lifespans, the extensions', then those of mounted servers; what had begun ends if one cannot."""
-        async with contextlib.AsyncExitStack() as stack:
-            self.lifespan_value = await entered(self._lifespans, self._whole(), stack)
-            for extension in self.extensions:
-                own = extension.lifespan(self._whole())
-                if own is not None:
-                    await stack.enter_async_context(own)
-            for mount in self.mounts:
-                await mount.child.enter()
-                stack.push_async_callback(mount.child.leave)
-            # Tasks use what was entered above, so they end before it does.
-            stack.push_async_callback(self._close_tasks)
-            self._lifespan_exit = stack.pop_all()
-            self._begun = True
-
-    def yielded(self) -> Any:
-        """Return what the lifespan yielded; SetupError while nobody has begun it, as in a call without a client."""
-        if self._lifespans and not self._begun:
-            raise SetupError(
-                f"the lifespan of the server {self.name!r} has not begun: call it through a Client,"
-                f" or `await app.enter()` before and `await app.leave()` after"
-            )
-        return self.lifespan_value
-
-    async def _close_tasks(self) -> None:
-        if self._tasks is not None:
-            await self._tasks.close()
-
-    def check_startable(self, other: Server) -> None:
-        """Raise SetupError if a server to be mounted has yet to begin something, and we are beyond beginning."""
-        waiting = other.begins_something and not other.is_in_use
-        if self.is_in_use and waiting:
-            raise SetupError(
-                f"the server {other.name!r} has a lifespan and {self.name!r} is running already:"
-                f" mount it before, or `await {other.name}.enter()` first and `leave()` at the end"
-            )
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether anyone uses this server now."""
-        return self._users > 0
-
-    @property
-    def begins_something(self) -> bool:
-        """Whether this server, one of its extensions or one mounted in it has a lifespan."""
-        own = any(type(extension).lifespan is not Extension.lifespan for extension in self.extensions)
-        return bool(self._lifespans) or own or any(mount.child.begins_something for mount in self.mounts)
+        await self._host.enter()
+        self._users += 1
+        self._entrances.add(self)
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
-        assert self._lock is not None
-        async with self._lock:
-            self._users -= 1
-            if self._users == 0 and self._lifespan_exit is not None:
-                stack = self._lifespan_exit
-                self._lifespan_exit = None
-                try:
-                    await stack.aclose()
-                finally:
-                    self.lifespan_value = self.changes.loop = None
-                    self._begun = False
+        self._users -= 1
+        if not self._users:
+            self._entrances.discard(self)
+            self.closing = False
+        await self._host.leave()
+
+    @property
+    def eras(self) -> Eras:
+        """The protocol generations the server speaks."""
+        return self._host.eras
+
+    @property
+    def verifier(self) -> Verifier:
+        """Who decides who a caller is."""
+        return self._host.verifier
+
+    @property
+    def custom_routes(self) -> Sequence[CustomRoute]:
+        """What is offered over HTTP beside MCP."""
+        return self._host.custom_routes
+
+    @property
+    def observer(self) -> Observers | None:
+        """Who is told of connections and exchanges."""
+        return self._host.observer
+
+    def link(self, origin: Origin) -> Link:
+        """Return a receiver for one new peer."""
+        return self._host.link(origin, self)
+
+    def sessionless_link(self, origin: Origin, version: str = "") -> SessionlessLink:
+        """Return one receiver for everyone who asks without a session."""
+        return self._host.sessionless_link(origin, version, self)
+
+    async def drain(self, grace: float) -> None:
+        """Take no more calls from here, and wait until the running ones are answered, at most `grace` seconds.
+
+        With the last entrance the server ends: then whatever else runs in it is waited for too.
+        """
+        self.closing = True
+        if all(entrance.closing for entrance in self._entrances):
+            await self._host.drain(grace)
+        else:
+            own = self._host.links.through(self)
+            await asyncio.gather(*(link.drain(grace) for link in own))
+
+
+class Serving:
+    """Serves one server on transports, and stops it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._name = host.services.name
+        self._grace = host.services.settings.shutdown_grace
+        self._listeners: list[TransportListener] = []
+        self._entrances: set[Entrance] = set()
+        """By which peers come in now: one for each listener, one for each ASGI app that runs."""
+        self._starting: set[asyncio.Task[Any]] = set()
 
     async def serve(self, *listeners: TransportListener, ready: Callable[[], Any] | None = None) -> None:
         """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached.
 
         A transport that ends, or is closed by itself, takes only its own peers along.
         """
-        entrances = [Entrance(self._whole()) for _ in listeners]
+        entrances = [Entrance(self._host, self._entrances) for _ in listeners]
         async with contextlib.AsyncExitStack() as stack:
             if await self._begun_unless_stopped(self._enter_by(entrances, stack)):
                 await self._serve_all(list(zip(listeners, entrances, strict=True)), ready)
 
     async def _enter_by(self, entrances: Sequence[Entrance], stack: contextlib.AsyncExitStack) -> None:
-        await self.enter()
-        stack.push_async_callback(self.leave)
+        await self._host.enter()
+        stack.push_async_callback(self._host.leave)
         for entrance in entrances:
             await entrance.enter()
             stack.push_async_callback(entrance.leave)
@@ -218,11 +187,6 @@ class Serving:
         finally:
             self._starting.discard(task)
 
-    async def drain(self, grace: float) -> None:
-        """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
-        kept = [] if self._tasks is None else [self._tasks]
-        await asyncio.gather(*(each.drain(grace) for each in (*kept, *self.links)))
-
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.
 
@@ -230,27 +194,13 @@ class Serving:
         """
         while self._starting:
             self._starting.pop().cancel()
-        within = self.settings.shutdown_grace if grace is None else grace
+        within = self._grace if grace is None else grace
         # Known to all of them before the first one asks whether it is the last.
-        for entrance in self.entrances:
+        for entrance in self._entrances:
             entrance.closing = entrance.closing or not entrance.hosted
         await asyncio.gather(*(listener.close(within) for listener in list(self._listeners)))
 
-    @overload
-    async def run_async(self, transport: Literal["stdio"] | None = None, **options: Unpack[StdioKeywords]) -> None: ...
-    @overload
-    async def run_async(
-        self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]
-    ) -> None: ...
-    @overload
-    async def run_async(self, transport: Literal["ws"], **options: Unpack[WebSocketListenerKeywords]) -> None: ...
-    @overload
-    async def run_async(self, transport: Literal["tcp"], **options: Unpack[TcpKeywords]) -> None: ...
-    @overload
-    async def run_async(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
-    @overload
-    async def run_async(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
-    async def run_async(self, transport: str | None = None, **options: object) -> None:
+    async def run_async(self, transport: str | None, options: Mapping[str, object]) -> None:
         """Serve one transport by name, with signals that stop it in order."""
         require_asyncio("app.run_async()", "use app.run(), or `await app.run_async()` within asyncio.run(main())")
         await self._run(transport, options)
@@ -261,7 +211,7 @@ class Serving:
         kind = _kind(name)
         listener = _listener(name, options)
         if kind.hint and sys.stdin is not None and sys.stdin.isatty():
-            _say(f"{self.name} {kind.hint}. Ctrl-C ends it.")
+            _say(f"{self._name} {kind.hint}. Ctrl-C ends it.")
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
         stop = Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop())))
@@ -273,21 +223,9 @@ class Serving:
     def _tell_where(self, listener: TransportListener) -> None:
         """Say where clients find us, where that is not simply the process that started us."""
         if isinstance(listener, AnnouncedListener):
-            _say(f"{self.name} serves MCP at {listener.url}. Ctrl-C ends it.")
+            _say(f"{self._name} serves MCP at {listener.url}. Ctrl-C ends it.")
 
-    @overload
-    def run(self, transport: Literal["stdio"] | None = None, **options: Unpack[StdioKeywords]) -> None: ...
-    @overload
-    def run(self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]) -> None: ...
-    @overload
-    def run(self, transport: Literal["ws"], **options: Unpack[WebSocketListenerKeywords]) -> None: ...
-    @overload
-    def run(self, transport: Literal["tcp"], **options: Unpack[TcpKeywords]) -> None: ...
-    @overload
-    def run(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
-    @overload
-    def run(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
-    def run(self, transport: str | None = None, **options: object) -> None:
+    def run(self, transport: str | None, options: Mapping[str, object]) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks.
 
         What handlers started and left running is not waited for, only named in the log.
@@ -302,27 +240,22 @@ class Serving:
         except FerruleError as error:
             raise in_one_sentence(error, str(error)) from None
         except Exception as error:
-            if error is not self._not_begun:
+            if error is not self._host.lifespans.not_begun:
                 raise
-            sentence = f"the lifespan of the server {self.name!r} failed: {type(error).__name__}: {error}"
+            sentence = f"the lifespan of the server {self._name!r} failed: {type(error).__name__}: {error}"
             raise in_one_sentence(error, sentence) from None
         finally:
             _close(runner)
             if left := left_running(known):
                 logger.warning("the server has ended, but Python waits for what still runs: %s", left)
 
-    def asgi(
-        self, path: str = "/mcp", *, websocket: bool | WebSocketKeywords = False, **options: Unpack[AsgiKeywords]
-    ) -> AsgiApp:
+    def asgi(self, path: str, websocket: bool | WebSocketKeywords, options: AsgiKeywords) -> AsgiApp:
         """Return this server as an ASGI app, to serve or to mount; the options are those of `EndpointSettings`."""
         refuse_foreign("asgi", options)
         module = importlib.import_module("ferrule.transports.http.asgi.app")
-        entrance = Entrance(self._whole(), hosted=True)
-        made: AsgiApp = module.AsgiApp(entrance, self.settings.shutdown_grace, path, websocket, **options)
+        entrance = Entrance(self._host, self._entrances, hosted=True)
+        made: AsgiApp = module.AsgiApp(entrance, self._grace, path, websocket, **options)
         return made
-
-    def _whole(self) -> Server:
-        return self  # type: ignore[return-value]  # only a Server has this half
 
 
 def _kind(transport: str) -> TransportKind:

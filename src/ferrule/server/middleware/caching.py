@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -20,10 +20,8 @@ from ferrule.server.calls.kept_results import PREFIX
 from ferrule.server.functions.types.known import encode_hook
 from ferrule.server.middleware.caller_key import caller
 from ferrule.server.middleware.hooks import Middleware
+from ferrule.server.offers.offers import Offers
 from ferrule.settings.option import NonNegativeFloat, PositiveInt, require
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
 
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 _read = msgspec.json.Decoder().decode
@@ -69,17 +67,17 @@ class Caching(Middleware):
         self._max_bytes = max_bytes
         self._clock = clock
         self._kept: dict[Any, tuple[type, bytes, float]] = {}
-        self._server: Server | None = None
+        self._offers: Offers | None = None
         self.size = 0
         """Bytes of all results that are kept, and of the names and URIs they are kept under."""
         self.hits = 0
         self.misses = 0
 
-    def joined(self, server: Server) -> None:
+    def joined(self, server: Any) -> None:
         """Learn whose tools these are; one cache is for one server."""
-        if self._server is not None and self._server is not server:
+        if self._offers is not None and self._offers is not server.offers:
             raise SetupError("Caching: this one belongs to another server already; make one for each")
-        self._server = server
+        self._offers = server.offers
 
     def clear(self) -> None:
         """Forget everything."""
@@ -101,10 +99,10 @@ class Caching(Middleware):
     def _keeps(self, call: Call) -> bool:
         """Return whether what a tool gives is kept; of one that the caller does not see, nothing is told."""
         name = call.params.name
-        server = self._server
-        if server is None:
+        offers = self._offers
+        if offers is None:
             return name in (self._tools or ())
-        entry = server.visibility.find(call, server.tools.catalogue, name)
+        entry = offers.visibility.find(call, offers.tools.catalogue, name)
         if entry is None:
             return False
         return bool(entry.tool.hints.read_only if self._tools is None else name in self._tools)
@@ -112,11 +110,11 @@ class Caching(Middleware):
     def _is_readable(self, call: Call) -> bool:
         """Return whether the caller sees a resource that others may see too."""
         uri = call.params.uri
-        server = self._server
-        if server is None or uri.startswith(PREFIX):
+        offers = self._offers
+        if offers is None or uri.startswith(PREFIX):
             return False
         try:
-            server.visibility.find_resource(call, uri)
+            offers.resources.find_for(call, uri)
         except Refusal:
             return False
         return True

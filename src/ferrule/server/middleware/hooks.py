@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ferrule.protocol.call import Call, Note
 from ferrule.runtime.dispatch import Handler
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
 
 
 class Middleware:
@@ -19,8 +16,8 @@ class Middleware:
     raising. Only overridden hooks are composed into a server's handlers, when it starts.
     """
 
-    def joined(self, server: Server) -> None:
-        """Learn whose calls these are."""
+    def joined(self, server: Any) -> None:
+        """Called with the `Server` whose calls these are."""
 
     async def on_request(self, call: Call, proceed: Handler) -> Any:
         """Surround every request, whatever its method."""

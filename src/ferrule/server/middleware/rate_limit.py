@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
+from ferrule.balancing.token_bucket import TokenBucket
 from ferrule.errors import RateLimited
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
-from ferrule.runtime.limits import TokenBucket
 from ferrule.server.middleware.caller_key import Key, key_of, methods_of
 from ferrule.server.middleware.hooks import Middleware
 from ferrule.settings.option import NonNegativeFloat, PositiveInt, require

@@ -137,7 +137,7 @@ class Catalogue(Generic[Entry]):
     def _whose(self, entry: Entry) -> str:
         way = getattr(entry, "way", ())
         if way:
-            return f", which is {way[0][1]!r} of the mounted server {way[0][0].child.name!r}"
+            return f", which is {way[0][1]!r} of the mounted server {way[0][0].child.services.name!r}"
         return ""
 
     def remove(self, key: str) -> None:

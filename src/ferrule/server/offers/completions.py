@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
 
 from ferrule.protocol.call import Call
 from ferrule.schema.completion import CompleteResult, Completion, PromptReference
-from ferrule.server.calls.context import Context
+from ferrule.server.calls.context import Context, MountedContext
+from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
-from ferrule.server.functions.binder import Binding
 from ferrule.server.functions.dependencies import Plan
 from ferrule.server.functions.signatures import probe, read_provider
 from ferrule.server.offers.catalogue import Catalogue, off, unknown_reference
-from ferrule.server.offers.mounts import MountedContext, through
-from ferrule.server.offers.prompts import RegisteredPrompt
-from ferrule.server.offers.resources import RegisteredResource
+from ferrule.server.offers.entry import Entry
+from ferrule.server.offers.mount_point import Mounted, Suggest, through
+from ferrule.server.offers.prompts import PromptEntry, Prompts
+from ferrule.server.offers.resources import ResourceEntry, Resources
+from ferrule.server.offers.visibility import Visibility
 
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
+E = TypeVar("E")
 
 MAX_VALUES = 100
 
@@ -74,96 +75,93 @@ class Completer:
 class Completions:
     """The completions of one server."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(
+        self, home: Services, visibility: Visibility, prompts: Prompts, resources: Resources, mounts: Sequence[Mounted]
+    ) -> None:
+        self._home = home
+        self._visibility = visibility
+        self._prompts = prompts
+        self._resources = resources
+        self._mounts = mounts
         self._completers: dict[str, Completer] = {}
 
     def add(self, place: str, fn: Callable[..., Any]) -> None:
         """Suggest values for a prompt, a template, one parameter of them (`prompt.parameter`), a name, or for all."""
-        self._completers[place] = Completer(fn, Bulkhead(self._server.threads), for_all=not place)
+        self._completers[place] = Completer(fn, Bulkhead(self._home.threads), for_all=not place)
 
     @property
     def offered(self) -> bool:
         """Whether anything can be completed."""
-        mounted = any(mount.child.completions.offered for mount in self._server.mounts)
-        return bool(self._completers) or mounted or any(map(_choices, self._bindings()))
+        if self._completers or any(child.completes for child in self._mounts):
+            return True
+        return any(entry.choices() for entry in self._entries())
 
-    def _bindings(self) -> Iterable[Binding]:
-        yield from (entry.binding for entry in self._server.prompts.catalogue.registered.values())
-        yield from (entry.binding for entry in self._server.resources.templates.registered.values())
+    def _entries(self) -> Iterator[Entry]:
+        yield from self._prompts.catalogue.registered.values()
+        yield from self._resources.templates.registered.values()
 
     async def complete(self, call: Call) -> CompleteResult:
         """Answer `completion/complete`."""
-        if self._server.capabilities.completions is None:
+        if self._home.capabilities().completions is None:
             raise off("completions")
         entry = self._find(call)
         if entry.way:
-            handler = through(entry, "completion/complete", lambda call: self._suggest(call, entry))
+            handler = through(entry.way, "completion/complete", lambda call: self._suggest(call, entry))
             if handler is not None:
                 return await handler(call)  # type: ignore[no-any-return]  # a completion's way gives its result
         return await self._suggest(call, entry)
 
-    async def _suggest(self, call: Call, entry: RegisteredPrompt | RegisteredResource) -> CompleteResult:
+    async def _suggest(self, call: Call, entry: PromptEntry | ResourceEntry) -> CompleteResult:
         """Ask the function for it, here or in the server it is from, else look at what its type allows."""
         name = call.params.argument.name
-        if isinstance(entry, RegisteredPrompt):
+        if isinstance(entry, PromptEntry):
             target = entry.prompt.name
         else:
             target = entry.uri
-        completer = self.completer(target, name)
-        server = self._server
-        for mount, key in entry.way:
-            if completer is None:
-                server = mount.child
-                completer = server.completions.completer(key, name)
-        if completer is not None:
-            if server is self._server:
-                context = Context(call, server)
+        suggest = self.completer(target, name)
+        home = self._home
+        for point, key in entry.way:
+            if suggest is None:
+                home = point.child.services
+                suggest = point.child.completer(key, name)
+        if suggest is not None:
+            if home is self._home:
+                context = Context(call, home)
             else:
-                context = MountedContext(self._server, call, server)
-            return CompleteResult(completion=_ranked(await completer.suggest(call, context)))
+                context = MountedContext(self._home, call, home)
+            return CompleteResult(completion=_ranked(await suggest(call, context)))
         start = call.params.argument.value
-        choices = _choices(entry.binding).get(name, ())
-        return CompleteResult(completion=_ranked([value for value in choices if value.startswith(start)]))
+        choices = entry.choices().get(name, ())
+        fitting = []
+        for value in choices:
+            if value.startswith(start):
+                fitting.append(value)
+        return CompleteResult(completion=_ranked(fitting))
 
-    def completer(self, target: str, name: str) -> Completer | None:
-        """Find the function for one parameter: the nearest that was registered."""
-        places = (f"{target}.{name}", target, name, "")
-        return next((self._completers[place] for place in places if place in self._completers), None)
+    def completer(self, target: str, name: str) -> Suggest | None:
+        """Return what suggests values for one parameter: the nearest function that was registered."""
+        for place in (f"{target}.{name}", target, name, ""):
+            if place in self._completers:
+                return self._completers[place].suggest
+        return None
 
-    def _find(self, call: Call) -> RegisteredPrompt | RegisteredResource:
+    def _find(self, call: Call) -> PromptEntry | ResourceEntry:
         ref = call.params.ref
-        server = self._server
-        # Where callers see different things, a guard has checked already that this one sees what it asks about.
-        found = _registered if server.visibility.in_use else _offered
         if isinstance(ref, PromptReference):
-            prompt = found(server.prompts.catalogue, ref.name)
+            prompt = self._known(self._prompts.catalogue, ref.name)
             if prompt is None:
                 raise unknown_reference(ref)
-            return prompt  # type: ignore[no-any-return]  # what the catalogue of prompts has
-        resource = found(server.resources.templates, ref.uri) or found(server.resources.catalogue, ref.uri)
+            return prompt
+        resource = self._known(self._resources.templates, ref.uri) or self._known(self._resources.catalogue, ref.uri)
         if resource is None:
             raise unknown_reference(ref)
-        return resource  # type: ignore[no-any-return]  # what the catalogues of resources have
+        return resource
 
-
-def _registered(catalogue: Catalogue[Any], key: str) -> Any:
-    return catalogue.registered.get(key)
-
-
-def _offered(catalogue: Catalogue[Any], key: str) -> Any:
-    return catalogue.get(key)
-
-
-def _choices(binding: Binding) -> dict[str, list[str]]:
-    """Return the values each parameter may have, where its type lists them; an optional one counts as well."""
-    choices = {}
-    for name, rules in binding.input_schema.get("properties", {}).items():
-        kinds = rules.get("anyOf", [rules]) if isinstance(rules, dict) else []
-        values = [str(value) for kind in kinds for value in kind.get("enum", ())]
-        if values:
-            choices[name] = values
-    return choices
+    def _known(self, catalogue: Catalogue[E], key: str) -> E | None:
+        if self._visibility.in_use:
+            # Where callers see different things, a guard has checked already that this one sees what it asks about.
+            return catalogue.registered.get(key)
+        return catalogue.get(key)
 
 
 def _ranked(values: Any) -> Completion:

@@ -1,46 +1,122 @@
-"""What tools, resources and prompts have in common: whose they are, who sees them, and the way to them."""
+"""What a server offers: the interface of what is listed and called, and what all of it has in common.
+
+A function is one kind of tool, resource or prompt. An object that says how it is listed and answers its calls is
+another: `app.add_tool(entry)`, `app.add_resource(entry)` and `app.add_prompt(entry)` take any that has the members
+below. What is said of it besides (`tags`, `visible`, …) is said where it is added.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+
+from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
+from ferrule.schema.prompts import Prompt
+from ferrule.schema.resources import Resource, ResourceTemplate
+from ferrule.schema.tools import Tool
 from ferrule.server.calls.context import Context
-
-if TYPE_CHECKING:
-    from ferrule.server.offers.mounts import Mount
-    from ferrule.server.server import Server
+from ferrule.server.calls.services import Services
+from ferrule.server.offers.mount_point import Way
 
 Detour = Callable[[Call], Awaitable[Any]]
 Visible = Callable[[Context[Any]], bool]
 
 
-class Recipe:
-    """Makes a tool of something else than a function when it is added to a server."""
+@runtime_checkable
+class ToolLike(Protocol):
+    """A tool that answers its calls itself."""
 
-    def offer(self, server: Server, options: Any) -> Any:
-        """Make the tool and offer it."""
-        raise NotImplementedError
+    @property
+    def tool(self) -> Tool:
+        """How it is listed."""
+
+    def call(self, call: Call) -> Awaitable[Any]:
+        """Answer a call: `call.params` has the name it is listed under, and the arguments as raw JSON.
+
+        Gives the result: a `CallToolResult`, or whatever else the era of the caller can seal.
+        """
+
+
+@runtime_checkable
+class ResourceLike(Protocol):
+    """A resource, or a template, that is read by asking it."""
+
+    @property
+    def resource(self) -> Resource | ResourceTemplate:
+        """How it is listed."""
+
+    def read(self, uri: str, call: Call) -> Awaitable[Any]:
+        """Read a URI for a call, which may be one of a tool whose handler reads.
+
+        Gives the result: a `ReadResourceResult`, or whatever else the era of the caller can seal.
+        """
+
+
+@runtime_checkable
+class PromptLike(Protocol):
+    """A prompt that fills itself in."""
+
+    @property
+    def prompt(self) -> Prompt:
+        """How it is listed."""
+
+    def get(self, call: Call) -> Awaitable[Any]:
+        """Answer a request for it: `call.params` has the name it is listed under, and the arguments.
+
+        Gives the result: a `GetPromptResult`, or whatever else the era of the caller can seal.
+        """
+
+
+def is_tool(given: object) -> TypeGuard[ToolLike]:
+    """Whether something says itself that it is a tool."""
+    return isinstance(given, ToolLike) and isinstance(given.tool, Tool)
+
+
+def is_resource(given: object) -> TypeGuard[ResourceLike]:
+    """Whether something says itself that it is a resource or a template."""
+    return isinstance(given, ResourceLike) and isinstance(given.resource, Resource | ResourceTemplate)
+
+
+def is_prompt(given: object) -> TypeGuard[PromptLike]:
+    """Whether something says itself that it is a prompt."""
+    return isinstance(given, PromptLike) and isinstance(given.prompt, Prompt)
+
+
+def require_only(options: Struct, allowed: Collection[str], what: str) -> None:
+    """Refuse options of functions for an object, which says itself how it is listed."""
+    usual = type(options)()
+    for name, value in structs.asdict(options).items():
+        if name not in allowed and value != getattr(usual, name):
+            taken = ", ".join(allowed)
+            raise SetupError(f"{what} says itself how it is listed: {name}= is for functions; it takes {taken}")
 
 
 class Entry:
-    """One thing a server offers."""
+    """One thing a server offers, as its catalogue holds it."""
 
-    __slots__ = ("context", "detour", "server", "tags", "visible", "way")
+    __slots__ = ("context", "detour", "home", "logs", "tags", "visible", "way")
 
     def __init__(
-        self, server: Server, *, wants_context: bool, tags: Iterable[str] | None, visible: Visible | None
+        self, home: Services, *, wants_context: bool = False, tags: Iterable[str] | None, visible: Visible | None
     ) -> None:
         if isinstance(tags, str):
             raise SetupError(f"tags must be a set of texts, not the text {tags!r}: write tags={{{tags!r}}}")
-        self.server = server
-        self.context: Callable[[Call, Server], Context[Any]] | None = Context if wants_context else None
+        self.home = home
+        """What the calls of the server it belongs to work with."""
+        self.context: Callable[[Call, Services], Context[Any]] | None = Context if wants_context else None
         """Makes the context of a call, where the handler or one of its providers takes one."""
+        self.logs = False
+        """Whether its handler may send log messages."""
         self.tags = frozenset(tags or ())
         self.visible = visible
-        self.way: tuple[tuple[Mount, str], ...] = ()
-        """The mounts it was reached through, outermost first, each with the key it has in the mounted server."""
+        self.way: Way = ()
+        """The mounts it was reached through."""
         self.detour: Detour | None = None
         """How a call is answered where running the handler is not all: settled when it is offered."""
+
+    def choices(self) -> Mapping[str, list[str]]:
+        """Return the values each parameter may have, where that is known."""
+        return {}

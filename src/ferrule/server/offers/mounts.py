@@ -8,93 +8,35 @@ from __future__ import annotations
 
 import copy
 import functools
-import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-from msgspec import structs
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ferrule.errors import SetupError
-from ferrule.protocol.call import Call
-from ferrule.runtime.dispatch import Handler, composed
-from ferrule.schema.completion import CompleteParams, PromptReference
-from ferrule.schema.resources import ReadResourceParams, ReadResourceResult
-from ferrule.schema.tools import Tool
-from ferrule.server.calls.context import Context
+from ferrule.server.calls.context import MountedContext
 from ferrule.server.offers.catalogue import Catalogue
-from ferrule.server.offers.entry import Entry
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
-
-PREFIX = re.compile(r"(?!\.+\Z)[A-Za-z0-9_.\-]*")
-"""Not dots alone: in a URI they are steps, which somebody on the way may take."""
-URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*:(?://)?)(.*)", re.DOTALL)
-
-
-class MountedContext(Context[Any]):
-    """The context of a handler whose server is mounted in another: `server` is its own, the client is the other's."""
-
-    __slots__ = ("_outer",)
-
-    def __init__(self, host: Server, call: Call, server: Server) -> None:
-        super().__init__(call, server)
-        self._outer = host
-
-    @property
-    def _host(self) -> Server:
-        return self._outer
+from ferrule.server.offers.mount_point import MountPoint
+from ferrule.server.offers.offers import Offers
 
 
 class Mount:
     """One server inside another."""
 
-    def __init__(self, host: Server, child: Server, prefix: str) -> None:
-        if not PREFIX.fullmatch(prefix):
-            raise SetupError(f"the prefix {prefix!r} is part of names and URIs: letters, digits, '_', '-' and '.' only")
-        if host is child or _holds(child, host):
+    def __init__(self, host: Offers, child: Offers, prefix: str) -> None:
+        point = MountPoint(child, prefix)
+        if host is child or child.holds(host):
             raise SetupError(
-                f"the server {child.name!r} cannot be mounted in {host.name!r}: it is, or holds, that server"
+                f"the server {child.services.name!r} cannot be mounted in {host.services.name!r}:"
+                " it is, or holds, that server"
             )
         self.host = host
         self.child = child
-        self.prefix = prefix
+        self.point = point
         self._branches = [
-            Branch(self, child.tools.catalogue, host.tools.catalogue, self.named, host.tools.adopt),
-            Branch(self, child.prompts.catalogue, host.prompts.catalogue, self.named, host.prompts.adopt),
-            Branch(self, child.resources.catalogue, host.resources.catalogue, self.placed, host.resources.adopt),
-            Branch(self, child.resources.templates, host.resources.templates, self.placed, host.resources.adopt),
+            Branch(self, child.tools.catalogue, host.tools.catalogue, point.named, host.tools.adopt),
+            Branch(self, child.prompts.catalogue, host.prompts.catalogue, point.named, host.prompts.adopt),
+            Branch(self, child.resources.catalogue, host.resources.catalogue, point.placed, host.resources.adopt),
+            Branch(self, child.resources.templates, host.resources.templates, point.placed, host.resources.adopt),
         ]
-
-    # -- names
-
-    def named(self, name: str) -> str:
-        """Return the name a tool or prompt of the child has in the host."""
-        return f"{self.prefix}_{name}" if self.prefix else name
-
-    def placed(self, uri: str) -> str:
-        """Return the URI a resource of the child has in the host."""
-        found = URI.match(uri)
-        if found and self.prefix:
-            return f"{found[1]}{self.prefix}/{found[2]}"
-        return uri
-
-    def own_uri(self, uri: str) -> str:
-        """Return the URI a resource of the host has in the child."""
-        found = URI.match(uri)
-        if not found or not self.prefix:
-            return uri
-        return found[1] + found[2].removeprefix(f"{self.prefix}/")
-
-    def shown(self, tool: Tool, name: str) -> Tool:
-        """Return a tool of the child as the host lists it; a page it names is where the host has it."""
-        ui = (tool.meta or {}).get("ui")
-        if not isinstance(ui, dict) or "resourceUri" not in ui:
-            return structs.replace(tool, name=name)
-        placed = {**ui, "resourceUri": self.placed(ui["resourceUri"])}
-        return structs.replace(tool, name=name, meta={**(tool.meta or {}), "ui": placed})
-
-    # -- life
 
     def begin(self, *, live: bool) -> None:
         """Take over all the child offers, and follow its changes if it is mounted for good."""
@@ -108,66 +50,75 @@ class Mount:
                 branch.leave()
             raise
         self.child.mounted_in.append(self)
+        self.host.mounted.append(self.child)
         if live:
             for branch in self._branches:
                 branch.follow()
+        if self.child.visibility.judges:
+            self.judge()
 
     def end(self) -> None:
         """Offer nothing of the child any more."""
         self.child.mounted_in.remove(self)
+        self.host.mounted.remove(self.child)
         for branch in self._branches:
             branch.leave()
+
+    def adopted(self, entry: Any, key: str) -> Any:
+        """Copy an entry of the child for the host."""
+        taken = copy.copy(entry)
+        taken.way = ((self.point, key), *entry.way)
+        if entry.context is not None:
+            taken.context = functools.partial(MountedContext, self.host.services)
+        return taken
+
+    # -- what the child tells
+
+    def judge(self) -> None:
+        """Look at who asks in the host too."""
+        self.host.visibility.judge()
+
+    def updated(self, uri: str, extra: dict[str, Any]) -> None:
+        """Tell whoever listens to the host that a resource changed."""
+        self.host.updated(self.point.placed(uri), extra)
 
     def recompose(self) -> None:
         """Take over again what depends on the child's middleware."""
         for branch in self._branches:
             branch.retake()
 
-    # -- calls
 
-    def adopted(self, entry: Any, key: str) -> Any:
-        """Copy an entry of the child for the host."""
-        taken = copy.copy(entry)
-        taken.way = ((self, key), *entry.way)
-        if entry.context is None:
-            taken.context = None
-        else:
-            taken.context = functools.partial(MountedContext, self.host)
-        return taken
+class Mounts:
+    """What is mounted in one server."""
 
-    def speaking(self, handler: Handler, key: str) -> Handler:
-        """Let a handler see calls as the child names them."""
+    def __init__(self, offers: Offers) -> None:
+        self._offers = offers
+        self._mounts: list[Mount] = []
 
-        async def handle(call: Call) -> Any:
-            said = call.params
-            call.params = self._own_words(said, key)
-            try:
-                result = await handler(call)
-            finally:
-                call.params = said
-            if isinstance(result, ReadResourceResult):
-                return self.placed_in(result)
-            return result
+    def __iter__(self) -> Iterator[Mount]:
+        return iter(self._mounts)
 
-        return handle
+    def __len__(self) -> int:
+        return len(self._mounts)
 
-    def _own_words(self, params: Any, key: str) -> Any:
-        """Write params as the child would have got them."""
-        if isinstance(params, CompleteParams):
-            if isinstance(params.ref, PromptReference):
-                named = {"name": key}
-            else:
-                named = {"uri": key}
-            return structs.replace(params, ref=structs.replace(params.ref, **named))
-        if isinstance(params, ReadResourceParams):
-            return structs.replace(params, uri=self.own_uri(params.uri))
-        return structs.replace(params, name=key)
+    def prepare(self, child: Offers, prefix: str) -> Mount:
+        """Return a mount that has yet to begin; raises SetupError where it never could."""
+        return Mount(self._offers, child, prefix)
 
-    def placed_in(self, result: ReadResourceResult) -> ReadResourceResult:
-        """Write the URIs of what was read as the host does; the child may keep its own copy."""
-        placed = copy.copy(result)
-        placed.contents = [structs.replace(part, uri=self.placed(part.uri)) for part in result.contents]
-        return placed
+    def begin(self, mount: Mount, *, live: bool) -> None:
+        """Offer all that a mount brings, now, and later if it is live."""
+        mount.begin(live=live)
+        self._mounts.append(mount)
+
+    def end(self, child: Offers) -> int:
+        """Offer nothing of a server any more, and return how often it was mounted; SetupError where it was not."""
+        found = [mount for mount in self._mounts if mount.child is child]
+        if not found:
+            raise SetupError(f"the server {child.services.name!r} is not mounted in {self._offers.services.name!r}")
+        for mount in found:
+            self._mounts.remove(mount)
+            mount.end()
+        return len(found)
 
 
 class Branch:
@@ -200,8 +151,8 @@ class Branch:
         except SetupError as reason:
             mount = self._mount
             raise SetupError(
-                f"{self._source.kind} {key!r} of the server {mount.child.name!r} cannot be mounted in"
-                f" {mount.host.name!r} with the prefix {mount.prefix!r}: {reason}"
+                f"{self._source.kind} {key!r} of the server {mount.child.services.name!r} cannot be mounted in"
+                f" {mount.host.services.name!r} with the prefix {mount.point.prefix!r}: {reason}"
             ) from None
 
     def take_all(self) -> None:
@@ -248,18 +199,3 @@ class Branch:
             self._source.followers.remove(self)
         for key in list(self._taken):
             self.removed(key)
-
-
-def through(entry: Entry, method: str, run: Handler) -> Handler | None:
-    """Surround the running of an entry with the middleware of the servers it is from; None if they have none."""
-    around = [mount.child.layers.around(method) for mount, _ in entry.way]
-    if not any(around):
-        return None
-    handler = run
-    for (mount, key), layers in zip(reversed(entry.way), reversed(around), strict=True):
-        handler = mount.speaking(composed(handler, layers), key)
-    return handler
-
-
-def _holds(outer: Server, inner: Server) -> bool:
-    return any(mount.child is inner or _holds(mount.child, inner) for mount in outer.mounts)

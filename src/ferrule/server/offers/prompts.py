@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -19,17 +19,16 @@ from ferrule.server.calls.execution import value_of
 from ferrule.server.calls.forms import ask_to_visit
 from ferrule.server.calls.media import Media, holds_media
 from ferrule.server.calls.results import prompt_of
+from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.calls.tool_results import read_media
 from ferrule.server.functions.binder import Binding, InvalidArguments, bind
 from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
-from ferrule.server.offers.entry import Entry, Visible
-from ferrule.server.offers.mounts import through
+from ferrule.server.offers.entry import Entry, PromptLike, Visible, require_only
+from ferrule.server.offers.mount_point import through
+from ferrule.server.offers.visibility import Visibility
 from ferrule.settings.option import PositiveInt, check
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
 
 
 class Message(dict[str, Any]):
@@ -66,9 +65,6 @@ class AssistantMessage(Message):
 _write = msgspec.json.Encoder().encode
 
 
-Read = Callable[[Any], Awaitable[Any]]
-
-
 class PromptOptions(Struct, frozen=True, kw_only=True):
     """What can be said about a prompt besides its function."""
 
@@ -99,23 +95,44 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
         check(self)
 
 
-class RegisteredPrompt(Entry):
-    """A prompt, ready to be filled in."""
+class PromptEntry(Entry):
+    """A prompt, ready to be filled in; what fills it in is a subclass's to say."""
 
-    __slots__ = ("binding", "bulkhead", "prompt", "required")
+    __slots__ = ("prompt",)
+
+    def __init__(self, home: Services, prompt: Prompt, options: PromptOptions, *, wants_context: bool = False) -> None:
+        super().__init__(home, wants_context=wants_context, tags=options.tags, visible=options.visible)
+        self.prompt = prompt
+
+    async def answer(self, call: Call, host: Services) -> GetPromptResult:
+        """Fill the prompt in for a call of a host's client."""
+        raise NotImplementedError
+
+
+class FunctionPrompt(PromptEntry):
+    """A prompt that a function fills in."""
+
+    __slots__ = ("binding", "bulkhead", "required")
 
     def __init__(
-        self, server: Server, prompt: Prompt, binding: Binding, options: PromptOptions, bulkhead: Bulkhead | None
+        self, home: Services, prompt: Prompt, binding: Binding, options: PromptOptions, bulkhead: Bulkhead | None
     ) -> None:
         wants_context = binding.context_parameter is not None
-        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
-        self.prompt = prompt
+        super().__init__(home, prompt, options, wants_context=wants_context)
         self.binding = binding
+        self.logs = wants_context
         self.bulkhead = bulkhead
-        self.required = [argument.name for argument in prompt.arguments or () if argument.required]
+        self.required: list[str] = []
+        for argument in prompt.arguments or ():
+            if argument.required:
+                self.required.append(argument.name)
 
-    async def fill(self, arguments: Mapping[str, str], context: Context | None, read: Read) -> GetPromptResult:
-        """Run the handler and make messages of what it gives; `read` reads the pictures and files among it."""
+    async def answer(self, call: Call, host: Services) -> GetPromptResult:
+        """Run the function and make messages of what it gives."""
+        arguments = call.params.arguments
+        context = None
+        if self.context is not None:
+            context = self.context(call, self.home)
         missing = []
         for name in self.required:
             if name not in arguments:
@@ -124,28 +141,52 @@ class RegisteredPrompt(Entry):
             raise InvalidParams(
                 f"Missing required argument {missing[0]!r} of the prompt {self.prompt.name!r}", {"missing": missing}
             )
-        raw = _write(arguments)
-        value = await value_of(self.binding, self.bulkhead, raw, context)
+        value = await value_of(self.binding, self.bulkhead, _write(arguments), context)
         if holds_media(value):
-            value = await read(value)
+            value = await read_media(host, call, value)
         return prompt_of(value, self.prompt.description)
+
+    def choices(self) -> Mapping[str, list[str]]:
+        """Return the values each parameter may have, where its type lists them."""
+        return self.binding.choices()
+
+
+class ObjectPrompt(PromptEntry):
+    """A prompt that an object fills in."""
+
+    __slots__ = ("_object", "_own_name")
+
+    def __init__(self, home: Services, given: PromptLike, options: PromptOptions) -> None:
+        super().__init__(home, given.prompt, options)
+        self._object = given
+        self._own_name = given.prompt.name
+
+    async def answer(self, call: Call, host: Services) -> GetPromptResult:
+        """Ask the object, by its own name."""
+        said = call.params
+        call.params = structs.replace(said, name=self._own_name)
+        try:
+            return await self._object.get(call)  # type: ignore[no-any-return]  # what the era can seal
+        finally:
+            call.params = said
 
 
 class Prompts:
     """The prompts of one server."""
 
-    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
-        self._server = server
-        self.catalogue: Catalogue[RegisteredPrompt] = Catalogue(
+    def __init__(self, home: Services, visibility: Visibility, *, on_change: Callable[[], None]) -> None:
+        self._home = home
+        self._visibility = visibility
+        self.catalogue: Catalogue[PromptEntry] = Catalogue(
             "prompt",
             lambda prompts: ListPromptsResult(prompts=prompts),
             lambda entry: entry.prompt,
-            page_size=page_size,
+            page_size=home.settings.page_size,
             on_change=on_change,
-            is_on=server.visibility.is_on,
+            is_on=visibility.is_on,
         )
 
-    def add(self, fn: Callable[..., Any], options: PromptOptions) -> RegisteredPrompt:
+    def add(self, fn: Callable[..., Any], options: PromptOptions) -> PromptEntry:
         """Offer a function as a prompt."""
         schema = options.schema or _free_form(options.arguments)
         content_types = (*CONTENT_TYPES, PromptMessage, GetPromptResult, Media)
@@ -154,7 +195,7 @@ class Prompts:
             context_type=Context,
             schema=schema,
             content_types=content_types,
-            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
+            in_thread=None if options.inline else lambda: Bulkhead(self._home.threads, options.max_threads).run,
         )
         if binding.streams:
             raise SetupError(f"the prompt {binding.name}() is a generator, and only tools may be; return a list")
@@ -172,35 +213,41 @@ class Prompts:
         )
         threaded = not binding.is_async and not options.inline
         if threaded:
-            bulkhead = Bulkhead(self._server.threads, options.max_threads)
+            bulkhead = Bulkhead(self._home.threads, options.max_threads)
         else:
             bulkhead = None
-        entry = RegisteredPrompt(self._server, prompt, binding, options, bulkhead)
-        self._server.visibility.notice(entry)
-        self.catalogue.add(prompt.name, entry)
+        entry = FunctionPrompt(self._home, prompt, binding, options, bulkhead)
+        self._offer(entry)
         return entry
 
-    def adopt(self, entry: RegisteredPrompt, name: str) -> RegisteredPrompt:
+    def add_object(self, given: PromptLike, options: PromptOptions) -> PromptEntry:
+        """Offer an object as a prompt."""
+        require_only(options, ("tags", "visible"), f"the prompt {given.prompt.name}")
+        entry = ObjectPrompt(self._home, given, options)
+        self._offer(entry)
+        return entry
+
+    def _offer(self, entry: PromptEntry) -> None:
+        self._visibility.notice(entry)
+        self.catalogue.add(entry.prompt.name, entry)
+
+    def adopt(self, entry: PromptEntry, name: str) -> PromptEntry:
         """Make a copied prompt of a mounted server one of this server's."""
         entry.prompt = structs.replace(entry.prompt, name=name)
         entry.detour = None
         inner = copy.copy(entry)
-        entry.detour = through(entry, "prompts/get", lambda call: self.fill(call, inner))
+        entry.detour = through(entry.way, "prompts/get", lambda call: self.fill(call, inner))
         return entry
 
-    async def fill(self, call: Call, entry: RegisteredPrompt | None = None) -> GetPromptResult:
+    async def fill(self, call: Call, entry: PromptEntry | None = None) -> GetPromptResult:
         """Answer `prompts/get`, with the prompt it names or with the one that is given."""
         entry = entry or self.catalogue.get(call.params.name)
         if entry is None:
             raise self._missing(call.params.name)
         if entry.detour is not None:
             return await entry.detour(call)  # type: ignore[no-any-return]  # a prompt's way gives its result
-        if entry.context is None:
-            context = None
-        else:
-            context = entry.context(call, entry.server)
         try:
-            return await entry.fill(call.params.arguments, context, lambda value: read_media(self._server, call, value))
+            return await entry.answer(call, self._home)
         except InvalidArguments as error:
             raise InvalidParams(f"Invalid arguments for the prompt {call.params.name!r}: {error}") from None
         except UrlElicitationRequired as refusal:
@@ -212,7 +259,7 @@ class Prompts:
 
     def missing(self, name: str, hint: str = "") -> Refusal:
         """Make the refusal of a request for a prompt that is not there, or not for this caller."""
-        if self._server.capabilities.prompts is None:
+        if self._home.capabilities().prompts is None:
             return off("prompts")
         return PromptNotFound(name, hint)
 

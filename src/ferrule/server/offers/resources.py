@@ -30,17 +30,18 @@ from ferrule.server.calls.kept_results import PREFIX as KEPT
 from ferrule.server.calls.kept_results import read_kept
 from ferrule.server.calls.media import Media
 from ferrule.server.calls.results import contents_of
+from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.functions.binder import Binding, InvalidArguments, bind
 from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
-from ferrule.server.offers.entry import Entry, Visible
-from ferrule.server.offers.mounts import through
+from ferrule.server.offers.entry import Entry, ResourceLike, Visible, require_only
+from ferrule.server.offers.mount_point import through
+from ferrule.server.offers.visibility import Visibility
 from ferrule.settings.option import NonNegativeInt, PositiveInt, Seconds, check
 
 if TYPE_CHECKING:
     from ferrule.server.offers.uri_template import UriTemplate
-    from ferrule.server.server import Server
 
 MAX_KEPT = 1000
 MAX_KEPT_BYTES = 16 * 1024 * 1024
@@ -122,49 +123,83 @@ def _pattern(uri: str) -> Pattern:
     return UriTemplate(uri)
 
 
-class RegisteredResource(Entry):
-    """A resource or a template, ready to be read."""
+class ResourceEntry(Entry):
+    """A resource or a template, ready to be read; what reads it is a subclass's to say."""
 
-    __slots__ = (
-        "_joined",
-        "_threads",
-        "binding",
-        "bulkhead",
-        "contents_meta",
-        "listed",
-        "mime_type",
-        "own_template",
-        "takes_uri",
-        "template",
-        "ttl",
-        "uri",
-    )
+    __slots__ = ("listed", "own_template", "template", "ttl", "uri")
 
-    def __init__(
-        self, server: Server, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None
-    ) -> None:
-        wants_context = binding.context_parameter is not None
-        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
+    def __init__(self, home: Services, uri: str, options: ResourceOptions, *, wants_context: bool = False) -> None:
+        super().__init__(home, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.uri = uri
-        self._threads = server.threads
         self.template = self.own_template = _pattern(uri)
         """How its URIs look here, and in the server it is from."""
+        self.ttl = options.ttl
+        self.listed: Resource | ResourceTemplate
+
+    @property
+    def needs_call(self) -> bool:
+        """Whether it can only be read for a call."""
+        return self.context is not None
+
+    async def read(self, uri: str, variables: Mapping[str, Any], call: Call | None) -> ReadResourceResult:
+        """Read a URI of the server it is offered in."""
+        raise NotImplementedError
+
+    def own_uri(self, uri: str) -> str:
+        """Return a URI as the server that this resource comes from knows it."""
+        for point, _ in self.way:
+            uri = point.own_uri(uri)
+        return uri
+
+    def placed(self, result: ReadResourceResult) -> ReadResourceResult:
+        """Write the URIs of what was read as the server does that it is offered in."""
+        for point, _ in reversed(self.way):
+            result = point.placed_in(result)
+        return result
+
+    def move_to(self, uri: str) -> None:
+        """Be found under another URI."""
+        self.uri = uri
+        self.template = _pattern(uri)
+        if isinstance(self.listed, ResourceTemplate):
+            self.listed = structs.replace(self.listed, uri_template=uri)
+        else:
+            self.listed = structs.replace(self.listed, uri=uri)
+
+
+class FunctionResource(ResourceEntry):
+    """A resource or a template that a function reads."""
+
+    __slots__ = ("_joined", "_threads", "binding", "bulkhead", "contents_meta", "mime_type", "takes_uri")
+
+    def __init__(
+        self, home: Services, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None
+    ) -> None:
+        wants_context = binding.context_parameter is not None
+        super().__init__(home, uri, options, wants_context=wants_context)
+        self._threads = home.threads
         self.binding = binding
+        self.logs = wants_context
         self.bulkhead = bulkhead
         self.mime_type = options.mime_type
-        self.ttl = options.ttl
         self.contents_meta = options.contents_meta
         texts = set()
         for parameter in binding.signature.parameters:
             if _is_text(parameter.annotation):
                 texts.add(parameter.key)
-        self._joined = {name: between for name, between in self.template.lists.items() if name in texts}
+        self._joined: dict[str, str] = {}
         """Lists in the URI that the function takes as one text, as FastMCP gives `{path*}`."""
+        for name, between in self.template.lists.items():
+            if name in texts:
+                self._joined[name] = between
         self.takes_uri = "uri" in binding.parameters and "uri" not in self.template.variables
         self.listed = _listed(self.template, uri, binding, options)
 
-    async def read(self, uri: str, variables: Mapping[str, Any], context: Context | None) -> ReadResourceResult:
-        """Run the handler and make contents of what it gives."""
+    async def read(self, uri: str, variables: Mapping[str, Any], call: Call | None) -> ReadResourceResult:
+        """Run the function and make contents of what it gives."""
+        context = None
+        if self.context is not None and call is not None:
+            context = self.context(call, self.home)
         uri = self.own_uri(uri)
         values = {**variables, "uri": uri} if self.takes_uri else variables
         if self._joined:
@@ -173,61 +208,85 @@ class RegisteredResource(Entry):
                 if name in values:
                     joined[name] = between.join(values[name])
             values = {**values, **joined}
-        raw = _write(values)
-        value = await value_of(self.binding, self.bulkhead, raw, context)
+        value = await value_of(self.binding, self.bulkhead, _write(values), context)
         if isinstance(value, Media):
             media = value
             value = await self._threads.run(lambda: media.contents(uri, self.mime_type))
         result = contents_of(value, uri, self.mime_type)
         if self.contents_meta is not None:
-            meta = dict(self.contents_meta)
-            result.contents = [structs.replace(part, meta={**meta, **(part.meta or {})}) for part in result.contents]
-        for mount, _ in reversed(self.way):
-            result = mount.placed_in(result)
-        return result
+            parts = result.contents
+            result.contents = []
+            for part in parts:
+                meta = {**self.contents_meta, **(part.meta or {})}
+                result.contents.append(structs.replace(part, meta=meta))
+        return self.placed(result)
 
-    def own_uri(self, uri: str) -> str:
-        """Return a URI as the server that this resource comes from knows it."""
-        for mount, _ in self.way:
-            uri = mount.own_uri(uri)
-        return uri
+    def choices(self) -> Mapping[str, list[str]]:
+        """Return the values each variable may have, where its type lists them."""
+        return self.binding.choices()
 
-    def move_to(self, uri: str) -> None:
-        """Be found under another URI."""
-        self.uri, self.template = uri, _pattern(uri)
-        named = {"uri_template": uri} if self.template.is_template else {"uri": uri}
-        self.listed = structs.replace(self.listed, **named)
+
+class ObjectResource(ResourceEntry):
+    """A resource or a template that an object reads."""
+
+    __slots__ = ("_object",)
+
+    def __init__(self, home: Services, given: ResourceLike, options: ResourceOptions) -> None:
+        super().__init__(home, uri_of(given), options)
+        self._object = given
+        self.listed = given.resource
+
+    @property
+    def needs_call(self) -> bool:
+        """Whether it can only be read for a call: yes."""
+        return True
+
+    async def read(self, uri: str, variables: Mapping[str, Any], call: Call | None) -> ReadResourceResult:
+        """Ask the object, by its own URI."""
+        assert call is not None
+        result = await self._object.read(self.own_uri(uri), call)
+        if isinstance(result, ReadResourceResult):
+            return self.placed(result)
+        return result  # type: ignore[no-any-return]  # what the era can seal
+
+
+def uri_of(given: ResourceLike) -> str:
+    """Return the URI, or the template, that an object is listed under."""
+    if isinstance(given.resource, ResourceTemplate):
+        return given.resource.uri_template
+    return given.resource.uri
 
 
 class Resources:
     """The resources and templates of one server."""
 
-    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
-        self._server = server
+    def __init__(self, home: Services, visibility: Visibility, *, on_change: Callable[[], None]) -> None:
+        self._home = home
+        self._visibility = visibility
         self._on_change = on_change
         self._reads: dict[str, tuple[ReadResourceResult, float, int]] = {}
         """What was read, until when it is kept, and how long it is."""
         self.kept_bytes = 0
         """Characters of all that was read and is kept."""
-        self.catalogue: Catalogue[RegisteredResource] = Catalogue(
+        self.catalogue: Catalogue[ResourceEntry] = Catalogue(
             "resource",
             lambda resources: ListResourcesResult(resources=resources),
             lambda entry: entry.listed,
-            page_size=page_size,
+            page_size=home.settings.page_size,
             on_change=self._changed,
-            is_on=server.visibility.is_on,
+            is_on=visibility.is_on,
         )
-        self.templates: Catalogue[RegisteredResource] = Catalogue(
+        self.templates: Catalogue[ResourceEntry] = Catalogue(
             "resource template",
             lambda templates: ListResourceTemplatesResult(resource_templates=templates),
             lambda entry: entry.listed,
-            page_size=page_size,
+            page_size=home.settings.page_size,
             on_change=self._changed,
-            is_on=server.visibility.is_on,
+            is_on=visibility.is_on,
         )
 
     @property
-    def catalogues(self) -> tuple[Catalogue[RegisteredResource], Catalogue[RegisteredResource]]:
+    def catalogues(self) -> tuple[Catalogue[ResourceEntry], Catalogue[ResourceEntry]]:
         """The resources, and the templates."""
         return self.catalogue, self.templates
 
@@ -236,15 +295,14 @@ class Resources:
         """Whether there is anything to read."""
         return bool(self.catalogue.registered or self.templates.registered)
 
-    def add(self, uri: str, fn: Callable[..., Any], options: ResourceOptions) -> RegisteredResource:
+    def add(self, uri: str, fn: Callable[..., Any], options: ResourceOptions) -> ResourceEntry:
         """Offer a function as a resource, or as a template when its URI has variables."""
-        if not SCHEME.match(uri):
-            raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
+        _check_scheme(uri)
         binding = bind(
             with_questions(fn, inline=options.inline),
             context_type=Context,
             content_types=(ResourceContents, ReadResourceResult, Media),
-            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
+            in_thread=None if options.inline else lambda: Bulkhead(self._home.threads, options.max_threads).run,
         )
         if binding.streams:
             raise SetupError(
@@ -252,24 +310,39 @@ class Resources:
             )
         bulkhead = None
         if not binding.is_async and not options.inline:
-            bulkhead = Bulkhead(self._server.threads, options.max_threads)
-        entry = RegisteredResource(self._server, uri, binding, options, bulkhead)
+            bulkhead = Bulkhead(self._home.threads, options.max_threads)
+        entry = FunctionResource(self._home, uri, binding, options, bulkhead)
         _check_parameters(entry)
         if options.ttl is not None and binding.context_parameter is not None:
             raise SetupError(
                 f"{binding.name}: what is kept (ttl=) is read for every caller, so it cannot take a Context"
             )
-        self._server.visibility.notice(entry)
-        (self.templates if entry.template.is_template else self.catalogue).add(uri, entry)
+        self._offer(entry)
         return entry
 
-    def adopt(self, entry: RegisteredResource, uri: str) -> RegisteredResource:
+    def add_object(self, given: ResourceLike, options: ResourceOptions) -> ResourceEntry:
+        """Offer an object as a resource or as a template."""
+        uri = uri_of(given)
+        _check_scheme(uri)
+        require_only(options, ("tags", "visible"), f"the resource {uri}")
+        entry = ObjectResource(self._home, given, options)
+        if entry.template.is_template != isinstance(given.resource, ResourceTemplate):
+            raise SetupError(f"the resource {uri!r}: a ResourceTemplate has variables in its URI, and a Resource none")
+        self._offer(entry)
+        return entry
+
+    def _offer(self, entry: ResourceEntry) -> None:
+        self._visibility.notice(entry)
+        catalogue = self.templates if entry.template.is_template else self.catalogue
+        catalogue.add(entry.uri, entry)
+
+    def adopt(self, entry: ResourceEntry, uri: str) -> ResourceEntry:
         """Make a copied resource of a mounted server one of this server's."""
         entry.move_to(uri)
         entry.detour = None
         inner = copy.copy(entry)
         inner.way, inner.template = (), entry.own_template
-        entry.detour = through(entry, "resources/read", lambda call: self._read_inside(inner, call))
+        entry.detour = through(entry.way, "resources/read", lambda call: self._read_inside(inner, call))
         return entry
 
     def _changed(self) -> None:
@@ -277,7 +350,7 @@ class Resources:
         self._reads.clear()
         self._on_change()
 
-    async def _read_inside(self, entry: RegisteredResource, call: Call) -> ReadResourceResult:
+    async def _read_inside(self, entry: ResourceEntry, call: Call) -> ReadResourceResult:
         """Read what a mounted server's middleware surrounds; the call names it as that server does."""
         uri = call.params.uri
         variables = entry.template.match(uri)
@@ -291,7 +364,7 @@ class Resources:
 
     async def read(self, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
         """Answer `resources/read`, with the resource it names or with the one that is given."""
-        if self._server.capabilities.resources is None:
+        if self._home.capabilities().resources is None:
             raise off("resources")
         try:
             return await self.read_uri(call.params.uri, call, found)
@@ -321,7 +394,7 @@ class Resources:
         entry, variables = self.find(uri)
 
         async def fresh() -> ReadResourceResult:
-            return await self._fresh(uri, entry, variables, None if entry.context is None else call())
+            return await self._fresh(uri, entry, variables, call() if entry.needs_call else None)
 
         if entry.ttl is None:
             return await fresh()
@@ -329,19 +402,15 @@ class Resources:
 
     async def _read_kept(self, uri: str, call: Call) -> ReadResourceResult:
         """Read a result that was too large for its answer."""
-        kept = self._server.kept_results.find(self._server.links.owner(call), uri)
-        result: ReadResourceResult = await self._server.threads.run(lambda: read_kept(uri, kept))
+        kept = self._home.kept_results.find(self._home.links.owner(call), uri)
+        result: ReadResourceResult = await self._home.threads.run(lambda: read_kept(uri, kept))
         return result
 
     async def _fresh(
-        self, uri: str, entry: RegisteredResource, variables: Mapping[str, Any], call: Call | None
+        self, uri: str, entry: ResourceEntry, variables: Mapping[str, Any], call: Call | None
     ) -> ReadResourceResult:
-        if entry.context is None or call is None:
-            context = None
-        else:
-            context = entry.context(call, entry.server)
         try:
-            return await entry.read(uri, variables, context)
+            return await entry.read(uri, variables, call)
         except InvalidArguments as error:
             raise InvalidUri(uri, str(error)) from None
 
@@ -379,7 +448,7 @@ class Resources:
         if kept is not None:
             self.kept_bytes -= kept[2]
 
-    def find(self, uri: str, sees: Callable[[str, RegisteredResource], bool] | None = None) -> FoundResource:
+    def find(self, uri: str, sees: Callable[[str, ResourceEntry], bool] | None = None) -> FoundResource:
         """Find what answers to a URI, among all that is switched on or that somebody sees, and its variables."""
         if sees is None:
             entry = self.catalogue.get(uri)
@@ -395,6 +464,15 @@ class Resources:
                 return candidate, variables
         raise ResourceNotFound(uri)
 
+    def find_for(self, call: Call, uri: str) -> FoundResource:
+        """Find what answers to a URI among what a caller sees."""
+        kinds = {catalogue.kind: catalogue for catalogue in self.catalogues}
+
+        def sees(kind: str, entry: ResourceEntry) -> bool:
+            return self._visibility.find(call, kinds[kind], entry.uri) is not None
+
+        return self.find(uri, sees)
+
 
 def _size_of(uri: str, result: ReadResourceResult) -> int:
     """Return the characters of what was read, and of where."""
@@ -404,11 +482,16 @@ def _size_of(uri: str, result: ReadResourceResult) -> int:
     return size
 
 
-FoundResource = tuple[RegisteredResource, Mapping[str, Any]]
+def _check_scheme(uri: str) -> None:
+    if not SCHEME.match(uri):
+        raise SetupError(f"the resource URI {uri!r} needs a scheme, such as notes://{uri}")
+
+
+FoundResource = tuple[ResourceEntry, Mapping[str, Any]]
 """What answers to a URI, and the values of its variables."""
 
 
-def _check_parameters(entry: RegisteredResource) -> None:
+def _check_parameters(entry: FunctionResource) -> None:
     """A template's variables and its function's parameters must fit."""
     known = set(entry.template.variables) | ({"uri"} if entry.takes_uri else set())
     missing = []

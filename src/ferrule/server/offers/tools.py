@@ -6,9 +6,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
-
-from msgspec import structs
+from typing import Any
 
 from ferrule.errors import (
     CapabilityNotSupported,
@@ -27,140 +25,83 @@ from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import Handler, internal, label_of, need_within
 from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated
-from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult, Tool
+from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult
 from ferrule.server.calls.context import Context
-from ferrule.server.calls.execution import Concurrent, Reshaping, run, run_for, settle, settle_adopted
 from ferrule.server.calls.forms import ask_to_visit
-from ferrule.server.calls.media import Linkable
-from ferrule.server.calls.oversize import WHOLE_MESSAGE, policy_of
-from ferrule.server.calls.results import Oversized, UnwritableResult, failed, whole, wrapper_for, writer_for
+from ferrule.server.calls.results import Oversized, UnwritableResult, failed, whole
+from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
-from ferrule.server.calls.tool_results import RESULT_TYPES, TO_BE_MADE, ToolResults
+from ferrule.server.calls.tool_results import RESULT_TYPES, TO_BE_MADE
 from ferrule.server.functions.arguments import NoObject
-from ferrule.server.functions.binder import Binding, InvalidArguments, InvalidOutput, bind, names
+from ferrule.server.functions.binder import InvalidArguments, InvalidOutput, bind
 from ferrule.server.functions.questions import with_questions
-from ferrule.server.middleware.stack import checked
+from ferrule.server.middleware.stack import MiddlewareStack
 from ferrule.server.offers.catalogue import Catalogue, off
-from ferrule.server.offers.descriptions import ToolOptions, described, mirrored_of
-from ferrule.server.offers.entry import Entry
+from ferrule.server.offers.descriptions import ToolOptions, described
+from ferrule.server.offers.entry import ToolLike, require_only
+from ferrule.server.offers.function_tool import FunctionTool
 from ferrule.server.offers.refusals import Refused
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
+from ferrule.server.offers.tool_entry import ObjectTool, ToolEntry
+from ferrule.server.offers.visibility import Visibility
 
 logger = logging.getLogger("ferrule.tools")
 
-EXACT = (int, str, bool)
 
+class Recipe:
+    """Makes a tool of something else than a function when it is added to a server."""
 
-class RegisteredTool(Entry):
-    """A tool, ready to be called."""
-
-    __slots__ = (
-        "binding",
-        "direct",
-        "exact",
-        "finish",
-        "invoke",
-        "layers",
-        "links",
-        "mirrored",
-        "name",
-        "places",
-        "plain",
-        "reshape",
-        "source",
-        "start",
-        "task",
-        "task_start",
-        "timeout",
-        "tool",
-        "wrapped",
-        "write",
-    )
-
-    def __init__(self, server: Server, tool: Tool, binding: Binding, options: ToolOptions) -> None:
-        policy = policy_of(server.settings, options, binding, tool.name)
-        wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
-        crowding = Concurrent(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
-        budget = WHOLE_MESSAGE if policy is None else policy.budget
-        wants_context = binding.context_parameter is not None or binding.streams
-        super().__init__(server, wants_context=wants_context, tags=options.tags, visible=options.visible)
-        self.layers = [checked(layer, f"tool {tool.name!r}") for layer in options.middleware]
-        self.source: RegisteredTool | None = None
-        self.reshape: Reshaping | None = None
-        """For a tool made of another, `source`: writes its arguments as those of the other."""
-        self.name = tool.name
-        if policy is None or policy.keeps_promise:
-            self.tool = tool
-        else:
-            self.tool = structs.replace(tool, output_schema=None)
-        self.binding = binding
-        self.invoke = binding.invoke
-        self.start, self.places = run_for(binding, server.threads, crowding, budget, inline=options.inline)
-        self.timeout = options.timeout or server.settings.tool_timeout
-        self.task = options.task_support
-        self.task_start = options.task_start
-        if binding.returns in EXACT and options.output_schema is None:
-            self.exact = binding.returns
-        else:
-            self.exact = None
-        self.write = writer_for(wrap)
-        finishing = ToolResults(server, binding, wrap, self.exact, policy)
-        self.finish, self.wrapped = finishing.finish, finishing.wrapped
-        self.plain = binding.is_async and self.places is None and policy is None
-        self.direct = False
-        """Whether all there is to do is to await the function and wrap its value: settled when it is offered."""
-        self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (Linkable,))
-        """Whether a result may be a link that is read as a resource."""
-        self.mirrored = mirrored_of(tool)
-
-    def finish_for(self, host: Server) -> None:
-        """Keep what is too large for its answer where the client of this server finds it."""
-        finishing: ToolResults = self.finish.__self__  # type: ignore[attr-defined]  # its own bound method
-        finishing = finishing.of(host)
-        self.finish, self.wrapped = finishing.finish, finishing.wrapped
-
-    def show_as(self, tool: Tool) -> None:
-        """Be listed like this from now on."""
-        self.name, self.tool, self.mirrored = tool.name, tool, mirrored_of(tool)
-
-    def made_of(self) -> list[RegisteredTool]:
-        """Return the tool this one was made of, the one that one was made of, and so on."""
-        if self.source is None:
-            return []
-        return [self.source, *self.source.made_of()]
-
-    async def run(self, call: Call, context: Context | None) -> CallToolResult:
-        """Run the tool in its own way and make its result."""
-        return await self.finish(call, await self.start(call.params.arguments, context))
+    def offer(self, tools: Tools, options: ToolOptions) -> ToolEntry:
+        """Make the tool and offer it."""
+        raise NotImplementedError
 
 
 class Tools:
     """The tools of one server."""
 
-    def __init__(self, server: Server, *, page_size: int, on_change: Callable[[], None]) -> None:
-        self._server = server
+    def __init__(
+        self,
+        home: Services,
+        layers: MiddlewareStack,
+        visibility: Visibility,
+        *,
+        on_change: Callable[[], None],
+        on_tasks: Callable[[], None],
+    ) -> None:
+        self.home = home
+        self._layers = layers
+        self._visibility = visibility
         self._on_change = on_change
-        self.know_tasks = self._to_be_composed = False
+        self._on_tasks = on_tasks
+        """Called when the first tool that runs as a task is offered: calls are answered in another way then."""
+        self._speaks_numbers = home.settings.error_profile == "erlmcp"
+        self.know_tasks = False
         """Whether there is, or was, a tool that runs as a task."""
-        self.catalogue: Catalogue[RegisteredTool] = Catalogue(
+        self._to_be_composed = False
+        self.catalogue: Catalogue[ToolEntry] = Catalogue(
             "tool",
             lambda tools: ListToolsResult(tools=tools),
             lambda entry: entry.tool,
-            page_size=page_size,
+            page_size=home.settings.page_size,
             on_change=self._changed,
-            is_on=server.visibility.is_on,
+            is_on=visibility.is_on,
         )
         self._get = self.catalogue.get
 
-    def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> RegisteredTool:
+    def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> FunctionTool:
         """Offer a function as a tool."""
         entry = self.make(fn, options)
         self.offer(entry, replace=replace)
         return entry
 
-    def make(self, fn: Callable[..., Any], options: ToolOptions) -> RegisteredTool:
+    def add_object(self, given: ToolLike, options: ToolOptions) -> ToolEntry:
+        """Offer an object as a tool."""
+        require_only(options, ("tags", "visible", "middleware", "timeout"), f"the tool {given.tool.name}")
+        entry = ObjectTool(self.home, given, options)
+        entry.settle(self)
+        self.offer(entry)
+        return entry
+
+    def make(self, fn: Callable[..., Any], options: ToolOptions) -> FunctionTool:
         """Make a function ready to be called as a tool, without offering it."""
         binding = bind(
             with_questions(fn, RESULT_TYPES, inline=options.inline),
@@ -169,29 +110,29 @@ class Tools:
             output_schema=options.output_schema,
             describe_output=options.structured_output is not False,
             content_types=RESULT_TYPES,
-            in_thread=None if options.inline else lambda: Bulkhead(self._server.threads, options.max_threads).run,
+            in_thread=None if options.inline else lambda: Bulkhead(self.home.threads, options.max_threads).run,
         )
         if options.inline_refs is None:
-            inlines = self._server.settings.inline_refs
+            inlines = self.home.settings.inline_refs
         else:
             inlines = options.inline_refs
-        entry = RegisteredTool(self._server, described(binding, options, inlines=inlines), binding, options)
-        settle(entry, self)
+        entry = FunctionTool(self.home, described(binding, options, inlines=inlines), binding, options)
+        entry.settle(self)
         return entry
 
-    def offer(self, entry: RegisteredTool, *, replace: bool = False) -> None:
+    def offer(self, entry: ToolEntry, *, replace: bool = False) -> None:
         """Offer what is ready to be called."""
-        self._server.visibility.notice(entry)
+        self._visibility.notice(entry)
         self._note_task(entry)
         self.catalogue.add(entry.name, entry, replace=replace)
 
-    def adopt(self, entry: RegisteredTool, name: str) -> RegisteredTool:
+    def adopt(self, entry: ToolEntry, name: str) -> ToolEntry:
         """Make a copied tool of a mounted server one of this server's."""
-        settle_adopted(entry, name, self._server)
+        entry.settle_mounted(name, self.home, self)
         self._note_task(entry)
         return entry
 
-    def remake(self, old: RegisteredTool, new: RegisteredTool) -> None:
+    def remake(self, old: ToolEntry, new: ToolEntry) -> None:
         """Let the tools that were made of one be made of the one in its place."""
         made = [entry for entry in self.catalogue.registered.values() if old in entry.made_of()]
         for entry in made:
@@ -200,7 +141,7 @@ class Tools:
         for entry in made:
             self.catalogue.exchange(entry.name, entry)
 
-    def _note_task(self, entry: RegisteredTool) -> None:
+    def _note_task(self, entry: ToolEntry) -> None:
         if entry.task != "forbidden" and not self.know_tasks:
             self.know_tasks = self._to_be_composed = True
 
@@ -209,7 +150,7 @@ class Tools:
         self._on_change()
         if self._to_be_composed:
             self._to_be_composed = False
-            self._server.recompose()
+            self._on_tasks()
 
     def mirrored(self, name: str) -> Annotated:
         """Return which arguments of a tool its HTTP headers mirror; none for a tool nobody knows."""
@@ -218,11 +159,11 @@ class Tools:
             return NOT_ANNOTATED
         return entry.mirrored
 
-    async def call_whole(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult:
+    async def call_whole(self, call: Call, entry: ToolEntry | None = None) -> CallToolResult:
         """Answer `tools/call` with a result that can be looked into."""
         return whole(await self.call(call, entry))
 
-    async def call(self, call: Call, entry: RegisteredTool | None = None) -> CallToolResult | PlainResult:
+    async def call(self, call: Call, entry: ToolEntry | None = None) -> CallToolResult | PlainResult:
         """Answer `tools/call`, with the tool it names or with the one that is given."""
         params = call.params
         find = self._get
@@ -230,22 +171,23 @@ class Tools:
         if entry is None:
             raise self._missing(params.name)
         try:
-            if entry.direct:
-                invoke = entry.invoke
-                write = entry.write
-                if entry.context is None:
+            direct = entry.direct
+            if direct is not None:
+                invoke = direct.invoke
+                write = direct.write
+                if direct.context is None:
                     context = None
                 else:
-                    context = entry.context(call, entry.server)
+                    context = direct.context(call, direct.home)
                 value = await invoke(params.arguments, context)
-                if type(value) is entry.exact:
+                if type(value) is direct.exact:
                     return write(value)
                 if isinstance(value, TO_BE_MADE):
-                    return await entry.finish(call, value)
-                return entry.wrapped(value)
+                    return await direct.finish(call, value)
+                return direct.wrapped(value)
             if entry.detour is not None:
                 return await entry.detour(call)  # type: ignore[no-any-return]  # a tool's way gives its result
-            return await run(entry, call)
+            return await entry.answer(call)
         except ToolError as error:
             return self._told(call, error)
         except BaseException as error:
@@ -262,11 +204,11 @@ class Tools:
 
         return tell
 
-    async def within(self, entry: RegisteredTool, call: Call) -> CallToolResult:
+    async def within(self, entry: ToolEntry, call: Call) -> CallToolResult:
         """Run a tool no longer than it may, also one that does not heed being cancelled."""
         limit = entry.timeout or 0.0
-        scope = self._server.links.of(call).scope
-        running = scope.spawn(_contained(run(entry, call)))
+        scope = self.home.links.of(call).scope
+        running = scope.spawn(_contained(entry.answer(call)))
         try:
             await asyncio.wait({running}, timeout=limit)
         finally:
@@ -287,11 +229,11 @@ class Tools:
         return failed(message)
 
     def _by_number(self, call: Call) -> bool:
-        return self._server.settings.error_profile == "erlmcp" and call.era is self._server.handshake
+        return self._speaks_numbers and call.era is self.home.handshake
 
     def _tells_in_result(self, call: Call, error: InvalidArguments) -> bool:
         """Return whether a model is to read what is wrong with its arguments, or the client that sent them."""
-        wanted = self._server.settings.bad_arguments
+        wanted = self.home.settings.bad_arguments
         if wanted != "auto":
             return wanted == "result"
         malformed = isinstance(error, NoObject) or self._by_number(call)
@@ -305,7 +247,7 @@ class Tools:
             return copy.copy(error.result)
         return self._failed(call, error.message)
 
-    def _failure(self, call: Call, entry: RegisteredTool, error: BaseException) -> CallToolResult:
+    def _failure(self, call: Call, entry: ToolEntry, error: BaseException) -> CallToolResult:
         """Tell the model what it can use; hide what it must not know."""
         error = self._mended(call, entry, error)
         if isinstance(error, ToolError):
@@ -331,19 +273,21 @@ class Tools:
         masked = internal(f"the tool {entry.name}", error, hint).message
         return self._failed(call, f"The tool {entry.name} failed: {masked}")
 
-    def _mended(self, call: Call, entry: RegisteredTool, error: BaseException) -> BaseException:
+    def _mended(self, call: Call, entry: ToolEntry, error: BaseException) -> BaseException:
         """Let the layers say what an error means, those of the tool's own server first."""
-        way = [*entry.way, *(step for source in entry.made_of() for step in source.way)]
-        for mount, _ in reversed(way):
-            error = mount.child.layers.mended(call, error)
-        return self._server.layers.mended(call, error)
+        way = list(entry.way)
+        for source in entry.made_of():
+            way.extend(source.way)
+        for point, _ in reversed(way):
+            error = point.child.layers.mended(call, error)
+        return self._layers.mended(call, error)
 
     def _missing(self, name: str) -> Refusal:
         return self.missing(name, self.catalogue.hint(name))
 
     def missing(self, name: str, hint: str = "") -> Refusal:
         """Make the refusal of a call for a tool that is not there, or not for this caller."""
-        if self._server.capabilities.tools is None:
+        if self.home.capabilities().tools is None:
             return off("tools")
         return ToolNotFound(name, hint)
 
@@ -371,7 +315,7 @@ async def _contained(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _bad_arguments(entry: RegisteredTool, error: InvalidArguments, *, in_result: bool) -> CallToolResult:
+def _bad_arguments(entry: ToolEntry, error: InvalidArguments, *, in_result: bool) -> CallToolResult:
     if in_result:
         return failed(f"Invalid arguments for the tool {entry.name}:\n{error}")
     violations = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, structs
@@ -16,18 +16,15 @@ from msgspec import UNSET, Raw, Struct, structs
 from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_VIOLATIONS
 from ferrule.errors import SetupError
 from ferrule.schema.tools import CallToolResult, Tool
-from ferrule.server.calls.execution import settle
 from ferrule.server.functions.arguments import NOT_SHOWN, parsed_arguments, too_long_to_explain
 from ferrule.server.functions.binder import InvalidArguments
 from ferrule.server.functions.types.known import encode_hook
 from ferrule.server.offers.descriptions import ToolOptions
-from ferrule.server.offers.entry import Recipe, Visible
-from ferrule.server.offers.tools import RegisteredTool
+from ferrule.server.offers.entry import Visible
+from ferrule.server.offers.tool_entry import ToolEntry
+from ferrule.server.offers.tools import Recipe, Tools
 from ferrule.validation.checker import given_schema, own_schema
 from ferrule.validation.violations import Violation, missing, unknown
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
 
 _write = msgspec.json.Encoder(enc_hook=encode_hook).encode
 
@@ -70,7 +67,7 @@ class Transformed(Recipe):
 
     def __init__(
         self,
-        source: RegisteredTool | Tool | Callable[..., Any],
+        source: ToolEntry | Tool | Callable[..., Any],
         call: Callable[[dict[str, Any]], Awaitable[Any]] | None,
         changes: Mapping[str, Any],
         arguments: Mapping[str, Arg],
@@ -80,11 +77,11 @@ class Transformed(Recipe):
         self._changes = changes
         self._arguments = arguments
 
-    def offer(self, server: Server, options: ToolOptions) -> RegisteredTool:
+    def offer(self, tools: Tools, options: ToolOptions) -> ToolEntry:
         """Make the tool and offer it."""
         given = {name: value for name, value in structs.asdict(options).items() if value != getattr(USUAL, name)}
         changes = {**self._changes, **{name: given.pop(name) for name in self._changes if name in given}}
-        source = self._made(server, given)
+        source = self._made(tools, given)
         listed = {name: value for name in ("name", "title", "description") if (value := changes.get(name))}
         reshape = Reshape(source, self._arguments)
         entry = copy.copy(source)
@@ -92,39 +89,39 @@ class Transformed(Recipe):
         entry.reshape = reshape
         entry.layers = []
         entry.way = ()
-        entry.server = server
+        entry.home = tools.home
         entry.tags = frozenset(changes.get("tags") or source.tags)
         entry.visible = changes.get("visible") or source.visible
         entry.show_as(structs.replace(source.tool, input_schema=reshape.schema, **listed))
-        settle(entry, server.tools)
-        server.tools.offer(entry)
+        entry.settle(tools)
+        tools.offer(entry)
         return entry
 
-    def _made(self, server: Server, given: Mapping[str, Any]) -> RegisteredTool:
+    def _made(self, tools: Tools, given: Mapping[str, Any]) -> ToolEntry:
         """Return the tool to be transformed, ready to be called; one that is made here is made with these options."""
         if isinstance(self._source, Tool) and self._call is not None:
             fn, options = _foreign(self._source, self._call)
-            return server.tools.make(fn, structs.replace(options, **given))
-        if not isinstance(self._source, Tool | RegisteredTool):
-            return server.tools.make(self._source, ToolOptions(**given))
+            return tools.make(fn, structs.replace(options, **given))
+        if not isinstance(self._source, Tool | ToolEntry):
+            return tools.make(self._source, ToolOptions(**given))
         if given:
             raise SetupError(
                 f"the tool {self._source.name!r} keeps its {next(iter(given))} when it is transformed:"
                 " say it where that tool is added"
             )
-        if isinstance(self._source, RegisteredTool):
+        if isinstance(self._source, ToolEntry):
             return self._source
-        known = server.tools.catalogue.registered.get(self._source.name)
+        known = tools.catalogue.registered.get(self._source.name)
         if known is None:
             raise SetupError(
-                f"the tool {self._source.name!r} is not one of {server.name!r}:"
+                f"the tool {self._source.name!r} is not one of {tools.home.name!r}:"
                 " give app.get_tool(name), or call=… to say how it is called"
             )
         return known
 
 
 def transformed(
-    source: RegisteredTool | Tool | Callable[..., Any],
+    source: ToolEntry | Tool | Callable[..., Any],
     *,
     name: str | None = None,
     title: str | None = None,
@@ -138,7 +135,7 @@ def transformed(
 
     `app.add_tool(transformed(search, name="find", arguments={"q": Arg(name="query"), "limit": Arg(preset=5)}))`
     """
-    if not (isinstance(source, RegisteredTool | Tool) or callable(source)):
+    if not (isinstance(source, ToolEntry | Tool) or callable(source)):
         raise SetupError(f"transformed(): {source!r} is neither a tool nor a function: give app.get_tool(name)")
     changes = {"name": name, "title": title, "description": description, "tags": tags, "visible": visible}
     return Transformed(source, call, changes, arguments or {})
@@ -147,7 +144,7 @@ def transformed(
 class Reshape:
     """The arguments of a transformed tool, written as those of its source."""
 
-    def __init__(self, source: RegisteredTool, arguments: Mapping[str, Arg]) -> None:
+    def __init__(self, source: ToolEntry, arguments: Mapping[str, Arg]) -> None:
         self._tool = source.name
         self._originals: dict[str, str] = {}
         self._withheld: set[str] = set()

@@ -7,86 +7,39 @@ A server without rules, and without sessions that see something of their own, ha
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
-from ferrule.schema.notices import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
-from ferrule.server.calls.context import Context
+from ferrule.server.calls.context import Context, MountedContext
+from ferrule.server.calls.services import Services
 from ferrule.server.functions.signatures import takes
 from ferrule.server.offers.catalogue import Catalogue
 from ferrule.server.offers.entry import Entry
-from ferrule.server.offers.mounts import MountedContext
-
-if TYPE_CHECKING:
-    from ferrule.server.offers.resources import FoundResource
-    from ferrule.server.server import Server
-
-Rule = Callable[[Context[Any], "Component"], bool]
-Slots = Sequence[tuple["Server", str]]
-
-KINDS = {
-    "tool": TOOLS_CHANGED,
-    "prompt": PROMPTS_CHANGED,
-    "resource": RESOURCES_CHANGED,
-    "resource template": RESOURCES_CHANGED,
-}
-"""What can be switched, and what is told when the list of it changes."""
-
-
-class Component(Struct, frozen=True):
-    """A tool, prompt, resource or resource template, as a rule sees it."""
-
-    kind: str
-    name: str
-    """The name, or the URI."""
-    tags: frozenset[str]
-    listed: Any
-
-
-class Switches:
-    """What is switched on or off by name or by tag, in one server; of several words on one thing the last counts."""
-
-    def __init__(self) -> None:
-        self._words: dict[tuple[Server, str | None, str, bool], bool] = {}
-
-    def say(self, server: Server, names: Iterable[str], tags: Iterable[str], kind: str | None, *, on: bool) -> None:
-        """Switch what has one of these names or tags in a server."""
-        if isinstance(tags, str):
-            raise SetupError(f"tags must be a set of texts, not the text {tags!r}")
-        if kind is not None and kind not in KINDS:
-            raise SetupError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
-        said = [*((server, kind, name, False) for name in names), *((server, kind, tag, True) for tag in tags)]
-        if not said:
-            raise SetupError("say what to switch: enable('name'), disable(tags={'admin'})")
-        for word in said:
-            self._words.pop(word, None)
-            self._words[word] = on
-
-    def verdict(self, kind: str, places: Slots, tags: frozenset[str]) -> bool | None:
-        """Return what was last said about something that has these names in these servers; None for nothing."""
-        for (server, meant, text, is_tag), on in reversed(self._words.items()):
-            if meant in (None, kind) and any(
-                server is place and (text in tags if is_tag else text == key) for place, key in places
-            ):
-                return on
-        return None
+from ferrule.server.offers.mount_point import Component, Holder, Rule
+from ferrule.server.offers.switches import KINDS, Switches
 
 
 class Visibility:
     """What of a server is seen, by everybody and by each caller."""
 
-    def __init__(self, server: Server, include: Iterable[str] | None, exclude: Iterable[str] | None) -> None:
-        self._server = server
-        if include is None:
-            self._include = None
-        else:
-            self._include = frozenset(include)
-        self._exclude = frozenset(exclude or ())
+    def __init__(self, home: Services, mounted_in: Sequence[Holder], *, on_use: Callable[[], None]) -> None:
+        self._home = home
+        self._links = home.links
+        self._mounted_in = mounted_in
+        self._on_use = on_use
+        """Called when calls pass through here from now on."""
+        settings = home.settings
+        self._include: frozenset[str] | None = None
+        if settings.include_tags is not None:
+            self._include = frozenset(settings.include_tags)
+        self._exclude = frozenset(settings.exclude_tags or ())
         self._switches = Switches()
+        self.catalogues: list[Catalogue[Any]] = []
+        """All that can be switched."""
         self.rules: list[Rule] = []
         self.judges = False
         """Whether anything is seen by some callers only."""
@@ -97,39 +50,35 @@ class Visibility:
 
     def switch(self, names: Sequence[str], tags: Iterable[str], kind: str | None, *, on: bool) -> None:
         """Switch something on or off for everybody."""
-        self._switches.say(self._server, names, tags, kind, on=on)
-        for catalogue in self.catalogues():
+        self._switches.say(self._home, names, tags, kind, on=on)
+        for catalogue in self.catalogues:
             catalogue.switch()
 
     def is_on(self, kind: str, key: str, entry: Entry) -> bool:
         """Return whether something is offered to everybody, here and in each server it was mounted from."""
-        return self.admits(kind, key, entry.tags) and all(
-            mount.child.visibility.admits(kind, name, entry.tags) for mount, name in entry.way
-        )
+        if not self.admits(kind, key, entry.tags):
+            return False
+        return all(point.child.admits(kind, name, entry.tags) for point, name in entry.way)
 
     def admits(self, kind: str, key: str, tags: frozenset[str]) -> bool:
         """Return whether the tags and switches of this server alone let something be offered."""
-        said = self._switches.verdict(kind, [(self._server, key)], tags)
+        said = self._switches.verdict(kind, [(self._home, key)], tags)
         if said is not None:
             return said
         return not tags & self._exclude and (self._include is None or bool(tags & self._include))
 
-    def catalogues(self) -> Iterator[Catalogue[Any]]:
-        """Yield all that can be switched."""
-        server = self._server
-        yield from (server.tools.catalogue, server.prompts.catalogue)
-        yield from (server.resources.catalogue, server.resources.templates)
-
     def check(self, names: Iterable[str], tags: Iterable[str], kind: str | None) -> None:
         """Raise SetupError for words that switch nothing."""
-        Switches().say(self._server, names, tags, kind, on=True)
+        Switches().say(self._home, names, tags, kind, on=True)
         searched = []
-        for catalogue in self.catalogues():
+        for catalogue in self.catalogues:
             if kind in (None, catalogue.kind):
                 searched.append(catalogue)
         for name in names:
             if not any(name in catalogue.registered for catalogue in searched):
-                hint = next((hint for catalogue in searched if (hint := catalogue.hint(name))), "")
+                hint = ""
+                for catalogue in searched:
+                    hint = hint or catalogue.hint(name)
                 raise SetupError(f"there is no {kind or 'tool, prompt or resource'} {name!r} to switch{hint}")
 
     # -- for each caller
@@ -154,83 +103,92 @@ class Visibility:
 
     def judge(self) -> None:
         """Look at who asks from now on, here and where this server is mounted."""
-        if self._server.settings.cache_scope == "public":
+        if self._home.settings.cache_scope == "public":
             raise SetupError('cache_scope="public" lets caches give one caller\'s list to another: leave it "private"')
         self.judges = True
         self.use()
-        for mount in self._server.mounted_in:
-            mount.host.visibility.judge()
+        for holder in self._mounted_in:
+            holder.judge()
 
     def use(self) -> None:
         """Let calls pass through here from now on."""
         if not self.in_use:
             self.in_use = True
-            self._server.recompose()
+            self._on_use()
 
     def switch_for(
-        self, call: Call, server: Server, names: Iterable[str], tags: Iterable[str], kind: str | None, *, on: bool
+        self, call: Call, home: Services, names: Iterable[str], tags: Iterable[str], kind: str | None, *, on: bool
     ) -> None:
         """Switch something for the session a call belongs to, or for its principal, and tell nobody else."""
-        links = self._server.links
+        links = self._links
         own = links.own_switches(call) or Switches()
         before = self._seen(call)
-        own.say(server, list(names), tags, kind, on=on)
+        own.say(home, list(names), tags, kind, on=on)
         links.keep_switches(call, own)
         self.use()
         after = self._seen(call)
-        for notice in dict.fromkeys(KINDS[kind] for kind in KINDS if before[kind] != after[kind]):
+        changed = []
+        for each, notice in KINDS.items():
+            if before[each] != after[each] and notice not in changed:
+                changed.append(notice)
+        for notice in changed:
             links.tell_one(call, notice)
 
     def _seen(self, call: Call) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for catalogue in self.catalogues():
-            found[catalogue.kind] = [
-                key for key, entry in catalogue.registered.items() if self.sees(call, catalogue, key, entry)
-            ]
+        for catalogue in self.catalogues:
+            seen = found[catalogue.kind] = []
+            for key, entry in catalogue.registered.items():
+                if self.sees(call, catalogue, key, entry):
+                    seen.append(key)
         return found
 
     def sees(self, call: Call, catalogue: Catalogue[Any], key: str, entry: Entry) -> bool:
         """Return whether a caller sees something."""
-        own = self._server.links.own_switches(call)
+        own = self._links.own_switches(call)
         said = None
         if own is not None:
-            places = [(self._server, key), *((mount.child, name) for mount, name in entry.way)]
-            said = own.verdict(catalogue.kind, places, entry.tags)
-        if not (key in catalogue if said is None else said):
+            names: list[tuple[object, str]] = [(self._home, key)]
+            for point, name in entry.way:
+                names.append((point.child.services, name))
+            said = own.verdict(catalogue.kind, names, entry.tags)
+        if said is None:
+            said = key in catalogue
+        if not said:
             return False
-        if not self.judges:
-            return True
-        if entry.visible is not None and not entry.visible(self._context(call, entry.server)):
+        return not self.judges or self._judged(call, catalogue, key, entry)
+
+    def _judged(self, call: Call, catalogue: Catalogue[Any], key: str, entry: Entry) -> bool:
+        """Return whether the rules of the entry, of this server and of those it is from let a caller see it."""
+        if entry.visible is not None and not entry.visible(self._context(call, entry.home)):
             return False
-        judges = [(self._server, key), *((mount.child, name) for mount, name in entry.way)]
-        return all(
-            rule(self._context(call, server), Component(catalogue.kind, name, entry.tags, catalogue.listed(entry)))
-            for server, name in judges
-            for rule in server.visibility.rules
-        )
+        judges = [(self._home, key, self.rules)]
+        for point, name in entry.way:
+            judges.append((point.child.services, name, list(point.child.rules)))
+        for home, name, rules in judges:
+            for rule in rules:
+                component = Component(catalogue.kind, name, entry.tags, catalogue.listed(entry))
+                if not rule(self._context(call, home), component):
+                    return False
+        return True
 
     def find(self, call: Call, catalogue: Catalogue[Any], key: str) -> Any:
         """Return what has a key, if the caller sees it; who came through a server that mounts this one was judged."""
-        if not self.in_use or not self._server.links.knows(call):
+        if not self.in_use or not self._links.knows(call):
             return catalogue.get(key)
         entry = catalogue.registered.get(key)
         if entry is not None and self.sees(call, catalogue, key, entry):
             return entry
         return None
 
-    def find_resource(self, call: Call, uri: str) -> FoundResource:
-        """Return what answers to a URI among what the caller sees."""
-        kinds = {catalogue.kind: catalogue for catalogue in self._server.resources.catalogues}
-        return self._server.resources.find(uri, lambda kind, entry: self.find(call, kinds[kind], entry.uri) is not None)
-
-    def _context(self, call: Call, server: Server) -> Context[Any]:
-        if server is self._server:
-            return Context(call, server)
-        return MountedContext(self._server, call, server)
+    def _context(self, call: Call, home: Services) -> Context[Any]:
+        if home is self._home:
+            return Context(call, home)
+        return MountedContext(self._home, call, home)
 
     def page(self, catalogue: Catalogue[Any], call: Call) -> Raw:
         """Return a page of what a caller sees; the common one where it sees what everybody sees."""
-        if not self.judges and self._server.links.own_switches(call) is None:
+        if not self.judges and self._links.own_switches(call) is None:
             return catalogue.page(call)
         seen = []
         for key, entry in catalogue.registered.items():

@@ -6,13 +6,14 @@ import contextlib
 import inspect
 import logging
 import re
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from msgspec import structs
 
 from ferrule.errors import SetupError, ToolError
 from ferrule.schema.tools import CallToolResult, ToolAnnotations
+from ferrule.server.application import Application
 from ferrule.server.calls.context import Context
 from ferrule.server.hosting.lifespans import Lifespan, listed
 from ferrule.server.offers.uri_template import UriTemplate
@@ -34,10 +35,6 @@ from ferrule.server.openapi.rules import ImportOptions, kind_of
 from ferrule.server.openapi.schemas import Schemas
 from ferrule.settings.option import pick, read
 from ferrule.validation.checker import LateSchema
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
-
 
 LONGEST = 64
 """Some hosts refuse names that are longer."""
@@ -90,7 +87,7 @@ class WebClient(Protocol):
         """Send a request and give the whole answer."""
 
 
-def offer(server: Server, document: Document, client: WebClient, options: ImportOptions) -> None:
+def offer(server: Application, document: Document, client: WebClient, options: ImportOptions) -> None:
     """Add everything a web API offers to a server."""
     if not callable(getattr(client, "request", None)):
         raise SetupError("from_openapi needs a client that makes the requests: httpx.AsyncClient(base_url=…), for one")
@@ -167,7 +164,7 @@ class Caller:
             return await read_bounded(response, self._most)
 
 
-def _offer_tool(server: Server, name: str, caller: Caller, options: ImportOptions) -> bool:
+def _offer_tool(server: Application, name: str, caller: Caller, options: ImportOptions) -> bool:
     """Offer an operation as a tool; return False if it was left out."""
     operation = caller.operation
 
@@ -208,7 +205,7 @@ def _annotations(method: str) -> ToolAnnotations:
     )
 
 
-def _offer_resource(server: Server, name: str, caller: Caller, scheme: str) -> None:
+def _offer_resource(server: Application, name: str, caller: Caller, scheme: str) -> None:
     operation = caller.operation
     arguments = {parameter.argument: parameter for parameter in operation.parameters}
     inside = []
@@ -258,10 +255,10 @@ def _read_type(operation: Operation) -> str | None:
     return None
 
 
-S = TypeVar("S", bound="Server")
+S = TypeVar("S", bound=Application)
 
 
-def from_openapi(make: type[S], spec: Any, client: WebClient, given: Mapping[str, Any]) -> S:
+def from_openapi(make: Callable[..., S], spec: Any, client: WebClient, given: Mapping[str, Any]) -> S:
     """Make a server of an OpenAPI document; the options are those of a server and of `ImportOptions`."""
     document = Document.read(spec)
     importing = read(ImportOptions, pick(ImportOptions, given), "from_openapi")
@@ -274,7 +271,7 @@ def from_openapi(make: type[S], spec: Any, client: WebClient, given: Mapping[str
     return server
 
 
-def from_fastapi(make: type[S], application: Any, given: Mapping[str, Any], *, run_lifespan: bool) -> S:
+def from_fastapi(make: Callable[..., S], application: Any, given: Mapping[str, Any], *, run_lifespan: bool) -> S:
     """Make a server of a FastAPI application; `run_lifespan=False` leaves its start to others."""
     describe = getattr(application, "openapi", None)
     if not callable(describe):
@@ -289,7 +286,7 @@ def _of_application(inside: InProcess) -> Lifespan:
     """Start the application before the server's own lifespans, and stop it after."""
 
     @contextlib.asynccontextmanager
-    async def lifespan(server: Server) -> AsyncIterator[None]:
+    async def lifespan(server: Application) -> AsyncIterator[None]:
         async with inside.lifespan():
             yield
 

@@ -28,9 +28,9 @@ async def lines(carrier: Carrier) -> None:
         # The end of line of another system is white space to JSON.
         writer.write(_line(_call(2, "echo", value="a\nb\r\n\u2028"))[:-1] + b"\r\n")
         writer.write(_line(_call(3, "tell", count=20, text="\n\n")) + _line(_call(4, "echo", value=0)))
-        came = [await _next(reader, carrier.patience) for _ in range(24)]
         answers = {}
-        for each in came:
+        for _ in range(24):
+            each = await _next(reader, carrier.patience)
             if "method" not in each:
                 answers[each["id"]] = each["result"]
         demand(sorted(answers) == [1, 2, 3, 4], f"of four requests {sorted(answers)} were answered, one a line")

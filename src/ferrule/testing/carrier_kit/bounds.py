@@ -70,8 +70,13 @@ async def their_limit(carrier: Carrier) -> None:
 
 
 def _was_refused(near: NearSide) -> bool:
-    told = any(isinstance(each, dict) and "error" in each for each in near.messages)
-    return told or bool(near.failed) or any(error is not None for error in near.errors)
+    for message in near.messages:
+        if isinstance(message, dict) and "error" in message:
+            return True
+    for error in near.errors:
+        if error is not None:
+            return True
+    return bool(near.failed)
 
 
 @rule("TBEH-08", "GUAR-06", needs=("back-pressure",))

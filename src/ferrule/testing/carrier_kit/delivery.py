@@ -74,7 +74,7 @@ async def order_back(carrier: Carrier) -> None:
     """A thousand messages of one call arrive at the near side in the order they were sent, before its answer."""
     async with scene(carrier) as met:
         await met.near.call("tell", count=MANY, text="")
-        _in_order([told["number"] for told in met.near.told(TOLD)], MANY)
+        _in_order(met.near.numbers(TOLD), MANY)
 
 
 @rule("GUAR-05", needs=("push",))
@@ -83,7 +83,7 @@ async def push(carrier: Carrier) -> None:
     async with scene(carrier) as met:
         await met.near.call("push", count=10)
         await soon(met.near.until(lambda: len(met.near.told(PUSHED)) >= 10), carrier.patience, "it was not heard")
-        _in_order([told["number"] for told in met.near.told(PUSHED)], 10)
+        _in_order(met.near.numbers(PUSHED), 10)
 
 
 @rule("GUAR-06")
@@ -107,17 +107,24 @@ async def flood(carrier: Carrier) -> None:
 async def peers(carrier: Carrier) -> None:
     """Several peers are served at once, each with the answers to its own questions."""
     async with scene(carrier) as met:
-        others = [await met.another() for _ in range(4)]
+        others = []
+        for _ in range(4):
+            others.append(await met.another())
         try:
-            everyone = [met.near, *others]
-            asked = [near.start("echo", value=[who, n]) for n in range(50) for who, near in enumerate(everyone)]
+            asked = []
+            wanted = []
+            for number in range(50):
+                for who, near in enumerate([met.near, *others]):
+                    asked.append(near.start("echo", value=[who, number]))
+                    wanted.append({"value": [who, number]})
             await settled(asked, carrier.patience, "peers got no answer")
-            wanted = [{"value": [who, n]} for n in range(50) for who in range(len(everyone))]
-            demand([returned(each.result()) for each in asked] == wanted, "a peer got the answer of another")
+            for each, answer in zip(asked, wanted, strict=True):
+                demand(returned(each.result()) == answer, "a peer got the answer of another")
         finally:
             for near in others:
                 await near.close()
-        demand(not [fault for near in others for fault in near.faults], "a peer was told what no carrier may tell")
+        for near in others:
+            demand(not near.faults, "a peer was told what no carrier may tell")
 
 
 def _in_order(numbers: list[int], count: int) -> None:
@@ -125,5 +132,6 @@ def _in_order(numbers: list[int], count: int) -> None:
         return
     demand(len(set(numbers)) == len(numbers), f"{len(numbers) - len(set(numbers))} messages arrived twice")
     demand(len(numbers) == count, f"{count} messages were sent and {len(numbers)} arrived")
-    first = next(at for at, number in enumerate(numbers) if at != number)
-    raise Broken(f"the messages arrived in another order, from number {first} on")
+    for at, number in enumerate(numbers):
+        if at != number:
+            raise Broken(f"the messages arrived in another order, from number {at} on")

@@ -66,12 +66,16 @@ class Tools:
 
     async def noted(self) -> dict[str, list[int]]:
         """Return which numbered notifications came from the peer that came last, in order."""
-        return {"numbers": [params["number"] for params in self.links[-1].told(NOTED)]}
+        return {"numbers": self.links[-1].numbers(NOTED)}
 
     async def heard(self) -> dict[str, int]:
         """Return how many calls of `echo` were heard, whoever asked."""
-        called = [params["name"] for link in self.links for params in link.told("tools/call")]
-        return {"calls": called.count("echo")}
+        calls = 0
+        for link in self.links:
+            for params in link.told("tools/call"):
+                if params["name"] == "echo":
+                    calls += 1
+        return {"calls": calls}
 
     async def tell(self, count: int, text: str, ctx: Context) -> dict[str, int]:
         """Say numbered notifications on the way back of this call, as fast as the carrier takes them."""
@@ -137,14 +141,17 @@ class FarSide:
     @property
     def faults(self) -> list[str]:
         """What no carrier may do, and this one did."""
-        return [fault for link in self.links for fault in link.faults]
+        faults: list[str] = []
+        for link in self.links:
+            faults += link.faults
+        return faults
 
     # -- what a listener uses
 
     @property
     def eras(self) -> Eras:
         """The protocol generations of the server."""
-        return self.server.eras
+        return self.server.host.eras
 
     @property
     def observer(self) -> None:
@@ -154,7 +161,7 @@ class FarSide:
     @property
     def verifier(self) -> Verifier:
         """Who decides who a caller is."""
-        return self.server.verifier
+        return self.server.host.verifier
 
     async def enter(self) -> None:
         """Start the server."""
@@ -168,9 +175,9 @@ class FarSide:
         """Return a watched link to one peer."""
         return self._watch(self.server.link(origin), origin)
 
-    def crowd(self, origin: Origin, version: str = "") -> Watched:
+    def sessionless_link(self, origin: Origin, version: str = "") -> Watched:
         """Return the watched link of everyone who asks without a session."""
-        return self._watch(self.server.crowd(origin, version), origin)
+        return self._watch(self.server.host.sessionless_link(origin, version), origin)
 
     def _watch(self, receiver: Receiver, origin: Origin) -> Watched:
         watched = Watched(receiver, origin)
@@ -179,16 +186,16 @@ class FarSide:
 
     def busy(self, link: Receiver) -> bool:
         """Return whether calls run on a link."""
-        return self.server.busy(link.receiver if isinstance(link, Watched) else link)
+        return self.server.host.busy(link.receiver if isinstance(link, Watched) else link)
 
     def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
         """Return which arguments of a tool its HTTP headers mirror."""
-        return self.server.mirrored(tool)
+        return self.server.host.mirrored(tool)
 
     @property
     def custom_routes(self) -> Sequence[CustomRoute]:
         """What is offered over HTTP beside MCP."""
-        return self.server.custom_routes
+        return self.server.host.custom_routes
 
     async def drain(self, grace: float) -> None:
         """Wait until running calls are answered."""

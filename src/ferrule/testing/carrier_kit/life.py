@@ -23,14 +23,19 @@ DESCRIPTORS = next((Path(place) for place in ("/proc/self/fd", "/dev/fd") if Pat
 def holdings() -> Counter[str]:
     """Count what is held now, by what it is."""
     loop = asyncio.get_running_loop()
-    held = Counter(f"task {_nameless(repr(task.get_coro()))}" for task in asyncio.all_tasks(loop))
-    # The loop keeps the threads in which it looks up names; how many it has made by now is chance.
-    names = (thread.name for thread in threading.enumerate())
-    held.update(f"thread {_nameless(name)}" for name in names if not name.startswith("asyncio_"))
-    held.update(f"descriptor of {target}" for target in _open_descriptors())
+    held: Counter[str] = Counter()
+    for task in asyncio.all_tasks(loop):
+        held[f"task {_nameless(repr(task.get_coro()))}"] += 1
+    for thread in threading.enumerate():
+        # The loop keeps the threads in which it looks up names; how many it has made by now is chance.
+        if not thread.name.startswith("asyncio_"):
+            held[f"thread {_nameless(thread.name)}"] += 1
+    for target in _open_descriptors():
+        held[f"descriptor of {target}"] += 1
     # The loop does not tell which timers it has; one that keeps them elsewhere is believed to have none.
-    scheduled = getattr(loop, "_scheduled", ())
-    held.update(f"timer {_what(timer)}" for timer in scheduled if not timer.cancelled())
+    for timer in getattr(loop, "_scheduled", ()):
+        if not timer.cancelled():
+            held[f"timer {_what(timer)}"] += 1
     return held
 
 
@@ -114,10 +119,9 @@ async def loss(carrier: Carrier) -> None:
         met.cut()
         await settled(pending, carrier.patience, "pending calls do not learn that the wire was cut")
         # A carrier that asks for what it missed may still give the answers.
-        demand(
-            all(each.exception() or "error" not in each.result() for each in pending),
-            "a pending call was answered with an error that nobody sent",
-        )
+        for each in pending:
+            answered = each.exception() is not None or "error" not in each.result()
+            demand(answered, "a pending call was answered with an error that nobody sent")
         near.start("echo", value="into the void")
         if "one wire" in carrier.lacks:
             return

@@ -12,12 +12,13 @@ from ferrule.errors import LinkLost
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.protocol.introduction import AlwaysIntroduced, Introduction, OnceIntroduced
 from ferrule.protocol.stateless import NEWEST as STATELESS
+from ferrule.schema.methods import METHODS
 from ferrule.schema.model import ClientCapabilities, Implementation
 from ferrule.testing.carrier_kit.far_side import NOTED
 from ferrule.testing.carrier_kit.findings import soon
 from ferrule.testing.carrier_kit.witness import Witness, plain
 from ferrule.transports.contract import Transport
-from ferrule.wire.channel import Channel, Origin
+from ferrule.wire.channel import REPEATABLE, Channel, Origin
 from ferrule.wire.messages import Id, Notification, Request
 
 WHO = Implementation(name="carrier-kit", version="1")
@@ -67,7 +68,11 @@ class NearSide(Witness):
             self._waiting[identity] = future
         stamped = self._introduction.stamp(params)
         try:
-            self.way.send(Request(identity, method, {} if stamped is UNSET else stamped))
+            request = Request(identity, method, {} if stamped is UNSET else stamped)
+            if METHODS[method].read_only:
+                self.way.send_with(request, REPEATABLE)
+            else:
+                self.way.send(request)
         except BaseException:
             self._waiting.pop(identity, None)
             raise

@@ -26,7 +26,10 @@ class Rule:
 
     def lacking(self, carrier: Carrier) -> str:
         """Return the reason why the rule says nothing about a carrier, if there is one."""
-        return next((carrier.lacks[feature] for feature in self.needs if feature in carrier.lacks), "")
+        for feature in self.needs:
+            if feature in carrier.lacks:
+                return carrier.lacks[feature]
+        return ""
 
     def __str__(self) -> str:
         return self.name

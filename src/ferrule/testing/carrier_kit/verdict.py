@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,9 +16,17 @@ from ferrule.testing.carrier_kit.rule import Rule
 PATIENCE = 60.0
 """How many seconds one rule may take before it counts as broken."""
 
-RULES: tuple[Rule, ...] = tuple(
-    found for part in (life, delivery, bounds, bare_wire) for found in vars(part).values() if isinstance(found, Rule)
-)
+
+def _rules() -> tuple[Rule, ...]:
+    rules = []
+    for part in (life, delivery, bounds, bare_wire):
+        for found in vars(part).values():
+            if isinstance(found, Rule):
+                rules.append(found)
+    return tuple(rules)
+
+
+RULES = _rules()
 """Every rule, in the order they are judged in."""
 
 Outcome = Literal["pass", "fail", "n/a"]
@@ -51,19 +60,26 @@ class Report:
     @property
     def broken(self) -> tuple[Verdict, ...]:
         """The rules that do not hold."""
-        return tuple(verdict for verdict in self.verdicts if verdict.outcome == "fail")
+        broken = []
+        for verdict in self.verdicts:
+            if verdict.outcome == "fail":
+                broken.append(verdict)
+        return tuple(broken)
 
     def __str__(self) -> str:
-        counts = []
-        for outcome in ("pass", "fail", "n/a"):
-            counts.append(sum(1 for each in self.verdicts if each.outcome == outcome))
-        last = "{} rules hold, {} are broken, {} do not apply".format(*counts)
+        counts: Counter[Outcome] = Counter()
+        for verdict in self.verdicts:
+            counts[verdict.outcome] += 1
+        last = f"{counts['pass']} rules hold, {counts['fail']} are broken, {counts['n/a']} do not apply"
         return "\n".join([self.carrier, *map(str, self.verdicts), last])
 
 
 async def judge(carrier: Carrier, rules: Iterable[Rule] = RULES) -> Report:
     """Judge a carrier by the rules, one after another: `print(await judge(MyCarrier()))`."""
-    return Report(carrier.name, tuple([await _judged(rule, carrier) for rule in rules]))
+    verdicts = []
+    for rule in rules:
+        verdicts.append(await _judged(rule, carrier))
+    return Report(carrier.name, tuple(verdicts))
 
 
 async def _judged(rule: Rule, carrier: Carrier) -> Verdict:
@@ -72,9 +88,10 @@ async def _judged(rule: Rule, carrier: Carrier) -> Verdict:
     except NotApplicable as reason:
         return Verdict(rule, "n/a", str(reason))
     except Exception as reason:
-        return Verdict(
-            rule, "fail", str(reason) if isinstance(reason, Broken) else f"{type(reason).__name__}: {reason}"
-        )
+        why = str(reason)
+        if not isinstance(reason, Broken):
+            why = f"{type(reason).__name__}: {reason}"
+        return Verdict(rule, "fail", why)
     return Verdict(rule, "pass")
 
 
@@ -96,7 +113,11 @@ def carrier_tests(*carriers: Carrier, rules: Iterable[Rule] = RULES) -> Callable
     """Return a pytest test of each rule for each carrier: `test_my_carrier = carrier_tests(MyCarrier())`."""
     import pytest
 
-    cases = [pytest.param(carrier, rule, id=f"{carrier.name}-{rule.name}") for carrier in carriers for rule in rules]
+    cases = []
+    every = tuple(rules)
+    for carrier in carriers:
+        for rule in every:
+            cases.append(pytest.param(carrier, rule, id=f"{carrier.name}-{rule.name}"))
 
     @pytest.mark.parametrize(("carrier", "rule"), cases)
     def test_carrier(carrier: Carrier, rule: Rule) -> None:

@@ -44,11 +44,26 @@ class Witness:
 
     def told(self, method: str) -> list[Any]:
         """Return the params of what names a method, in the order it came in."""
-        return [found["params"] for found in self.messages if isinstance(found, dict) and found.get("method") == method]
+        params = []
+        for found in self.messages:
+            if isinstance(found, dict) and found.get("method") == method:
+                params.append(found["params"])
+        return params
+
+    def numbers(self, method: str) -> list[int]:
+        """Return the numbers of numbered notifications, in the order they came in."""
+        numbers = []
+        for params in self.told(method):
+            numbers.append(params["number"])
+        return numbers
 
     def ends_of(self, channel: Channel) -> int:
         """Count how often a channel was said to be lost."""
-        return sum(1 for each in self.lost if each is channel)
+        count = 0
+        for each in self.lost:
+            if each is channel:
+                count += 1
+        return count
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something holds, looking whenever the carrier tells something."""

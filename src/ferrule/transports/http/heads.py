@@ -44,7 +44,8 @@ STATELESS_STATUSES = {
     ErrorCode.MISSING_CAPABILITY.value: 400,
     ErrorCode.UNSUPPORTED_VERSION.value: 400,
 }
-"""The status of an error in the stateless era; one from inside a handler is an answer like any other."""
+"""The status of an error in the stateless era (MCP 2026-07-28 transports/streamable-http, Request Metadata); one from
+inside a handler is an answer like any other."""
 
 INVALID_REQUEST = ErrorCode.INVALID_REQUEST.value
 

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Unpack
 
 from ferrule.errors import SetupError
-from ferrule.transports.closing import left_of_grace
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.beside import OnEngine, on_engine
 from ferrule.transports.http.endpoint.acceptor import require_http
 from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
-from ferrule.transports.websocket.endpoint import WebSocketEndpoint
-from ferrule.transports.websocket.settings import beside_http
+from ferrule.transports.shutdown import left_of_grace
 
 if TYPE_CHECKING:
     from ferrule.transports.keywords import HttpKeywords
@@ -27,11 +26,11 @@ class Http:
     """Lets clients reach us over HTTP; the options are those of `EndpointSettings` and `EngineSettings`."""
 
     def __init__(self, **options: Unpack[HttpKeywords]) -> None:
-        self._door_settings, self._engine_settings = split_options(options)
-        self._websocket_settings = beside_http(self._engine_settings.websocket, self._door_settings.path)
+        self._endpoint_settings, self._engine_settings = split_options(options)
+        self._new_websocket = on_engine(self._engine_settings.websocket, self._endpoint_settings.path)
         self._engine: Engine | None = None
-        self._doors: HttpEndpoint | None = None
-        self._websocket: WebSocketEndpoint | None = None
+        self._endpoint: HttpEndpoint | None = None
+        self._websocket: OnEngine | None = None
         self._closed = asyncio.Event()
 
     @property
@@ -46,57 +45,57 @@ class Http:
         if self._engine is not None:
             raise SetupError("this Http serves already")
         settings = self._engine_settings
-        doors = HttpEndpoint(require_http(acceptor), self._door_settings, bound_to=settings.host)
+        endpoint = HttpEndpoint(require_http(acceptor), self._endpoint_settings, bound_to=settings.host)
         engine = Engine(
-            doors.handle,
+            endpoint.handle,
             settings,
-            max_body_size=self._door_settings.max_body_size,
+            max_body_size=self._endpoint_settings.max_body_size,
             observer=acceptor.observer,
         )
         self._engine = engine
-        self._doors = doors
+        self._endpoint = endpoint
         self._closed.clear()
-        self._open_websocket(acceptor, doors)
+        self._open_websocket(acceptor, endpoint)
         try:
-            await doors.start()
+            await endpoint.start()
             await engine.start()
             logger.info("serving on %s", self.url)
             ready()
             await self._closed.wait()
         finally:
-            await doors.close()
+            await endpoint.close()
             await engine.close()
-            self._engine = self._doors = self._websocket = None
+            self._engine = self._endpoint = self._websocket = None
 
-    def _open_websocket(self, acceptor: Acceptor, doors: HttpEndpoint) -> None:
-        if self._websocket_settings is not None:
-            self._websocket = WebSocketEndpoint(acceptor, self._websocket_settings, doors.guard)
-            doors.routes[self._websocket_settings.path] = self._websocket.handle
-            doors.self_verifying.add(self._websocket_settings.path)
+    def _open_websocket(self, acceptor: Acceptor, endpoint: HttpEndpoint) -> None:
+        if self._new_websocket is not None:
+            websocket = self._websocket = self._new_websocket(acceptor, endpoint.guard)
+            endpoint.routes[websocket.path] = websocket.handle
+            endpoint.self_verifying.add(websocket.path)
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, answer what has begun to come within `grace` seconds, then end."""
         # Held here: whoever closes us at the same time may be done first, and we forget them then.
         engine = self._engine
-        doors = self._doors
+        endpoint = self._endpoint
         websocket = self._websocket
-        if engine is None or doors is None or not engine.address[1]:
+        if engine is None or endpoint is None or not engine.address[1]:
             self._closed.set()
             return
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
-        doors.draining = True
+        endpoint.draining = True
         if websocket is not None:
             websocket.draining = True
-        if self._door_settings.drain_delay:
-            engine.see_off()
-            await asyncio.sleep(self._door_settings.drain_delay)
+        if self._endpoint_settings.drain_delay:
+            engine.end_after_answers()
+            await asyncio.sleep(self._endpoint_settings.drain_delay)
         engine.stop()
-        await doors.drain(grace)
+        await endpoint.drain(grace)
         if websocket is not None:
             await websocket.close(left_of_grace(until))
         # Streams for what belongs to no call would stay open for ever: the endpoint ends them.
-        await doors.close()
+        await endpoint.close()
         await engine.drain(left_of_grace(until))
         self._closed.set()
 
@@ -106,7 +105,7 @@ class Http:
         host, port = self.address
         name = f"[{host}]" if ":" in host else host
         scheme = "https" if self._engine_settings.certificate else "http"
-        return f"{scheme}://{name}:{port}{self._door_settings.path}"
+        return f"{scheme}://{name}:{port}{self._endpoint_settings.path}"
 
 
 class Sse(Http):
@@ -121,5 +120,5 @@ class Sse(Http):
     @property
     def url(self) -> str:
         """Where clients find us, once we listen."""
-        settings = self._door_settings
+        settings = self._endpoint_settings
         return super().url.removesuffix(settings.path) + settings.sse_path

@@ -62,7 +62,7 @@ class Responder(Protocol):
         """How many bytes were written and not taken by the peer yet."""
 
     @property
-    def unheard(self) -> int | None:
+    def unacknowledged(self) -> int | None:
         """How many of the bytes written last a lost peer may not have got; None where nobody can tell."""
 
     def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
@@ -78,7 +78,7 @@ class Responder(Protocol):
         """End the answer."""
 
     def abort(self) -> None:
-        """Cut the way: what was written and not taken is lost."""
+        """Abort the connection: what was written and not taken is lost."""
 
     def watch(self, lost: Callable[[], None]) -> None:
         """Call a function, once, if the peer goes away before the answer is finished; the last one given counts."""

@@ -1,5 +1,7 @@
 """Headers that mirror the body of a request: write them, check them.
 
+MCP 2026-07-28 transports/streamable-http, Request Metadata.
+
 Rule: a header is compared with the reading that is served; what this module cannot read, the server refuses anyway.
 """
 
@@ -49,7 +51,7 @@ MAX_QUOTE = 60
 
 
 def encode_value(text: str) -> str:
-    """Write a value so that it survives a header: as it is where that is safe, else in base64."""
+    """Write a value so that it survives a header: as it is where that is safe, else in base64 (Value Encoding)."""
     if PLAIN.fullmatch(text) and not SENTINEL.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
@@ -72,7 +74,7 @@ def decode_value(text: str) -> str:
         raise ValueError("its base64 is malformed") from None
 
 
-def _rendered(value: Any) -> str | None:
+def _rendered(value: object) -> str | None:
     """Return an argument the form it has in a header; None where it has none."""
     if isinstance(value, str):
         return value
@@ -85,7 +87,7 @@ def _rendered(value: Any) -> str | None:
     return None
 
 
-def _argument(arguments: Any, path: Path) -> Any:
+def _argument(arguments: object, path: Path) -> object:
     for key in path:
         if not isinstance(arguments, Mapping):
             return None
@@ -97,7 +99,7 @@ def _argument(arguments: Any, path: Path) -> Any:
 
 
 def mirrored_headers(
-    method: str, params: Mapping[str, Any], annotated: Annotated = NOT_ANNOTATED, version: str | None = None
+    method: str, params: Mapping[str, object], annotated: Annotated = NOT_ANNOTATED, version: str | None = None
 ) -> dict[str, str]:
     """Return the headers a request of the stateless era goes with; the version is the body's, unless it is given."""
     if version is None:
@@ -110,7 +112,7 @@ def mirrored_headers(
     return headers
 
 
-def param_headers(arguments: Any, annotated: Annotated) -> dict[str, str]:
+def param_headers(arguments: object, annotated: Annotated) -> dict[str, str]:
     """Return the headers that mirror a tool's arguments; what is null or absent has none."""
     headers = {}
     for name, path in annotated.items():
@@ -120,7 +122,7 @@ def param_headers(arguments: Any, annotated: Annotated) -> dict[str, str]:
     return headers
 
 
-def version_of(meta: Any) -> str | None:
+def version_of(meta: object) -> str | None:
     """Read the version from a request's metadata, encoded or not."""
     if isinstance(meta, Raw):
         return _read_meta(meta).version or None
@@ -226,7 +228,7 @@ def check_arguments(headers: Mapping[bytes, bytes], body: Peek, annotated: Annot
             raise _different(header, given, text)
 
 
-def _same(decoded: str, text: str, value: Any) -> bool:
+def _same(decoded: str, text: str, value: object) -> bool:
     number = DECIMAL.fullmatch(decoded)
     if number is None or isinstance(value, str):
         return decoded == text
@@ -241,8 +243,8 @@ def _decoded(given: bytes, header: str) -> str:
 
 
 def _missing(header: str, why: str = "") -> HeaderMismatch:
-    told = f"; the client has to send it: {why}" if why else ""
-    return HeaderMismatch(f"Header mismatch: the header {header} is missing{told}")
+    hint = f"; the client has to send it: {why}" if why else ""
+    return HeaderMismatch(f"Header mismatch: the header {header} is missing{hint}")
 
 
 def _different(header: str, given: bytes, expected: str) -> HeaderMismatch:

@@ -256,7 +256,7 @@ class RunningChild:
             await asyncio.sleep(0.01)
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the whole group; tell whether anyone got it."""
+        """Send a signal to the whole group. Return whether anyone got it."""
         if self._group_gone:
             return False
         try:
@@ -402,7 +402,7 @@ class ChildProcess:
         self._grace = grace
         self._child: RunningChild | None = None
         self.observer: Observers | None = None
-        """Who is told that a child was started, and that it has ended."""
+        """Observers of children that start and end."""
 
     @property
     def pid(self) -> int | None:
@@ -460,7 +460,11 @@ class ChildProcess:
     def _environment(self) -> dict[str, str]:
         inherited = os.environ if self._inherit_env is True else self._inherit_env or ()
         # A value that begins like this is a function that bash exported: code, not data.
-        known = {name: os.environ[name] for name in inherited if not os.environ.get(name, "()").startswith("()")}
+        known = {}
+        for name in inherited:
+            value = os.environ.get(name, "()")
+            if not value.startswith("()"):
+                known[name] = value
         return {**known, **self._env}
 
     def _diagnose(self, error: OSError | ValueError) -> str:

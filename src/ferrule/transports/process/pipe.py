@@ -28,7 +28,10 @@ class PipeTransport(asyncio.Transport):
         self._protocol = protocol
         self._read_fd = read_fd
         self._write_fd = write_fd
-        self._unblocked = [fd for fd in (read_fd, write_fd) if loop_can_watch(fd) and os.get_blocking(fd)]
+        self._unblocked = []
+        for fd in (read_fd, write_fd):
+            if loop_can_watch(fd) and os.get_blocking(fd):
+                self._unblocked.append(fd)
         for fd in self._unblocked:
             os.set_blocking(fd, False)
         self._held: deque[memoryview] = deque()
@@ -89,7 +92,7 @@ class PipeTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def can_write_eof(self) -> bool:
-        """Tell that we may go on writing after the end of what we read."""
+        """Whether writing can continue after the end of what is read: yes."""
         return True
 
     def close(self) -> None:

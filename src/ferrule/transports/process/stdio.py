@@ -57,7 +57,7 @@ class QuietStderr(io.RawIOBase):
         self.dropped = 0
 
     def writable(self) -> bool:
-        """Tell that this stream is for writing."""
+        """Whether this stream is for writing: yes."""
         return True
 
     def fileno(self) -> int:
@@ -108,7 +108,7 @@ class Claim:
         sys.stdout = sys.stderr = self._quiet
 
     def release(self) -> None:
-        """Give the standard streams back."""
+        """Hand the standard streams back."""
         self._flush_strays()
         os.dup2(self.read_fd, STDIN)
         os.dup2(self.write_fd, STDOUT)
@@ -187,7 +187,7 @@ def claim() -> Claim:
 
 
 def release() -> None:
-    """Give the standard streams back; harmless when they are not claimed."""
+    """Hand the standard streams back; harmless when they are not claimed."""
     global current_claim
     if current_claim is not None:
         current_claim.release()

@@ -94,7 +94,7 @@ class Accepting:
 
 
 class LingeringCloses:
-    """Peers that were told to go: closed a little later, so that one still speaking reads why before the door shuts."""
+    """Peers that were refused: each is closed a little later, so that one still sending can read why."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -102,7 +102,7 @@ class LingeringCloses:
         self._ending: asyncio.TimerHandle | None = None
 
     def turn_away(self, accepted: socket.socket, refusal: bytes) -> None:
-        """Tell a peer to go, and close soon."""
+        """Refuse a peer, and close soon."""
         say(accepted, refusal)
         self._waiting.append(accepted)
         if len(self._waiting) > MAX_FAREWELLS:
@@ -120,7 +120,7 @@ class LingeringCloses:
 
 
 def turn_away(accepted: socket.socket, refusal: bytes) -> None:
-    """Say one thing to a peer, without waiting, and close."""
+    """Send one text to a peer, without waiting, and close."""
     say(accepted, refusal)
     hang_up(accepted)
 

@@ -66,7 +66,7 @@ class Admission:
         return Occupancy(self._count, self._limit, self._most, self._refused)
 
     def enter(self) -> str:
-        """Take a place; gives the reason when there is none left, else nothing."""
+        """Take a place. Return why not where there is none left, else an empty text."""
         if self._limit is not None and self._count >= self._limit:
             self._refused += 1
             return f"{self.name} takes {self._limit} connections at once"
@@ -80,7 +80,7 @@ class Admission:
         return ""
 
     def leave(self) -> None:
-        """Give a place back."""
+        """Free a place."""
         assert self._count > 0, "a place was given back twice"
         self._count -= 1
         if self.within is not None:

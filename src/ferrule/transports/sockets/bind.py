@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Protocol
 
 from ferrule.errors import CarrierError
-from ferrule.transports.tcp.settings import SocketSettings
 
 KEEPALIVE_IDLE = 30
 KEEPALIVE_INTERVAL = 10
@@ -19,7 +18,23 @@ KEEPALIVE_PROBES = 2
 UNACKNOWLEDGED_MS = 60_000
 
 
-def prepare(sock: socket.socket, settings: SocketSettings) -> None:
+class SocketOptions(Protocol):
+    """How a socket is set up; the settings of a transport are one."""
+
+    @property
+    def buffer_size(self) -> int | None:
+        """Bytes of each of its two buffers; None: as the system has them."""
+
+    @property
+    def nodelay(self) -> bool:
+        """Whether what is written is sent at once."""
+
+    @property
+    def keepalive(self) -> bool:
+        """Whether silent peers are probed."""
+
+
+def prepare(sock: socket.socket, settings: SocketOptions) -> None:
     """Set buffer sizes and, where there is a network in between, sending at once and the watch over silent peers."""
     if settings.buffer_size is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.buffer_size)
@@ -32,7 +47,7 @@ def prepare(sock: socket.socket, settings: SocketSettings) -> None:
 
 
 def hung_up(sock: socket.socket) -> bool:
-    """Return whether a peer that says nothing more hears nothing either, where the system can tell the two apart."""
+    """Whether a peer that has ended its side is gone altogether, where the system can tell."""
     if sys.platform != "linux" or sock.fileno() < 0:
         return False
     looking = select.poll()

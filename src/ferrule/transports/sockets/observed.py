@@ -1,4 +1,4 @@
-"""The connections of a listener, as its observers are told of them."""
+"""The connections of a listener, reported to its observers."""
 
 from __future__ import annotations
 

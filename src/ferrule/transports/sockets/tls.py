@@ -73,6 +73,7 @@ def server_context(settings: Certified, name: str) -> ssl.SSLContext | None:
         if path is not None and not Path(path).is_file():
             raise SetupError(f"{name}: the {option} {path!r} is not a file")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # RFC 8996 §4, §5: nobody speaks TLS 1.0 and 1.1 any more.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         # Without a password here OpenSSL would ask the terminal for one.
@@ -85,7 +86,7 @@ def server_context(settings: Certified, name: str) -> ssl.SSLContext | None:
 
 
 def explain(error: OSError) -> str:
-    """Say in one sentence why a connection failed, and what to do."""
+    """Return in one sentence why a connection failed, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted ({error.verify_message}); "

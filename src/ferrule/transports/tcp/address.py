@@ -13,7 +13,7 @@ SHAPES = "tcp://host:port, tls://host:port or unix:/path"
 
 
 class Address(Struct, frozen=True):
-    """Where a server is, and by which carrier it is reached."""
+    """Where a server is, and by which transport it is reached."""
 
     carrier: Literal["tcp", "tls", "unix"]
     host: str = ""

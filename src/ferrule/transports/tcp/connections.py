@@ -1,4 +1,4 @@
-"""The connections of one listening socket, from the door to the end.
+"""The connections of one listening socket, from accept to close.
 
 Rule: whoever came in holds one place of the admission, and it is given back exactly once, also when a link cannot be
 made for it.
@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any, cast
+from typing import cast
 
 from ferrule.errors import Busy, Refusal
 from ferrule.identity.principal import Principal
@@ -67,7 +67,7 @@ class ServedChannel(StreamChannel):
             self._reception.finish(self)
 
     def _lose(self) -> None:
-        """Tell the link, and free the place."""
+        """Called when the connection is gone: report it to the link, and free the place."""
         if self.expiry is not None:
             self.expiry.cancel()
         try:
@@ -102,7 +102,7 @@ class ServedChannel(StreamChannel):
 
 
 class Arrival(asyncio.Protocol):
-    """Stands at the door until a peer can be spoken to: after the TLS handshake, and once it is known who it is."""
+    """The protocol of a connection until the TLS handshake is done and the caller is verified."""
 
     def __init__(self, reception: Reception) -> None:
         self._reception = reception
@@ -112,7 +112,7 @@ class Arrival(asyncio.Protocol):
         """The verdict on the peer, where it takes a while."""
         self.served: ServedChannel | None = None
         self.refused = False
-        """Whether the peer was told why it may not come in; it holds its place until it is gone."""
+        """Whether the peer was refused; it holds its place until it is gone."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Find out who the peer is; nothing it says is read before that."""
@@ -135,7 +135,7 @@ class Arrival(asyncio.Protocol):
             self._refuse(self.stream, verdict)
         else:
             try:
-                self.served = self._reception.welcome(self._facts, verdict)
+                self.served = self._reception.serve(self._facts, verdict)
                 self.stream.set_protocol(self.served)
                 self.served.connection_made(self.stream)
             except Exception:
@@ -232,7 +232,7 @@ class Reception:
         stream.close()
 
     def leave(self) -> None:
-        """Give back the place of a peer that did not get in."""
+        """Free the place of a peer that did not get in."""
         self._admission.leave()
 
     async def _attach(self, accepted: socket.socket) -> None:
@@ -260,7 +260,7 @@ class Reception:
         _, address = _address(stream)
         return RequestFacts(transport=self._carrier, address=address, certificate=_certificate(stream))
 
-    def welcome(self, facts: RequestFacts, verdict: Principal | Anonymous) -> ServedChannel:
+    def serve(self, facts: RequestFacts, verdict: Principal | Anonymous) -> ServedChannel:
         """Make a link for a peer that may come in, and its channel."""
         identity = verdict if isinstance(verdict, Principal) else None
         key = None if identity is None else identity.key
@@ -344,7 +344,7 @@ def look_period(idle_timeout: float | None) -> float:
 
 def _address(stream: asyncio.Transport) -> tuple[str, str]:
     """Return the peer's host, and host and port; both are empty where it has none."""
-    name: Any = stream.get_extra_info("peername")
+    name: object = stream.get_extra_info("peername")
     if not isinstance(name, tuple):
         return "", ""
     return str(name[0]), f"{name[0]}:{name[1]}"

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from ferrule.errors import CarrierError, SetupError
 from ferrule.settings.option import FilePath, read
-from ferrule.transports.closing import left_of_grace
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.shutdown import left_of_grace
 from ferrule.transports.sockets.accept import Accepting
 from ferrule.transports.sockets.admission import Admission, Occupancy, process_admission
 from ferrule.transports.sockets.bind import listen

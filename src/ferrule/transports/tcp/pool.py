@@ -221,7 +221,11 @@ class Pool(Generic[T]):
 
     async def tend(self) -> None:
         """Close what is sick or not needed, and open what is missing; done by itself every `health_interval`."""
-        await asyncio.gather(*(self._check(member) for member in self._members if not member.load))
+        checks = []
+        for member in self._members:
+            if not member.load:
+                checks.append(self._check(member))
+        await asyncio.gather(*checks)
         for member in self._dismiss():
             await self._end(member)
         while len(self._members) + self._opening < self.settings.min_size:

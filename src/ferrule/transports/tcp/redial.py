@@ -65,7 +65,7 @@ class Redialing:
         self.state: WayState = "init"
 
     def start(self) -> None:
-        """Begin to connect, and go on until closed; the owner is told how it goes."""
+        """Begin to connect, and go on until closed; the owner is called with each outcome."""
         if self._task is None or self._task.done():
             self.state = "init"
             self._task = asyncio.get_running_loop().create_task(self._keep_open())

@@ -10,7 +10,7 @@ import msgspec
 
 from ferrule.errors import CarrierError, ConnectFailed, SetupError
 from ferrule.settings.option import read
-from ferrule.transports.closing import end_within
+from ferrule.transports.shutdown import end_within
 from ferrule.transports.sockets.bind import prepare
 from ferrule.transports.sockets.dial import dial, reaching
 from ferrule.transports.sockets.tls import TlsSettings, explain

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import CarrierError
 from ferrule.supervision.scope import Scope
 from ferrule.transports.backpressure import backlog, most_waiting
-from ferrule.transports.http.asgi.answer import Event, Receive, Send, header_pairs
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.asgi.answer import Event, Receive, Send, refuse_websocket
 from ferrule.transports.http.endpoint.caller import denial
+from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.websocket.channel import BEGINS, ENDS
 from ferrule.transports.websocket.endpoint import Entrance
@@ -29,6 +31,7 @@ from ferrule.transports.websocket.frames import (
 from ferrule.transports.websocket.handshake import JOINS_NO_OTHER, SUBPROTOCOL, UpgradeRefused
 from ferrule.transports.websocket.parser import split_messages
 from ferrule.transports.websocket.settings import WebSocketSettings
+from ferrule.transports.websocket.settings import beside_http as settings_beside
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Message
@@ -177,10 +180,6 @@ class AsgiWebSocket(ChannelDefaults):
             self._error = CarrierError(f"the peer does not read: {self._size} bytes wait for it")
 
 
-HTTP_ANSWER = "websocket.http.response"
-"""What an ASGI server can do that lets an application refuse with a status of its own."""
-
-
 class AsgiWebSocketEndpoint(Entrance[AsgiWebSocket]):
     """Lets WebSockets in that an ASGI server offers, and looks after these."""
 
@@ -189,7 +188,7 @@ class AsgiWebSocketEndpoint(Entrance[AsgiWebSocket]):
         await receive()
         refused = self.judge_sender(request) or self._judge(request) or await self._verify(request) or self.enter()
         if refused is not None:
-            await refuse(scope, send, refused)
+            await refuse_websocket(scope, send, refused.status, refused.why, refused.head)
             return
         try:
             await self._carry(scope, request, receive, send)
@@ -226,7 +225,7 @@ class AsgiWebSocketEndpoint(Entrance[AsgiWebSocket]):
         return UpgradeRefused(status, refusal.message, lines)
 
     async def close(self, grace: float) -> None:
-        """Tell every peer that we go away, and wait a while until they are gone."""
+        """Close every WebSocket with 1001, and wait a while until the peers are gone."""
         self.draining = True
         channels = list(self.channels)
         for channel in channels:
@@ -237,11 +236,11 @@ class AsgiWebSocketEndpoint(Entrance[AsgiWebSocket]):
                     await channel.ended.wait()
 
 
-async def refuse(scope: Event, send: Send, refused: UpgradeRefused) -> None:
-    """Refuse a WebSocket that was not accepted yet; a server that cannot say the status says 403."""
-    if HTTP_ANSWER not in scope.get("extensions", ()):
-        await send({"type": "websocket.close", "code": NORMAL, "reason": refused.why})
-        return
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), *header_pairs(refused.head)]
-    await send({"type": f"{HTTP_ANSWER}.start", "status": refused.status, "headers": headers})
-    await send({"type": f"{HTTP_ANSWER}.body", "body": f"{refused.why}\n".encode()})
+def beside_asgi(
+    given: bool | Mapping[str, object], taken: str
+) -> Callable[[Acceptor, Guard], AsgiWebSocketEndpoint] | None:
+    """Return what makes the endpoint of WebSockets in an ASGI app; None where there shall be none."""
+    settings = settings_beside(given, taken)
+    if settings is None:
+        return None
+    return lambda acceptor, guard: AsgiWebSocketEndpoint(acceptor, settings, guard)

@@ -20,9 +20,8 @@ from typing import cast
 
 from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import CarrierError
-from ferrule.transports.backpressure import HELD_BACK, Waiters, backlog, most_waiting
-from ferrule.transports.closing import tell_lost
-from ferrule.transports.unfinished import NO_ROOM, Unfinished
+from ferrule.transports.backpressure import HELD_BACK, NO_ROOM, Unfinished, Waiters, backlog, most_waiting
+from ferrule.transports.shutdown import tell_lost
 from ferrule.transports.websocket.deflate import WORTH_IT, Deflate
 from ferrule.transports.websocket.frames import (
     ABNORMAL,
@@ -64,7 +63,7 @@ BEGINS, ENDS = 0.8, 0.5
 TLS_WRITE = 64 * 1024
 """How much is given to TLS at once."""
 MAX_PONGS = 64 * 1024
-"""How many bytes of pongs may wait; over it only the newest ping is answered, as RFC 6455 5.5.3 allows."""
+"""How many bytes of pongs may wait; over it only the newest ping is answered, as RFC 6455 §5.5.3 allows."""
 LINGER = 1.0
 """How long what still comes is thrown away before the connection is cut: closed at once, the system could take back
 our close frame before the peer has read it."""
@@ -102,7 +101,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         self._reader = FrameReader(rules, deflate)
         self._writer: Writer = PlainWriter() if server else MaskedWriter()
         self._loop = asyncio.get_running_loop()
-        self._vigil = Timers(settings, self._loop.time())
+        self._timers = Timers(settings, self._loop.time())
         self._outgoing: list[bytes] = []
         self._outgoing_size = self._pongs = self._pings = 0
         self._owed: bytes | None = None
@@ -133,7 +132,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
             return 0
         return self._transport.get_write_buffer_size()
 
-    # -- what a link uses
+    # -- called by a link
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Encode one message, or a batch, and let it leave at the end of this turn."""
@@ -159,7 +158,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         """Write what was sent, then close with 1000; the connection ends when the peer has answered."""
         self._begin_close(Closing(NORMAL, reason))
 
-    # -- what the owner uses
+    # -- called by the owner
 
     def expire(self, reason: str) -> None:
         """Close with 4401: who is at the other end is not proved any more."""
@@ -196,7 +195,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         reader = self._reader
         taken = self.bytes_out - self._transport.get_write_buffer_size()
         seen = Seen(self.bytes_in, taken, self.congested, self._reads, reader.inside_frame, reader.unfinished)
-        due = self._vigil.look(now, seen)
+        due = self._timers.look(now, seen)
         if due == "ping":
             self._pings += 1
             self._write(self._writer.frame(FIN | PING, self._pings.to_bytes(4)))
@@ -212,7 +211,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         elif due == "cut":
             self._cut()
 
-    # -- what the transport tells
+    # -- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to speak: the opening handshake is over."""
@@ -252,7 +251,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
                 share -= 1
                 event = waiting.popleft()
                 if type(event) is not bytes:
-                    self._hear(event)
+                    self._handle_other(event)
                 elif not self._closing:
                     self._receive(event)
         except Exception as error:
@@ -295,7 +294,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the receiver, once and behind what was read, and wake everyone who waits."""
+        """Called when the connection is gone: report it once, after what was read, and wake everyone who waits."""
         if self._lost.done() or self._gone:
             return
         self.error = self.error or error
@@ -355,13 +354,13 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         self._waiting.extendleft(map(Line, reversed(others)))
         self._receiver.frame_received(first, self)
 
-    def _hear(self, event: Event) -> None:
+    def _handle_other(self, event: Event) -> None:
         """Handle an event that is not a message."""
         if type(event) is Control:
             if event.opcode == PING:
                 self._answer(event.payload)
             elif event.payload == self._pings.to_bytes(4):
-                self._vigil.pong(self._loop.time())
+                self._timers.pong(self._loop.time())
         elif type(event) is Closing:
             self._closed_by_peer(event)
         elif type(event) is RuleBreach:
@@ -380,7 +379,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         if self._pongs > MAX_PONGS:
             self._owed = payload
             return
-        # In the order of the conversation: what was said before the ping leaves before the pong.
+        # RFC 6455 §5.5.3. In the order of the conversation: what was said before the ping leaves before the pong.
         self._flush()
         self._flush_due = True
         self._write(self._writer.frame(FIN | PONG, payload))
@@ -434,12 +433,13 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         assert self._deflate is not None
         frame = self._writer.frame
         deflate = self._deflate.deflate
-        return b"".join(
-            frame(FIN | TEXT, payload + b"\n")
-            if len(payload) < WORTH_IT
-            else frame(FIN | COMPRESSED | TEXT, deflate(payload + b"\n"))
-            for payload in payloads
-        )
+        frames = []
+        for payload in payloads:
+            if len(payload) < WORTH_IT:
+                frames.append(frame(FIN | TEXT, payload + b"\n"))
+            else:
+                frames.append(frame(FIN | COMPRESSED | TEXT, deflate(payload + b"\n")))
+        return b"".join(frames)
 
     def _write(self, data: bytes) -> None:
         if self._gone:
@@ -464,12 +464,12 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
     # -- ending
 
     def _begin_close(self, closing: Closing) -> None:
-        """Say that we close, and wait for the peer to say it too."""
+        """Start the closing handshake (RFC 6455 §7.1.2), and wait for the peer's part."""
         if not self._closing:
             self._flush()
             self._say_close(closing)
             self._read_on()
-            self._vigil.end_within(self._loop.time(), self._settings.close_timeout)
+            self._timers.end_within(self._loop.time(), self._settings.close_timeout)
 
     def _say_close(self, closing: Closing) -> None:
         self._closing = True
@@ -478,21 +478,22 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         self._write(self._writer.frame(FIN | CLOSE, closing.payload()))
 
     def _closed_by_peer(self, closing: Closing) -> None:
-        """Answer the peer's close with its own code; a server then ends the connection, a client lets it do so."""
+        """Answer the peer's close with its own code (RFC 6455 §5.5.1); a server then ends the connection, a client lets
+        it do so (§7.1.1)."""
         if not self._closing:
             self._flush()
             self.closing = closing
             self._say_close(Closing(closing.code))
         if self._server:
             self._transport.close()
-        self._vigil.end_within(self._loop.time(), self._settings.close_timeout if self._server else LINGER)
+        self._timers.end_within(self._loop.time(), self._settings.close_timeout if self._server else LINGER)
 
     def _fail(self, closing: Closing, linger: float = LINGER) -> None:
-        """Close because of what the peer did, or did not do: no answer is awaited."""
+        """Close because of what the peer did, or did not do (RFC 6455 §7.1.7): no answer is awaited."""
         if self._gone:
             return
         if self._closing:
-            self._vigil.end_within(self._loop.time(), LINGER)
+            self._timers.end_within(self._loop.time(), LINGER)
             return
         self._flush()
         self.error = self.error or CarrierError(f"the WebSocket was closed: {closing}")
@@ -503,7 +504,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
             # A peer that has reset the connection meanwhile: its loss is told in the next turn.
             with suppress(OSError):
                 self._transport.write_eof()
-        self._vigil.end_within(self._loop.time(), linger)
+        self._timers.end_within(self._loop.time(), linger)
 
     def _cut(self) -> None:
         if self._transport.get_write_buffer_size():
@@ -512,7 +513,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
             self._transport.close()
 
     def _verdict(self) -> Exception | None:
-        """Say why the channel ended, where that was no ordinary end."""
+        """Return why the channel ended, None where that was an ordinary end."""
         if self.error is not None:
             return self.error
         closing = self.closing or Closing(ABNORMAL, "the connection was lost without a close")

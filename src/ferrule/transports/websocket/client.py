@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
 from ferrule.settings.option import read
-from ferrule.transports.closing import end_within
 from ferrule.transports.http.client.url import Place, place
+from ferrule.transports.shutdown import end_within
 from ferrule.transports.sockets.dial import dial, reaching
 from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.transports.websocket.channel import WebSocketChannel
@@ -34,7 +34,7 @@ def read_url(url: str) -> Place:
     if not colon or scheme.lower() not in SCHEMES:
         raise SetupError("the URL must begin with ws:// or wss:// and name a host")
     if "#" in rest:
-        raise SetupError("the URL of a WebSocket has no fragment")
+        raise SetupError("the URL of a WebSocket has no fragment")  # RFC 6455 §3
     if not rest.strip("/"):
         raise SetupError("the URL names no host: write ws://host:port/path")
     return place(f"{SCHEMES[scheme.lower()]}:{rest}")

@@ -1,7 +1,7 @@
 """permessage-deflate (RFC 7692), each message on its own.
 
-Rule: no context is taken over from message to message. It would be a few percent smaller and hold 300 KB for every
-connection, whether it speaks or not.
+Rule: no context is taken over from message to message (RFC 7692 §7.1.1). It would be a few percent smaller and hold
+300 KB for every connection, whether it speaks or not.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ SMALLEST_WINDOW = 9
 WORTH_IT = 512
 """Messages shorter than this are sent as they are."""
 _TAIL = b"\x00\x00\xff\xff"
+"""What ends a flushed block, and is left out on the wire (RFC 7692 §7.2.1, §7.2.2)."""
 
 AGREED = f"{NAME}; server_no_context_takeover; client_no_context_takeover"
 OFFER = f"{AGREED}; client_max_window_bits"
@@ -98,14 +99,18 @@ _VALUES = {
     "server_max_window_bits": _WINDOWS,
     "client_max_window_bits": _WINDOWS | {""},
 }
-"""What each parameter may say; a client may leave its own window to the server."""
+"""What each parameter may say (RFC 7692 §7.1); a client may leave its own window to the server (§7.1.2.2)."""
 
 
 def _extensions(header: str) -> Iterator[tuple[str, dict[str, str] | None]]:
-    """Yield every extension and its parameters, None for parameters that repeat a name."""
+    """Yield every extension and its parameters (RFC 6455 §9.1), None for parameters that repeat a name."""
     for extension in header.split(","):
-        name, *rest = (part.strip() for part in extension.split(";"))
-        pairs = []
-        for key, _, value in (part.partition("=") for part in rest):
-            pairs.append((key.strip(), value.strip().strip('"')))
-        yield name, dict(pairs) if len(dict(pairs)) == len(pairs) else None
+        name, *rest = extension.split(";")
+        parameters = {}
+        for part in rest:
+            key, _, value = part.partition("=")
+            parameters[key.strip()] = value.strip().strip('"')
+        if len(parameters) == len(rest):
+            yield name.strip(), parameters
+        else:
+            yield name.strip(), None

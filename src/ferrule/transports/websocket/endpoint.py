@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -17,6 +18,7 @@ from ferrule.transports.verification import call_at_expiry
 from ferrule.transports.websocket.channel import WebSocketChannel
 from ferrule.transports.websocket.handshake import Agreed, UpgradeRefused, judge_request
 from ferrule.transports.websocket.settings import WebSocketSettings
+from ferrule.transports.websocket.settings import beside_http as settings_beside
 from ferrule.wire.channel import Receiver
 
 CARRIER = "websocket"
@@ -46,8 +48,13 @@ class Entrance(Generic[ChannelT]):
         self.channels: set[ChannelT] = set()
         self.draining = False
 
+    @property
+    def path(self) -> str:
+        """Where WebSockets are opened."""
+        return self.settings.path
+
     def judge_sender(self, request: HttpRequest) -> UpgradeRefused | None:
-        """Say why nobody may open a WebSocket from there, or nothing."""
+        """Return why nobody may open a WebSocket from there, None where they may."""
         verdict = self._guard.judge(request)
         if verdict.status:
             return UpgradeRefused(verdict.status, verdict.why)
@@ -65,7 +72,7 @@ class Entrance(Generic[ChannelT]):
         return None
 
     def leave(self) -> None:
-        """Give a place back: of a WebSocket that has ended, or could not begin."""
+        """Free a place: of a WebSocket that has ended, or could not begin."""
         self._admission.leave()
 
     def link(self, request: HttpRequest) -> Receiver:
@@ -123,7 +130,7 @@ class WebSocketEndpoint(Entrance[WebSocketChannel]):
         return channel
 
     async def close(self, grace: float) -> None:
-        """Tell every peer that we go away, and wait a while for their goodbyes."""
+        """Close every WebSocket with 1001, and wait a while for the peers' close frames."""
         self.draining = True
         await self.callers.close()
         channels = list(self.channels)
@@ -135,3 +142,13 @@ class WebSocketEndpoint(Entrance[WebSocketChannel]):
                     await channel.wait_lost()
         for channel in channels:
             channel.abort()
+
+
+def beside_http(
+    given: bool | Mapping[str, object], taken: str
+) -> Callable[[Acceptor, Guard], WebSocketEndpoint] | None:
+    """Return what makes the endpoint of WebSockets at the port of an `Http`; None where there shall be none."""
+    settings = settings_beside(given, taken)
+    if settings is None:
+        return None
+    return lambda acceptor, guard: WebSocketEndpoint(acceptor, settings, guard)

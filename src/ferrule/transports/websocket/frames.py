@@ -1,4 +1,4 @@
-"""What one WebSocket frame looks like on the wire, and how one is written.
+"""What one WebSocket frame looks like on the wire (RFC 6455 §5.2), and how one is written.
 
 Rule: pure; randomness is an argument.
 """
@@ -13,13 +13,15 @@ from msgspec import Struct
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 FIN, COMPRESSED, MASKED = 0x80, 0x40, 0x80
 LONGEST_CONTROL = 125
+"""Bytes of a control frame's payload (RFC 6455 §5.5)."""
 
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, UNSUPPORTED, NO_CODE = 1000, 1001, 1002, 1003, 1005
 UNAUTHORIZED = 4401
 """A code of our own, after the HTTP status: the credentials of the peer have expired."""
 ABNORMAL, BAD_DATA, TOO_BIG, INTERNAL, TRY_LATER = 1006, 1007, 1009, 1011, 1013
 SENDABLE = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
-"""The codes a close frame may have, beside 3000 to 4999, which libraries and applications give their own meaning."""
+"""The codes a close frame may have (RFC 6455 §7.4.1, and 1012 to 1014 of its registry), beside 3000 to 4999, which
+libraries and applications give their own meaning (§7.4.2)."""
 
 PIECE = 16 * 1024
 """How much is masked at a time: numbers of this size stay in the processor's near memory."""
@@ -36,7 +38,7 @@ class Closing(Struct, frozen=True):
         return f"{self.code} {self.reason}".rstrip()
 
     def payload(self) -> bytes:
-        """Write it as the content of a close frame; the words are cut to what fits."""
+        """Write it as the content of a close frame (RFC 6455 §5.5.1); the words are cut to what fits."""
         if self.code == NO_CODE:
             return b""
         words = self.reason.encode()[: LONGEST_CONTROL - 2].decode(errors="ignore").encode()
@@ -44,7 +46,7 @@ class Closing(Struct, frozen=True):
 
 
 def apply_mask(payload: bytes, key: bytes) -> bytes:
-    """Mask or unmask: the four bytes of the key, over and over, on every byte of the payload."""
+    """Mask or unmask: the four bytes of the key, over and over, on every byte of the payload (RFC 6455 §5.3)."""
     size = len(payload)
     if size <= PIECE:
         mask = int.from_bytes((key * (size + 3 >> 2))[:size], "little")
@@ -85,7 +87,7 @@ class PlainWriter:
 
 
 class MaskedWriter:
-    """Writes a client's frames, each masked with a key nobody can foresee."""
+    """Writes a client's frames, each masked with a key nobody can foresee (RFC 6455 §5.3, §10.3)."""
 
     __slots__ = ("_at", "_keys", "_random")
 

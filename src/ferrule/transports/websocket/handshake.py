@@ -1,4 +1,4 @@
-"""The opening of a WebSocket: an HTTP request that asks to leave HTTP, judged strictly, and its answer.
+"""The opening handshake of a WebSocket (RFC 6455 §4): an HTTP request to leave HTTP, judged strictly, and its answer.
 
 Rule: pure. What has two readings is refused.
 """
@@ -56,11 +56,11 @@ class Agreed(Struct, frozen=True):
 
 def accept_value(key: bytes) -> bytes:
     """Return what a server answers to a key, to show that it speaks this protocol."""
-    return b64encode(sha1(key + _GUID).digest())  # noqa: S324 - RFC 6455 wants this one
+    return b64encode(sha1(key + _GUID).digest())  # noqa: S324 - RFC 6455 §4.2.2 wants this one
 
 
 def judge_request(request: HttpRequest, *, compression: bool) -> Agreed | UpgradeRefused:
-    """Judge a request that may want to become a WebSocket."""
+    """Judge a request that may want to become a WebSocket, by RFC 6455 §4.2.1."""
     headers = request.headers
     upgrades = _tokens(headers.get(b"upgrade", b""))
     if b"websocket" not in upgrades or b"upgrade" not in _tokens(headers.get(b"connection", b"")):
@@ -70,6 +70,7 @@ def judge_request(request: HttpRequest, *, compression: bool) -> Agreed | Upgrad
     if request.body or b"content-length" in headers or b"transfer-encoding" in headers:
         return UpgradeRefused(400, "Bad request: an upgrade has no body")
     if headers.get(b"sec-websocket-version") != VERSION:
+        # RFC 6455 §4.4: the answer names the version we speak.
         return UpgradeRefused(400, "Bad request: Sec-WebSocket-Version must be 13", SUPPORTED)
     key = headers.get(b"sec-websocket-key", b"")
     if not _is_key(key):
@@ -106,7 +107,7 @@ def _is_key(key: bytes) -> bool:
 
 
 def write_request(target: str, host: str, key: bytes, headers: Mapping[str, str], *, compression: bool) -> bytes:
-    """Write the request that asks a server for a WebSocket."""
+    """Write the request that asks a server for a WebSocket (RFC 6455 §4.1)."""
     lines = {
         "Host": host,
         "Sec-WebSocket-Version": VERSION.decode(),
@@ -120,7 +121,10 @@ def write_request(target: str, host: str, key: bytes, headers: Mapping[str, str]
 
 
 def judge_answer(head: bytes, key: bytes, *, compression: bool) -> Agreed:
-    """Judge a server's answer; raises HttpFailed where it stays with HTTP, ConnectFailed where it is nonsense."""
+    """Judge a server's answer by the end of RFC 6455 §4.1.
+
+    Raises HttpFailed where it stays with HTTP, ConnectFailed where it is nonsense.
+    """
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     status = _STATUS.fullmatch(first)
     headers: dict[bytes, bytes] = {}

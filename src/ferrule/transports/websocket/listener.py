@@ -11,13 +11,13 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.settings.option import pick, read, require_known
-from ferrule.transports.closing import LAST_GRACE, left_of_grace
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.settings import EndpointSettings, EngineSettings
+from ferrule.transports.shutdown import LAST_GRACE, left_of_grace
 from ferrule.transports.websocket.endpoint import WebSocketEndpoint
 from ferrule.transports.websocket.settings import WebSocketSettings
 
@@ -36,7 +36,7 @@ class Options(Struct, frozen=True):
 
     websocket: WebSocketSettings
     engine: EngineSettings
-    doors: EndpointSettings
+    endpoint: EndpointSettings
 
 
 def sort_options(options: Mapping[str, Any]) -> Options:
@@ -59,7 +59,7 @@ class WebSocket:
     def __init__(self, **options: Unpack[WebSocketListenerKeywords]) -> None:
         self._options = sort_options(options)
         self._engine: Engine | None = None
-        self._door: WebSocketEndpoint | None = None
+        self._endpoint: WebSocketEndpoint | None = None
         self._closed = asyncio.Event()
 
     @property
@@ -74,10 +74,10 @@ class WebSocket:
         if self._engine is not None:
             raise SetupError("this WebSocket serves already")
         options = self._options
-        door = WebSocketEndpoint(acceptor, options.websocket, Guard(options.doors, options.engine.host))
+        endpoint = WebSocketEndpoint(acceptor, options.websocket, Guard(options.endpoint, options.engine.host))
         engine = Engine(self._handle, options.engine, observer=acceptor.observer)
         self._engine = engine
-        self._door = door
+        self._endpoint = endpoint
         self._acceptor = acceptor
         self._closed.clear()
         await acceptor.enter()
@@ -89,24 +89,24 @@ class WebSocket:
         finally:
             await engine.close()
             await acceptor.leave()
-            self._engine = self._door = None
+            self._engine = self._endpoint = None
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, let running calls end within `grace` seconds, close with 1001, then end."""
-        if self._engine is not None and self._door is not None and self._engine.address[1]:
+        if self._engine is not None and self._endpoint is not None and self._engine.address[1]:
             until = asyncio.get_running_loop().time() + grace
-            self._door.draining = True
+            self._endpoint.draining = True
             self._engine.stop()
             await self._acceptor.drain(grace)
-            await self._door.close(left_of_grace(until))
+            await self._endpoint.close(left_of_grace(until))
             await self._engine.drain(LAST_GRACE)
         self._closed.set()
 
     def _handle(self, request: HttpRequest, responder: Responder) -> None:
-        assert self._door is not None
+        assert self._endpoint is not None
         path = self._options.websocket.path
         if request.path == path:
-            self._door.handle(request, responder)
+            self._endpoint.handle(request, responder)
         else:
             responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {path}\n".encode())
 

@@ -2,7 +2,7 @@
 
 Rule 1: pure; the same bytes give the same events, wherever they are cut.
 Rule 2: a length is judged before anything of that length is kept.
-Rule 3: after a violation or a close frame nothing more is read.
+Rule 3: after a violation (RFC 6455 §7.1.7) or a close frame (§5.5.1) nothing more is read.
 Rule 4: no more is taken apart at once than one turn's share, in frames and in what they unfold to; the rest is held
 until somebody asks for more.
 """
@@ -221,7 +221,7 @@ class FrameReader:
             self.more = len(self._held) >= 2 and (not left or self._unfolded > BYTES_A_TURN)
 
     def _read_on(self, data: bytes, events: list[Event]) -> int:
-        """Add to the payload of a frame that came in several reads; gives where the next begins."""
+        """Add to the payload of a frame that came in several reads. Return where the next begins."""
         taken = min(self._missing, len(data))
         self._payload += data[:taken]
         self._missing -= taken
@@ -236,6 +236,7 @@ class FrameReader:
     def _judge(self, first: int, second: int) -> None:
         """Look at the first two bytes of a frame."""
         if (second & MASKED != 0) != self._rules.masked:
+            # RFC 6455 §5.1.
             if self._rules.masked:
                 whose = "a client's frames must be masked"
             else:
@@ -243,21 +244,25 @@ class FrameReader:
             raise Broken(PROTOCOL_ERROR, whose)
         opcode = first & 15
         reserved = first & 0x70
+        # RFC 6455 §5.2; RSV1 marks the first frame of a compressed message (RFC 7692 §6).
         if reserved and (reserved != COMPRESSED or self._deflate is None or opcode not in (TEXT, BINARY)):
             raise Broken(PROTOCOL_ERROR, "a reserved bit is set")
         if opcode >= CLOSE:
             if opcode > PONG:
                 raise Broken(PROTOCOL_ERROR, "unknown opcode")
+            # RFC 6455 §5.5.
             if not first & FIN or second & 127 > LONGEST_CONTROL:
                 raise Broken(PROTOCOL_ERROR, "a control frame must be whole and short")
         elif opcode > BINARY:
             raise Broken(PROTOCOL_ERROR, "unknown opcode")
         elif (opcode == CONTINUATION) != bool(self._kind):
+            # RFC 6455 §5.4: the parts of one message come in order, and no other's between them.
             raise Broken(PROTOCOL_ERROR, "a part of a message is out of place")
         elif opcode == BINARY and not self._rules.accept_binary:
             raise Broken(UNSUPPORTED, "only text is understood")
 
     def _judge_length(self, size: int, width: int) -> int:
+        """Return a length that is written in the fewest bytes (RFC 6455 §5.2)."""
         if size < 126 or (width == 8 and size < 65536):
             raise Broken(PROTOCOL_ERROR, "a length is not in its shortest form")
         return size
@@ -325,6 +330,7 @@ class FrameReader:
 
 
 def _check_text(payload: bytes) -> None:
+    """Refuse a text that is not UTF-8 (RFC 6455 §8.1)."""
     try:
         payload.decode()
     except UnicodeDecodeError:
@@ -332,7 +338,7 @@ def _check_text(payload: bytes) -> None:
 
 
 def read_closing(payload: bytes) -> Closing:
-    """Read the content of a close frame; raises Broken."""
+    """Read the content of a close frame (RFC 6455 §5.5.1, §7.4); raises Broken."""
     if not payload:
         return Closing(NO_CODE)
     code = int.from_bytes(payload[:2])

@@ -62,12 +62,12 @@ class Timers:
         self._end_by = min(self._end_by, now + seconds)
 
     def pong(self, now: float) -> None:
-        """Note that the peer lives."""
+        """Called when the peer has answered a ping."""
         self._pong_by = NEVER
         self._ping_at = now + (self._settings.ping_interval or NEVER)
 
     def look(self, now: float, seen: Seen) -> Due:
-        """Tell the one thing that is due now."""
+        """Return the one thing that is due now."""
         if self._end_by < NEVER:
             if now >= self._end_by:
                 return "cut"

@@ -396,7 +396,7 @@ async def test_a_request_is_handed_on_as_the_doors_know_it(workshop: Workshop) -
         seen.append(request)
         responder.reply(200, TEXT_HEAD)
 
-    mcp._stay.doors.routes["/caf%C3%A9%25/x"] = route
+    mcp._stay.endpoint.routes["/caf%C3%A9%25/x"] = route
     headers = [("host", "example.com"), ("x-twice", " one"), ("x-twice", "two ")]
     await Visit(
         b"half ",

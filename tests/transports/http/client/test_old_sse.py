@@ -249,7 +249,7 @@ def test_a_plain_url_of_our_own_pair_leads_to_it() -> None:
 
     async def test() -> None:
         listener, ready = Sse(port=0), asyncio.Event()
-        serving = asyncio.create_task(listener.serve(Server("pair"), ready.set))
+        serving = asyncio.create_task(listener.serve(Server("pair").host, ready.set))
         await ready.wait()
         async with Client(listener.url) as client:
             assert client.server_info.name == "pair"
@@ -295,7 +295,7 @@ def test_a_plain_url_that_leads_nowhere_says_what_the_server_said_first() -> Non
 
 def test_options_that_do_not_exist_are_refused() -> None:
     with pytest.raises(SetupError, match="pool_size"):
-        Client("sse+http://127.0.0.1:1/", http={"nonsense": 1})._transport()
+        Client("sse+http://127.0.0.1:1/", http={"nonsense": 1})._connector.transport()
 
 
 def test_a_post_that_is_cut_is_a_call_of_unknown_outcome() -> None:
@@ -319,7 +319,7 @@ def test_senders_wait_while_many_posts_do() -> None:
             site.on("tools/call", lambda seen: None)
             calls = [asyncio.create_task(client.call_tool("t")) for _ in range(ROOM + 15)]
             await site.heard("tools/call", 10)
-            waiting = asyncio.create_task(client._talk().live().channel.wait_writable())
+            waiting = asyncio.create_task(client._keeper.talk().live().channel.wait_writable())
             await asyncio.sleep(0.02)
             assert not waiting.done()
             await client.close(0)

@@ -67,7 +67,7 @@ async def served(app: Server, **options: Any) -> AsyncIterator[str]:
     listener = Http(**{"port": 0, **options})
     ready = asyncio.Event()
     await app.enter()
-    serving = asyncio.create_task(listener.serve(app, ready.set))
+    serving = asyncio.create_task(listener.serve(app.host, ready.set))
     await asyncio.wait([serving, asyncio.create_task(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
     try:
         host, port = listener.address

@@ -13,6 +13,7 @@ import pytest
 from ferrule import Client
 from ferrule.errors import LinkLost, OutcomeUnknown
 from ferrule.protocol.handshake import NEWEST
+from ferrule.wire.channel import Gap
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -105,8 +106,8 @@ async def test_closing_takes_no_longer_than_its_grace_and_leaves_no_task() -> No
         one = client(site, reconnect=False)
         await one.connect()
         before = asyncio.all_tasks()
-        assert one._conversation is not None
-        await one._conversation.transport.close(0.05)
+        assert one._keeper.conversation is not None
+        await one._keeper.conversation.transport.close(0.05)
         await asyncio.sleep(0)
         assert asyncio.all_tasks() <= before
         await one.close()
@@ -359,10 +360,10 @@ async def test_a_session_that_cannot_be_renewed_ends_the_link() -> None:
 # -- what may have been missed
 
 
-def gaps(one: Any) -> list[bool]:
+def gaps(one: Any) -> list[Gap]:
     """Collect what the transport tells of gaps."""
-    heard: list[bool] = []
-    one._conversation.link.channel.hear_gaps(heard.append)
+    heard: list[Gap] = []
+    one._keeper.conversation.link.channel.hear_gaps(heard.append)
     return heard
 
 
@@ -371,7 +372,7 @@ async def test_a_renewed_session_is_told_of() -> None:
         heard = gaps(one)
         forget(site)
         await one.list_tools()
-        assert heard == [True]
+        assert heard == ["session"]
 
 
 async def test_a_stream_of_a_session_that_is_over_is_told_of_and_one_that_never_was_is_not() -> None:
@@ -389,8 +390,8 @@ async def test_a_stream_of_a_session_that_is_over_is_told_of_and_one_that_never_
             await site.heard("GET", 2)
             while not heard:
                 await asyncio.sleep(0.01)
-            assert heard == [False]
-            one._conversation.link.channel.stand()  # type: ignore[union-attr]
+            assert heard == ["stream"]
+            one._keeper.conversation.link.channel.stand()  # type: ignore[union-attr]
             await site.heard("GET", 3)
             await one.list_tools()
-            assert heard == [False]
+            assert heard == ["stream"]

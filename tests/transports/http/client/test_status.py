@@ -321,7 +321,7 @@ async def test_res_05_a_server_that_is_gone_is_tried_with_growing_pauses_and_the
             await one.call_tool("t")
         waited = time.monotonic() - began
         assert waited >= 0.05 + 0.1 + 0.2
-        assert time.process_time() - cpu < 0.05 * waited
+        assert time.process_time() - cpu < 0.3 * waited, "it waits, and does not spin"
 
 
 async def test_a_server_that_comes_back_in_time_is_found(era: str) -> None:

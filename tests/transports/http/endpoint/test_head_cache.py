@@ -97,7 +97,7 @@ def scene(play: Any) -> None:
     """Open doors in virtual time, and let a scene play."""
 
     async def run() -> None:
-        doors = HttpEndpoint(site(), EndpointSettings(), bound_to="127.0.0.1")
+        doors = HttpEndpoint(site().host, EndpointSettings(), bound_to="127.0.0.1")
         await doors.start()
         try:
             await asyncio.wait_for(play(doors), 1000)
@@ -172,7 +172,7 @@ def test_a_tool_that_wants_headers_now_gets_none_on_the_short_way() -> None:
     async def play(doors: HttpEndpoint) -> None:
         connection = modern(doors)
         assert connection.post(call(1, a=1, b=2, meta=MODERN)).status == 200
-        app: Any = doors._acceptor
+        app: Any = doors._acceptor.services.app
         app.remove_tool("add")
         schema = {"type": "object", "properties": {"a": {"type": "integer", "x-mcp-header": "A"}}}
 

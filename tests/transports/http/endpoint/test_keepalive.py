@@ -32,7 +32,7 @@ class Living:
         self.beats: list[float] = []
         pulse.streams(self)
 
-    def beat(self) -> None:
+    def send_keepalive(self) -> None:
         self.beats.append(asyncio.get_running_loop().time())
 
 

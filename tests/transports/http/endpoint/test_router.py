@@ -438,12 +438,12 @@ async def test_nothing_is_left_of_an_endpoint_that_closed(endpoint: Any, app: An
         doors.client("handshake").get()
         await doors.settle()
         assert app.begun == ["handshake", "stateless"]
-        assert len(app.sessions) == 3
+        assert len(app.host.sessions) == 3
     await held[0].whole()
     await doors.settle()
     assert sorted(app.cancelled) == ["handshake", "stateless"]
-    assert app.sessions == []
-    assert app.loop is None
+    assert app.host.sessions == []
+    assert app.host.services.changes.loop is None
 
 
 async def test_an_endpoint_can_be_closed_before_it_was_started_and_twice(endpoint: Any, app: Any) -> None:

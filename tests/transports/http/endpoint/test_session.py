@@ -15,10 +15,10 @@ from ferrule.protocol.handshake import REVISIONS
 from ferrule.stores.memory import MemoryEventLog
 from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.endpoint.session import (
-    MAX_ALL_UNHEARD_BYTES,
-    MAX_UNHEARD_BYTES,
+    MAX_ALL_UNDELIVERED_BYTES,
+    MAX_UNDELIVERED_BYTES,
     MOST_FINISHED,
-    MOST_UNHEARD,
+    MOST_UNDELIVERED,
     HttpSession,
     SessionChannel,
     SessionExchange,
@@ -117,11 +117,11 @@ def _finish_streams(session: HttpSession, count: int) -> None:
 async def test_only_an_exchange_that_waits_for_its_answer_is_watched_over(answering: Any) -> None:
     session = lone_session()
     exchange = SessionExchange(session, SessionChannel(session), answering(), b"")
-    assert not session.shared.pulse.young
+    assert not session.shared.keepalive.young
     exchange.wait()
-    assert session.shared.pulse.young == {exchange}
+    assert session.shared.keepalive.young == {exchange}
     exchange.send(Success(1, {}))
-    assert not session.shared.pulse.young
+    assert not session.shared.keepalive.young
     session.end()
 
 
@@ -131,7 +131,7 @@ async def test_an_exchange_that_would_wait_in_a_session_that_is_over_is_refused(
     session.end()
     exchange.wait()
     assert (answer.status, exchange.open) == (404, False)
-    assert not session.shared.pulse.young
+    assert not session.shared.keepalive.young
 
 
 async def test_the_end_of_one_exchange_does_not_hide_the_others_from_the_end_of_the_session(answering: Any) -> None:
@@ -144,7 +144,7 @@ async def test_the_end_of_one_exchange_does_not_hide_the_others_from_the_end_of_
     session.end()
     assert [answer.status for answer in answers] == [404, 200, 404]
     assert session._answering is None
-    assert not session.shared.pulse.young
+    assert not session.shared.keepalive.young
 
 
 async def test_an_exchange_that_streams_is_not_watched_over_as_one_that_waits(answering: Any) -> None:
@@ -152,9 +152,9 @@ async def test_an_exchange_that_streams_is_not_watched_over_as_one_that_waits(an
     exchange = SessionExchange(session, SessionChannel(session), answer, b"")
     exchange.wait()
     exchange.send(CHANGED)
-    assert not session.shared.pulse.young
+    assert not session.shared.keepalive.young
     exchange.wait()
-    assert not session.shared.pulse.young
+    assert not session.shared.keepalive.young
     assert [message["method"] for message in answer.messages] == [CHANGED.method]
     exchange.send(Success(1, {}))
     assert answer.messages[-1]["id"] == 1
@@ -256,7 +256,7 @@ async def test_what_is_told_before_anyone_listens_waits_within_bounds(answering:
     for number in range(100):
         standing.send(Notification("notifications/x", {"n": number}))
     standing.attach(answer, b"")
-    assert [message["params"]["n"] for message in answer.messages] == list(range(100 - MOST_UNHEARD, 100))
+    assert [message["params"]["n"] for message in answer.messages] == list(range(100 - MOST_UNDELIVERED, 100))
     standing.send(CHANGED)
     assert answer.messages[-1]["method"] == CHANGED.method
 
@@ -266,24 +266,24 @@ async def test_large_events_told_before_anyone_listens_wait_within_bounds_too(an
     standing, answer = SessionChannel(session), answering()
     for number in range(10):
         standing.send(Notification("notifications/x", {"n": number, "text": "x" * 20_000}))
-    assert 0 < session.shared.unheard.total <= MAX_UNHEARD_BYTES
-    standing.send(Notification("notifications/x", {"n": 10, "text": "x" * MAX_UNHEARD_BYTES}))
-    assert session.shared.unheard.total == 0, "one that never fits is not kept"
+    assert 0 < session.shared.undelivered.total <= MAX_UNDELIVERED_BYTES
+    standing.send(Notification("notifications/x", {"n": 10, "text": "x" * MAX_UNDELIVERED_BYTES}))
+    assert session.shared.undelivered.total == 0, "one that never fits is not kept"
     standing.send(Notification("notifications/x", {"n": 11}))
     standing.attach(answer, b"")
     assert [message["params"]["n"] for message in answer.messages] == [11]
-    assert (session.shared.unheard.total, len(session.shared.unheard)) == (0, 0)
+    assert (session.shared.undelivered.total, len(session.shared.undelivered)) == (0, 0)
 
 
 async def test_events_for_many_that_do_not_listen_are_taken_from_whoever_has_most(answering: Any) -> None:
     quiet = lone_session()
     standing, answer = SessionChannel(quiet), answering()
     standing.send(Notification("notifications/x", {"n": 0}))
-    for _ in range(2 * MAX_ALL_UNHEARD_BYTES // MAX_UNHEARD_BYTES):
+    for _ in range(2 * MAX_ALL_UNDELIVERED_BYTES // MAX_UNDELIVERED_BYTES):
         loud = SessionChannel(HttpSession("loud", None, None, quiet.shared))  # type: ignore[arg-type]
         for _ in range(6):
             loud.send(Notification("notifications/x", {"text": "x" * 10_000}))
-    assert quiet.shared.unheard.total <= MAX_ALL_UNHEARD_BYTES
+    assert quiet.shared.undelivered.total <= MAX_ALL_UNDELIVERED_BYTES
     standing.attach(answer, b"")
     assert [message["params"]["n"] for message in answer.messages] == [0]
 
@@ -293,7 +293,7 @@ def test_nothing_is_kept_for_a_session_that_is_over() -> None:
     standing = SessionChannel(session)
     session.end()
     standing.send(CHANGED)
-    assert session.shared.unheard.total == 0
+    assert session.shared.undelivered.total == 0
 
 
 async def test_a_question_without_anyone_to_hear_it_fails_at_once(answering: Any) -> None:
@@ -518,10 +518,10 @@ async def test_a_handshake_that_fails_opens_nothing(
     endpoint: Any, app: Any, body: bytes, status: int, code: int
 ) -> None:
     async with endpoint(app) as doors:
-        links = len(app.sessions)
+        links = len(app.host.sessions)
         answer = doors.post(body)
         assert (answer.status, answer.code) == (status, code)
-        assert (len(doors.doors.sessions), len(app.sessions)) == (0, links)
+        assert (len(doors.doors.sessions), len(app.host.sessions)) == (0, links)
 
 
 async def test_an_initialize_that_wants_no_answer_gets_none_and_opens_nothing(endpoint: Any, app: Any) -> None:

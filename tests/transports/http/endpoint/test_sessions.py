@@ -190,6 +190,19 @@ async def test_a_session_that_is_read_lasts_for_its_whole_lifetime(answering: An
     assert len(table.sessions) == 0
 
 
+async def test_a_session_whose_reader_has_just_left_lasts_for_its_whole_lifetime_too(answering: Any) -> None:
+    table = Table(session_idle_timeout=100, session_lifetime=1000)
+    session = table.open()
+    reader = answering()
+    session.standing.attach(reader, b"")
+    table.at(950)
+    reader.leave()
+    table.at(1000).sessions.sweep(1000)
+    assert len(table.sessions) == 1
+    table.at(1000.1).sessions.sweep(1000.1)
+    assert len(table.sessions) == 0
+
+
 async def test_the_idle_time_begins_when_the_last_reader_has_left(answering: Any) -> None:
     """SES-11."""
     table = Table(session_idle_timeout=100, session_lifetime=1_000_000)
@@ -527,6 +540,6 @@ async def test_sok_01_sessions_of_every_fate_leave_next_to_nothing(endpoint: Any
         after = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         assert len(doors.doors.sessions) == 0
-        assert len(app.sessions) == 1
+        assert len(app.host.sessions) == 1
         assert (after - before) / 1000 < 1024
         assert asyncio.all_tasks() == tasks

@@ -289,7 +289,7 @@ async def test_a_listen_is_a_stream_that_stays_open(endpoint: Any, app: Any, res
         assert listening.writes.count(b":\n\n") >= 3600 / 15
         listening.leave()
         await doors.settle()
-        assert len(app.subscriptions) == 0
+        assert len(app.host.services.subscriptions) == 0
 
 
 async def test_draining_ends_a_listen_with_its_result(endpoint: Any, app: Any) -> None:

@@ -183,14 +183,14 @@ async def test_one_message_over_the_backlog_alone_cuts_nobody(reader: Any) -> No
 async def test_a_beat_is_a_comment_and_only_to_a_reader_that_reads(reader: Any) -> None:
     """SSEV-10."""
     kept, answer = Kept(primed=False), reader()
-    kept.stream.beat()
+    kept.stream.send_keepalive()
     kept.stream.attach(answer, b"")
-    kept.stream.beat()
+    kept.stream.send_keepalive()
     assert answer.content == b":\n\n"
     assert answer.events == []
     answer.stop_reading()
     kept.stream.send(b"1")
-    kept.stream.beat()
+    kept.stream.send_keepalive()
     assert answer.content.count(b":\n\n") == 1
 
 

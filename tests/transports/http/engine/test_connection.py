@@ -6,6 +6,7 @@ import asyncio
 import gc
 import re
 import time
+import weakref
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -16,10 +17,22 @@ from hypothesis import strategies as st
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.transports.backpressure import Backlog
-from ferrule.transports.http.engine import half_closed as doubts
+from ferrule.transports.http.engine import answer as engine_answer
+from ferrule.transports.http.engine import connection as engine_connection
 from ferrule.transports.http.engine.accounting import Accounting
-from ferrule.transports.http.engine.answer import LARGE
-from ferrule.transports.http.engine.connection import BURST, LINGER_BYTES, MAX_WAITING, UNCOUNTED, Connection
+from ferrule.transports.http.engine.answer import LARGE, Answer
+from ferrule.transports.http.engine.connection import (
+    BURST,
+    CLOSED,
+    EVENTS,
+    LINGER_BYTES,
+    MAX_WAITING,
+    NEW,
+    STATES,
+    UNCOUNTED,
+    Connection,
+    Event,
+)
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings
 
@@ -547,7 +560,7 @@ def test_a_peer_that_ended_its_side_is_looked_after_by_the_sweep(monkeypatch: py
     bench.pass_time(1000.0)
     assert not bench.wire.aborted
     assert bench.wire.sent == b""
-    monkeypatch.setattr(doubts, "hung_up", lambda sock: True)
+    monkeypatch.setattr(engine_answer, "hung_up", lambda sock: True)
     bench.pass_time(1001.0)
     assert bench.wire.aborted
 
@@ -599,8 +612,39 @@ def test_a_connection_is_handed_over_with_what_has_come_on_it(monkeypatch: pytes
     assert successor.transport is bench.wire
     assert successor.data == b"early" + b"x" * MAX_WAITING
     assert bench.ledger.connections == {successor}
+    assert bench.ledger.requests.held == 0
     bench.pass_time(1000.0)
     assert not bench.wire.closed
+
+
+def test_an_answer_that_was_given_lets_go_of_who_watched_it() -> None:
+    """Whoever watches often holds the answer: the two would wait for the garbage collector."""
+
+    class Watcher:
+        def lost(self) -> None: ...
+
+    bench, watcher = keeping(), Watcher()
+    bench.feed(GET)
+    (answer,) = bench.answers
+    answer.watch(watcher.lost)
+    watching = weakref.ref(watcher)
+    del watcher
+    assert watching() is not None
+    answer.reply(200, b"", b"hello")
+    assert watching() is None
+
+
+def test_what_waits_for_a_peer_is_not_counted_for_a_connection_that_was_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench, successor = keeping(), Successor()
+    monkeypatch.setattr(bench.wire, "set_protocol", lambda protocol: None)
+    bench.feed(GET)
+    bench.wire.backlog = 1000
+    bench.connection.sweep(100.0)
+    assert process.answers.held == 1000
+    bench.connection.hand_over(b"upgrade: x\r\n", successor)
+    assert process.answers.held == 0
 
 
 def test_requests_that_wait_for_the_peer_to_read_outlast_the_end_of_its_side() -> None:
@@ -832,3 +876,136 @@ def test_a_peer_that_reads_again_gets_no_more_time_for_its_body() -> None:
     assert bench.wire.sent == b""
     bench.pass_time(111.0)
     assert b"HTTP/1.1 408" in bench.wire.sent
+
+
+# -- the table of states
+
+
+class Recorded(Event):
+    """An event of the table that writes down each transition it makes."""
+
+    def __init__(self, event: Event, seen: set[tuple[str, str]]) -> None:
+        super().__init__(event.name, event)
+        self.seen = seen
+
+    def __getitem__(self, state: int) -> int:
+        self.seen.add((self.name, STATES[state]))
+        return super().__getitem__(state)
+
+
+RUBBISH = b"no HTTP\r\n\r\n"
+UNFINISHED = {"IDLE": b"", "HEAD": b"GET", "BODY": POST % 5}
+
+
+def in_state(name: str) -> Bench:
+    """Return a connection that came to a state by what a peer did."""
+    bench = keeping()
+    if name == "NEW":
+        pass
+    elif name == "LINGER":
+        bench.feed(RUBBISH)
+    elif name == "CLOSED":
+        bench.connection.drain()
+    elif name == "BUSY":
+        bench.feed(GET)
+    else:
+        bench.feed(GET)
+        bench.answers[0].reply(200, b"")
+        bench.feed(UNFINISHED[name])
+    assert STATES[bench.connection.state] == name
+    return bench
+
+
+def answer_last(bench: Bench) -> None:
+    """Let the answer in hand be the last, of a peer that sends on."""
+    bench.connection.last = True
+    bench.feed(b"more")
+    bench.answers[-1].reply(200, b"")
+
+
+def hand_over(bench: Bench) -> None:
+    bench.wire.set_protocol = lambda successor: None  # type: ignore[method-assign]
+    bench.connection.hand_over(b"", Successor())
+
+
+def end_behind_a_burst(rest: bytes) -> Bench:
+    """Return a connection whose peer ended its side before the last of many requests was whole."""
+    bench = Bench()
+    bench.feed(GET * (BURST + 1) + rest)
+    bench.connection.eof_received()
+    bench.turns.run()
+    return bench
+
+
+WHOLE = {"NEW": GET, "IDLE": GET, "HEAD": b" /a HTTP/1.1\r\nHost: a\r\n\r\n", "BODY": b"12345"}
+BEGUN = {"NEW": POST % 5, "IDLE": POST % 5, "HEAD": b" /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"}
+
+
+def drive_every_transition() -> None:
+    """Do to connections what peers, handlers, time and the engine do to them."""
+    for name in ("NEW", "IDLE"):
+        in_state(name).feed(b"GET")
+        in_state(name).connection.drain()
+    for name, data in BEGUN.items():
+        in_state(name).feed(data)
+    for name, data in WHOLE.items():
+        in_state(name).feed(data)
+        in_state(name).pass_time(10_000.0)
+    in_state("IDLE").feed(RUBBISH)
+    in_state("BUSY").answers[0].reply(200, b"")
+    answer_last(in_state("BUSY"))
+    hand_over(in_state("BUSY"))
+    in_state("LINGER").pass_time(10_000.0)
+    end_behind_a_burst(b"GET")
+    end_behind_a_burst(POST % 5)
+    for name in STATES:
+        in_state(name).connection.connection_lost(None)
+
+
+def test_real_connections_make_every_transition_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: set[tuple[str, str]] = set()
+    for event in EVENTS:
+        monkeypatch.setattr(engine_connection, event.name, Recorded(event, made))
+    drive_every_transition()
+    assert made == {(event.name, STATES[state]) for event in EVENTS for state in event}
+
+
+def test_every_state_is_reached_and_every_state_ends() -> None:
+    reached, closing = {NEW}, {CLOSED}
+    for _ in STATES:
+        for event in EVENTS:
+            for state, following in event.items():
+                if state in reached:
+                    reached.add(following)
+                if following in closing:
+                    closing.add(state)
+    assert reached == closing == set(range(len(STATES)))
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
+def test_what_is_not_in_the_table_is_refused(event: Event) -> None:
+    for state, name in enumerate(STATES):
+        if state not in event:
+            with pytest.raises(RuntimeError, match=f"^{event.name} cannot happen to a connection that is {name}: "):
+                event[state]
+
+
+@pytest.mark.parametrize("name", [name for name in STATES if name != "BUSY"])
+def test_only_a_connection_that_owes_an_answer_can_be_answered_or_handed_over(name: str) -> None:
+    bench = in_state(name)
+    assert bench.connection.answer is None
+    sent = bench.wire.sent
+    with pytest.raises(RuntimeError, match=f"^ANSWERED cannot happen to a connection that is {name}: "):
+        bench.connection.finished()
+    with pytest.raises(RuntimeError, match=f"^HANDED_OVER cannot happen to a connection that is {name}: "):
+        hand_over(bench)
+    assert STATES[bench.connection.state] == name
+    assert bench.wire.sent == sent
+    assert bench.connection in bench.ledger.connections
+
+
+def test_a_connection_has_an_answer_while_it_is_busy() -> None:
+    bench = in_state("BUSY")
+    assert isinstance(bench.connection.answer, Answer)
+    bench.answers[0].reply(200, b"")
+    assert bench.connection.answer is None

@@ -279,7 +279,7 @@ def test_an_engine_that_sees_off_ends_each_connection_with_its_next_answer(run: 
         reader, writer = await asyncio.open_connection(*engine.address)
         writer.write(GET)
         assert b"connection: close" not in await reader.readuntil(b"hello")
-        engine.see_off()
+        engine.end_after_answers()
         writer.write(GET)
         assert b"connection: close\r\n" in await asyncio.wait_for(reader.read(), 60)
         writer.close()

@@ -58,3 +58,28 @@ def test_requests_are_served_over_tls(runner: object, tmp_path: Path, caplog: py
         runner(main())  # type: ignore[operator]
     assert [(request.secure, len(request.body)) for request in seen] == [(True, 200_000)] * 3
     assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+def test_who_is_in_the_middle_of_the_tls_handshake_counts_as_a_connection(runner: object, tmp_path: Path) -> None:
+    certificate, key = write_certificate(tmp_path)
+
+    def handle(request: HttpRequest, responder: Responder) -> None:
+        responder.reply(200, b"", b"hello")
+
+    async def main() -> None:
+        settings = EngineSettings(
+            port=0, certificate=certificate, private_key=key, head_timeout=600.0, max_connections=2
+        )
+        engine = Engine(handle, settings)
+        await engine.start()
+        first, first_writer = await asyncio.open_connection(*engine.address)
+        _, second_writer = await asyncio.open_connection(*engine.address)
+        third, third_writer = await asyncio.open_connection(*engine.address)
+        assert await asyncio.wait_for(third.read(), 60) == b""
+        assert not first.at_eof()
+        for writer in (first_writer, second_writer, third_writer):
+            writer.close()
+        await engine.drain(1.0)
+
+    runner(main())  # type: ignore[operator]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from ferrule.transports.http.engine import half_closed as doubts
+from ferrule.transports.http.engine import answer as engine_answer
 from ferrule.transports.http.engine.connection import BURST
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.message import HttpRequest, Responder
@@ -75,7 +75,7 @@ async def read(peer: socket.socket, wanted: bytes | None = None) -> bytes:
 
 @pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    monkeypatch.setattr(doubts, "DOUBT_AFTER", 0.05)
+    monkeypatch.setattr(engine_answer, "DOUBT_AFTER", 0.05)
 
     def run(use: Callable[[Site], Awaitable[None]], **options: Any) -> None:
         async def main() -> None:

@@ -26,7 +26,7 @@ class Page:
         self.body = b""
         self.whole = self.cut = self.gone = False
         self.backlog = 0
-        self.unheard: int | None = None
+        self.unacknowledged: int | None = None
         self._lost: Callable[[], None] | None = None
         self._events: list[Event] = []
         self._parser = SseParser()
@@ -135,7 +135,7 @@ class Desk:
 async def desk(server: Server | None = None, **settings: Any) -> AsyncIterator[Desk]:
     """Open the doors of a server."""
     chosen = {"sse": True, **settings}
-    doors = HttpEndpoint(server or new_server(), EndpointSettings(**chosen), bound_to="127.0.0.1")
+    doors = HttpEndpoint((server or new_server()).host, EndpointSettings(**chosen), bound_to="127.0.0.1")
     await doors.start()
     try:
         yield Desk(doors)

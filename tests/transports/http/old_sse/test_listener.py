@@ -86,7 +86,7 @@ async def post(port: int, url: str, message: Any) -> int:
 async def serving(listener: Http) -> AsyncIterator[int]:
     server = new_server()
     ready = asyncio.Event()
-    task = asyncio.ensure_future(listener.serve(server, ready.set))
+    task = asyncio.ensure_future(listener.serve(server.host, ready.set))
     await asyncio.wait([task, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
     try:
         yield listener.address[1]
@@ -168,7 +168,7 @@ async def test_what_a_reader_does_not_take_is_bounded() -> None:
 
 def test_the_options_have_their_defaults() -> None:
     """SSEV-02: 16 MiB a message, five seconds until a client comes back."""
-    doors, engine = Sse()._door_settings, Sse()._engine_settings
+    doors, engine = Sse()._endpoint_settings, Sse()._engine_settings
     assert (doors.sse, doors.sse_path, doors.messages_path) == (True, "/sse", "/messages")
     assert (doors.max_body_size, doors.sse_retry) == (16_777_216, 5.0)
     assert (engine.host, doors.poll_routes) == ("127.0.0.1", False)

@@ -44,8 +44,8 @@ async def abandon(port: int, *sizes: int) -> str:
 
 def kept(listener: Http) -> int:
     """Return how many bytes of events are kept."""
-    assert listener._doors is not None
-    return listener._doors._log.size  # type: ignore[attr-defined]
+    assert listener._endpoint is not None
+    return listener._endpoint._log.size  # type: ignore[attr-defined]
 
 
 async def settled(listener: Http, most: int) -> bool:
@@ -71,11 +71,15 @@ async def test_an_abandoned_pair_holds_a_few_kilobytes_whatever_it_was_told() ->
         for _ in range(count):
             await abandon(port, 100, LARGE)
         assert await settled(listener, (5 + count) * SPARE_EVENTS)
-        gc.collect()
-        after = tracemalloc.get_traced_memory()[0]
+        for _ in range(100):  # the last few, whose loss the server may not know of yet, hold what they were told
+            gc.collect()
+            after = tracemalloc.get_traced_memory()[0]
+            if (after - before) / count < 16 * 1024:
+                break
+            await asyncio.sleep(0.05)
         tracemalloc.stop()
-        assert listener._doors is not None
-        assert len(listener._doors.sessions) == 5 + count
+        assert listener._endpoint is not None
+        assert len(listener._endpoint.sessions) == 5 + count
         assert (after - before) / count < 16 * 1024
 
 
@@ -87,8 +91,8 @@ async def test_a_flood_of_abandoned_pairs_is_bounded_in_count_and_in_bytes() -> 
         stream, where = await open_pair(port, 100)
         abandoned = [await abandon(port, LARGE) for _ in range(40)]
         assert await settled(listener, 11 * SPARE_EVENTS)
-        assert listener._doors is not None
-        assert len(listener._doors.sessions) == 11
+        assert listener._endpoint is not None
+        assert len(listener._endpoint.sessions) == 11
         assert await post(port, abandoned[0], call(7, "add", a=1, b=2)) == 404
         assert await post(port, abandoned[-1], call(7, "add", a=1, b=2)) == 202
         assert await post(port, where, call(7, "add", a=1, b=2)) == 202
@@ -100,8 +104,8 @@ async def test_streams_opened_for_nothing_are_bounded_too() -> None:
     listener = Sse(port=0, sse_max_lost=10)
     async with serving(listener) as port:
         streams = [await Reader.ask(port, "GET", "/sse") for _ in range(30)]
-        assert listener._doors is not None
-        assert len(listener._doors.sessions) == 10
+        assert listener._endpoint is not None
+        assert len(listener._endpoint.sessions) == 10
         *_, error, close = await streams[0].rest()
         assert (error.name, close.name) == ("error", "close")
         for stream in streams:

@@ -33,7 +33,7 @@ def shared(**settings: Any) -> Streaming:
 def new_session(*, created: bool = False, **settings: Any) -> tuple[SseSession, Page]:
     session = SseSession("s", None, shared(**settings), lambda _session: None, created=created)  # type: ignore[arg-type]
     page = Page()
-    session.stream.welcome(page, b"", "/messages", 0, b"")
+    session.stream.begin(page, b"", "/messages", 0, b"")
     return session, page
 
 

@@ -75,7 +75,7 @@ class AsgiAnswer(Struct, eq=False):
     outbox: list[bytes] = []
     backlog: int = 0
     """How many bytes were written and not taken by the peer yet."""
-    unheard: int | None = None
+    unacknowledged: int | None = None
     """Not known: the bytes are the ASGI server's affair."""
     gone: bool = False
     """Whether nobody can read the answer any more, or all of it was said."""
@@ -285,5 +285,24 @@ class UnreadBody(Struct, eq=False):
 @lru_cache(maxsize=256)
 def header_pairs(head: bytes) -> tuple[tuple[bytes, bytes], ...]:
     """Read lines of headers as they go over the wire."""
-    lines = (line.partition(b": ") for line in head.split(b"\r\n") if line)
-    return tuple((name, value) for name, _, value in lines)
+    pairs = []
+    for line in head.split(b"\r\n"):
+        if line:
+            name, _, value = line.partition(b": ")
+            pairs.append((name, value))
+    return tuple(pairs)
+
+
+CLOSE_NORMAL = 1000
+HTTP_ANSWER = "websocket.http.response"
+"""What an ASGI server can do that lets an application refuse with a status of its own."""
+
+
+async def refuse_websocket(scope: Event, send: Send, status: int, why: str, head: bytes = b"") -> None:
+    """Refuse a WebSocket that was not accepted yet; a server that cannot say the status says 403."""
+    if HTTP_ANSWER not in scope.get("extensions", ()):
+        await send({"type": "websocket.close", "code": CLOSE_NORMAL, "reason": why})
+        return
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), *header_pairs(head)]
+    await send({"type": f"{HTTP_ANSWER}.start", "status": status, "headers": headers})
+    await send({"type": f"{HTTP_ANSWER}.body", "body": f"{why}\n".encode()})

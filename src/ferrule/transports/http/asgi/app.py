@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Unpack
@@ -18,24 +18,24 @@ from ferrule.budgets.account import Account
 from ferrule.errors import SetupError
 from ferrule.settings.option import read
 from ferrule.supervision.scope import Scope
-from ferrule.transports.closing import left_of_grace
-from ferrule.transports.http.asgi.answer import AsgiAnswer, Event, QuietCalls, Receive, Send
+from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.asgi.answer import AsgiAnswer, Event, QuietCalls, Receive, Send, refuse_websocket
+from ferrule.transports.http.beside import UnderAsgi, under_asgi
 from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
+from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.heads import RETRY_AFTER, refuse
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.settings import EndpointSettings
-from ferrule.transports.websocket.asgi import AsgiWebSocketEndpoint
-from ferrule.transports.websocket.asgi import refuse as refuse_websocket
-from ferrule.transports.websocket.handshake import UpgradeRefused
-from ferrule.transports.websocket.settings import WebSocketSettings, beside_http
+from ferrule.transports.shutdown import left_of_grace
 
 if TYPE_CHECKING:
     from ferrule.transports.keywords import AsgiKeywords
 
 logger = logging.getLogger("ferrule.http")
 
-NO_WEBSOCKETS = UpgradeRefused(403, "Forbidden: MCP is served over HTTP here, without WebSockets")
+NO_WEBSOCKETS = "Forbidden: MCP is served over HTTP here, without WebSockets"
+NewWebSocket = Callable[[Acceptor, Guard], UnderAsgi]
 MAX_READING = 32 * 1024 * 1024
 """Bytes of all bodies that are being read."""
 PATH_CHARACTERS = "/:@!$&'()*+,;=-._~"
@@ -55,7 +55,7 @@ class AsgiApp:
         self._acceptor = acceptor
         self._grace = grace
         self._settings = read(EndpointSettings, {"path": path, **options}, "asgi", beside=["websocket"])
-        self._websocket = beside_http(websocket, path)
+        self._new_websocket = under_asgi(websocket, self._settings.path)
         self._stay: LoopEndpoint | None = None
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
@@ -84,7 +84,7 @@ class AsgiApp:
 
     async def start(self) -> None:
         """Get ready now, not at the first request; raises what the server's own lifespan raises."""
-        if self._stay is not None and self._stay.doors.draining:
+        if self._stay is not None and self._stay.endpoint.draining:
             self._stay = None
         await self._arrive()
 
@@ -98,7 +98,7 @@ class AsgiApp:
         if stay is None or stay.loop is not asyncio.get_running_loop():
             if stay is not None and stay.loop.is_running():
                 raise SetupError("a server lives in one event loop at a time, and another one runs this ASGI app now")
-            stay = self._stay = LoopEndpoint(self._acceptor, self._settings, self._websocket, stay)
+            stay = self._stay = LoopEndpoint(self._acceptor, self._settings, self._new_websocket, stay)
         try:
             await stay.wait_ready()
         except Exception:
@@ -134,15 +134,14 @@ class LoopEndpoint:
         self,
         acceptor: HttpAcceptor,
         settings: EndpointSettings,
-        websocket: WebSocketSettings | None,
+        new_websocket: NewWebSocket | None,
         before: LoopEndpoint | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.doors = HttpEndpoint(acceptor, settings, bound_to="")
-        if websocket is None:
-            self._websocket = None
-        else:
-            self._websocket = AsgiWebSocketEndpoint(acceptor, websocket, self.doors.guard)
+        self.endpoint = HttpEndpoint(acceptor, settings, bound_to="")
+        self._websocket: UnderAsgi | None = None
+        if new_websocket is not None:
+            self._websocket = new_websocket(acceptor, self.endpoint.guard)
         self.ready = False
         self._acceptor = acceptor
         self._before = before
@@ -159,7 +158,7 @@ class LoopEndpoint:
         try:
             if before is not None:
                 await before.leave_late()
-            await self.doors.start()
+            await self.endpoint.start()
         except Exception as reason:
             self._left = True
             self._started.set_exception(reason)
@@ -171,7 +170,7 @@ class LoopEndpoint:
             await self._leaving.wait()
         finally:
             self._left = True
-            await self.doors.close()
+            await self.endpoint.close()
 
     async def wait_ready(self) -> None:
         """Wait until requests can be handled; raises what kept us from it."""
@@ -184,7 +183,7 @@ class LoopEndpoint:
         try:
             if self._websocket is not None:
                 self._websocket.draining = True
-            await self.doors.drain(grace)
+            await self.endpoint.drain(grace)
             if self._websocket is not None:
                 await self._websocket.close(left_of_grace(until))
         finally:
@@ -203,10 +202,10 @@ class LoopEndpoint:
 
     async def serve(self, scope: Event, receive: Receive, send: Send) -> None:
         """Read a request, and stay with it until it is answered."""
-        doors = self.doors
-        request = _request(scope, doors)
+        endpoint = self.endpoint
+        request = _request(scope, endpoint)
         answer = AsgiAnswer(request.method, receive, send, self._patience)
-        most = doors.settings.max_body_size
+        most = endpoint.settings.max_body_size
         body = await _read(receive, request.headers.get(b"content-length", b""), most, self._requests)
         if body is GONE:
             return
@@ -217,17 +216,17 @@ class LoopEndpoint:
         else:
             assert isinstance(body, bytes)
             request.body = body
-            doors.handle(request, answer)
+            endpoint.handle(request, answer)
         await answer.deliver()
 
     async def converse(self, scope: Event, receive: Receive, send: Send) -> None:
         """Open a WebSocket and stay with it until its end."""
         if self._websocket is None:
             await receive()
-            await refuse_websocket(scope, send, NO_WEBSOCKETS)
+            await refuse_websocket(scope, send, 403, NO_WEBSOCKETS)
         else:
-            request = _request({**scope, "method": "GET"}, self.doors)
-            request.path = _socket_path(scope, self.doors, self._websocket.settings.path)
+            request = _request({**scope, "method": "GET"}, self.endpoint)
+            request.path = _socket_path(scope, self.endpoint, self._websocket.path)
             await self._websocket.serve(scope, request, receive, send)
 
 
@@ -270,7 +269,7 @@ async def _read(receive: Receive, announced: bytes, most: int, requests: Account
         requests.give(size)
 
 
-def _request(scope: Event, doors: HttpEndpoint) -> HttpRequest:
+def _request(scope: Event, endpoint: HttpEndpoint) -> HttpRequest:
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in headers:
@@ -280,7 +279,7 @@ def _request(scope: Event, doors: HttpEndpoint) -> HttpRequest:
     client = scope.get("client")
     return HttpRequest(
         scope["method"],
-        _path(scope, doors),
+        _path(scope, endpoint),
         scope.get("query_string", b"").decode("latin-1"),
         headers,
         address=str(client[0]) if client else "",
@@ -290,11 +289,11 @@ def _request(scope: Event, doors: HttpEndpoint) -> HttpRequest:
     )
 
 
-def _path(scope: Event, doors: HttpEndpoint) -> str:
+def _path(scope: Event, endpoint: HttpEndpoint) -> str:
     """Return the path below the place we are mounted at."""
     path: str = scope["path"]
     root = scope.get("root_path", "").rstrip("/")
-    own = doors.settings.path
+    own = endpoint.settings.path
     if root and (path == root or path.startswith(root + "/")):
         path = path[len(root) :]
     if path in ("", "/"):
@@ -302,7 +301,7 @@ def _path(scope: Event, doors: HttpEndpoint) -> str:
         if root.endswith(own):
             return own
         return "/"
-    if path in doors.routes:
+    if path in endpoint.routes:
         return path
     raw: bytes | None = scope.get("raw_path")
     # Only there can an encoded slash be told from a slash.
@@ -311,11 +310,11 @@ def _path(scope: Event, doors: HttpEndpoint) -> str:
     return raw.decode("latin-1").partition("?")[0]
 
 
-def _socket_path(scope: Event, doors: HttpEndpoint, wanted: str) -> str:
+def _socket_path(scope: Event, endpoint: HttpEndpoint, wanted: str) -> str:
     """Return the path of a WebSocket below our mount; mounted at our own path, that path still counts as given."""
-    path = _path(scope, doors)
+    path = _path(scope, endpoint)
     root = scope.get("root_path", "").rstrip("/")
-    own = doors.settings.path
+    own = endpoint.settings.path
     if root.endswith(own) and own + path == wanted:
         return wanted
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ from ferrule.transports.http.mirror import (
     version_of,
 )
 from ferrule.wire.messages import Request
+
+logger = logging.getLogger("ferrule.transports")
 
 OURS = frozenset({"content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"})
 """Headers that say how bytes are framed, which only we can know."""
@@ -145,3 +148,12 @@ class RequestHeaders:
             self._remembered.clear()
         self._remembered[method, name] = lines
         return lines
+
+
+def session_id(headers: dict[bytes, bytes]) -> str:
+    """Read the name a server gave our session; one that cannot be sent back counts as none."""
+    given = headers.get(b"mcp-session-id", b"").decode("latin-1")
+    if not all("!" <= character <= "~" for character in given):
+        logger.warning("the server's session id has characters it may not have, and is ignored")
+        return ""
+    return given

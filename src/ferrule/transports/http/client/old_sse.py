@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
-from ferrule.transports.closing import tell_lost
 from ferrule.transports.http.client.dial import Destination
 from ferrule.transports.http.client.headers import RequestHeaders
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.pool import Overflow, Pool
 from ferrule.transports.http.client.request import HttpExchange, SingleExchange
 from ferrule.transports.http.client.status import ADVICE, header_texts
+from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import Channel, ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Id, Message, Request

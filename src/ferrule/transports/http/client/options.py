@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping
+from typing import Literal
 
 from msgspec import Struct
 
@@ -19,10 +20,14 @@ from ferrule.settings.option import (
     check,
 )
 from ferrule.supervision.backoff import Backoff
-from ferrule.transports.http.client.status import RETRYABLE, Retry
 from ferrule.transports.http.message import header_lines
 from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
+
+Retry = Literal["safe", "all", "never"]
+
+RETRYABLE = (429, 500, 502, 503, 504)
+"""Statuses that may be over soon."""
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
@@ -40,7 +45,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     """How many requests may wait for a connection; the next is refused. None for any number."""
     retry: Retry = "safe"
     """Send again what failed: only where nothing can happen twice, always, or never."""
-    retry_statuses: Collection[int] = tuple(sorted(RETRYABLE))
+    retry_statuses: Collection[int] = RETRYABLE
     """The HTTP statuses after which a request may be sent again at all."""
     max_retries: NonNegativeInt = 3
     """How often a request is sent again."""

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ferrule.errors import CallFailed, ConnectFailed, InvalidAnswer, LinkLost, OutcomeUnknown
-from ferrule.schema.mirrored import NOT_ANNOTATED
 from ferrule.transports.http.client.connection import ConnectionCut
 from ferrule.transports.http.client.headers import About, about
 from ferrule.transports.http.client.request import JSON, answers
 from ferrule.transports.http.client.resumption import Resumable
-from ferrule.transports.http.client.status import REPEATABLE, judge
+from ferrule.transports.http.client.status import judge
+from ferrule.wire.channel import Handling, Origin
 from ferrule.wire.codec import Unreadable, decode, write
 from ferrule.wire.messages import Failure, Id, Message, Notification, Request, Success
 
@@ -34,13 +34,21 @@ class Post(Resumable):
     """One message of ours, or a batch, on its way; it ends when what it asked is answered or has failed."""
 
     __slots__ = (
-        *("attempts", "frame", "identity", "message", "method", "moved", "refreshed", "renewed", "said", "session"),
-        *("stateless", "unanswered"),
+        *("attempts", "frame", "handling", "identity", "message", "method", "moved", "parked", "said", "session"),
+        *("_origin", "stateless", "unanswered"),
     )
 
-    def __init__(self, channel: HttpChannel, message: Message | Sequence[Message], frame: bytes, lane: Lane) -> None:
+    def __init__(
+        self,
+        channel: HttpChannel,
+        message: Message | Sequence[Message],
+        frame: bytes,
+        lane: Lane,
+        handling: Handling,
+    ) -> None:
         super().__init__(channel, b"", lane)
         self.message = message
+        self.handling = handling
         self.frame = frame
         if isinstance(message, Request | Notification):
             self.method = message.method
@@ -51,8 +59,15 @@ class Post(Resumable):
         self.identity: Id | None = None
         """The id this attempt goes under, where it is not the message's own."""
         self.attempts = 0
-        self.stateless = self.moved = self.renewed = self.refreshed = False
+        self.stateless = False
+        self.moved = False
+        self.parked = False
+        """Whether it waited once for a new session."""
         self.session = ""
+        self._origin: Origin | None = None
+        """Where what comes before the answer comes from: the server asks on the stream of this request."""
+        if isinstance(message, Request):
+            self._origin = Origin("client", request=message.id)
 
     @property
     def what(self) -> str:
@@ -63,13 +78,7 @@ class Post(Resumable):
     @property
     def repeatable(self) -> bool:
         """Whether it does no harm if the server gets this twice."""
-        if self.channel.options.retry == "all" or not self.unanswered:
-            return True
-        if self.method == "tools/call":
-            return self.channel.known.repeatable(self.said.name)
-        if isinstance(self.message, Sequence):
-            return all(not isinstance(each, Request) or each.method in REPEATABLE for each in self.message)
-        return self.method in REPEATABLE
+        return self.handling.repeatable or not self.unanswered or self.channel.options.retry == "all"
 
     @property
     def wanted(self) -> bool:
@@ -84,11 +93,7 @@ class Post(Resumable):
         heading = self.channel.heading
         lines = None
         if isinstance(self.message, Request) and self.said.meta is not None:
-            if self.method == "tools/call":
-                annotated = channel.known.annotated(self.said.name)
-            else:
-                annotated = NOT_ANNOTATED
-            lines = heading.mirrored(self.method, self.said, annotated)
+            lines = heading.mirrored(self.method, self.said, self.handling.mirrored)
         self.stateless = lines is not None
         self.session = ""
         if lines is None:
@@ -178,7 +183,7 @@ class Post(Resumable):
         """Take a message of the stream: the response, or what the server has to say before it."""
         answered = next((each for each in self.unanswered if answers(frame, self.identity or each)), None)
         if answered is None:
-            self.channel.deliver(frame)
+            self.channel.deliver(frame, self._origin)
             return
         self.unanswered.remove(answered)
         if not self.unanswered:
@@ -190,7 +195,9 @@ class Post(Resumable):
     def _hand_on(self, frame: bytes) -> None:
         if self.identity is not None:
             frame = self._restored(frame)
-        self.channel.deliver(self.channel.learned(self, frame))
+        if self.method == "initialize":
+            self.channel.initialized(self.headers)
+        self.channel.deliver(frame)
 
     def _restored(self, frame: bytes) -> bytes:
         """Return a response the id its request had before it was sent again."""

@@ -125,7 +125,7 @@ class StandingStream(Resumable):
             self._again(f"it answered {self.status}")
         elif self.status == 404 and self._began:
             # A session that is over is noticed, and dealt with, by the next request.
-            self.channel.gap(renewed=False)
+            self.channel.gap("stream")
         elif self.status not in (404, 405):
             logger.info("%s has no stream for notifications: it answered %d", self.channel.heading.place, self.status)
 
@@ -138,4 +138,4 @@ class StandingStream(Resumable):
         if not self.come_back() and not self.channel.closing:
             place = self.channel.heading.place
             logger.warning("gave up the stream of notifications from %s: %s", place, why)
-            self.channel.gap(renewed=False)
+            self.channel.gap("stream")

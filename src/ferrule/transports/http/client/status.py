@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import time
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ferrule.errors import HeaderMismatch, HttpFailed, MissingCapability, SetupError, UnsupportedVersion
 from ferrule.transports.http.client.request import failure_in
@@ -20,21 +20,8 @@ if TYPE_CHECKING:
     from ferrule.transports.http.client.post import Post
 
 
-Retry = Literal["safe", "all", "never"]
-
-RETRYABLE = frozenset({429, 500, 502, 503, 504})
-"""Statuses that may be over soon, unless the options name others."""
 NOT_BEGUN = frozenset({429, 503})
 """Statuses of a server that did not begin what it was asked."""
-
-REPEATABLE = frozenset(
-    {
-        *("initialize", "ping", "server/discover", "completion/complete", "logging/setLevel"),
-        *("tools/list", "prompts/list", "prompts/get", "resources/list", "resources/read", "resources/templates/list"),
-        *("resources/subscribe", "resources/unsubscribe", "tasks/get", "tasks/list", "tasks/result"),
-    }
-)
-"""Methods that do the same when they are done twice. A tool call is one only if its tool says so."""
 
 
 def retry_after(value: str, now: float) -> float | None:
@@ -104,8 +91,6 @@ def _refused(post: Post) -> None:
         post.channel.fall_back(post, _failed(post, error))
     elif error is None or not post.unanswered or _is_not_its_word(post):
         post.fail(_failed(post, error))
-    elif error.code == HeaderMismatch.code and post.channel.may_refresh(post):
-        post.channel.refresh(post, error)
     else:
         hand_on(post, error)
 

@@ -1,38 +1,57 @@
 """Reaching a server over Streamable HTTP, in either era: every message is a POST, every answer JSON or a stream.
 
 Rule 1: nothing waits in a task. A message is written where it is sent, its answer is handed up where it is read; tasks
-are for what is rare: opening connections, a new session, a fresh list of tools, the transport before this one.
+are for what is rare: opening connections, the end, the transport before this one.
 Rule 2: the era is a fact about a message. One that brings its own version is mirrored in headers, and cancelled by
 closing its stream; any other belongs to the session.
-Rule 3: what may have run is never sent again behind the caller's back, unless the server says that does no harm.
+Rule 3: what may have run is never sent again behind the caller's back, unless its `Handling` says that does no harm.
+Rule 4: nothing is asked and no result is read here. A session that is over is told of (`hear_gaps`), and whoever hears
+of it makes the handshake again.
+
+States of a channel (MCP transports/streamable-http, "Session Management" and "Listening for Messages from the Server"):
+
+    OPEN      what is sent is posted
+    GREETED   `notifications/initialized` is on its way: all else waits for the stream of the server's questions
+    EXPIRED   the server answered 404 to the session: all but a new handshake waits
+    REPLACED  the server has only the transport before this one (HTTP+SSE), which carries everything
+    CLOSING   nothing more is sent; the last notifications go out, then DELETE ends the session
+    LOST      the receiver was told that nothing more comes
+
+    state              event                                            next
+    OPEN, EXPIRED      `notifications/initialized` is sent              GREETED
+    GREETED            the GET is answered, or takes STREAM_PATIENCE    OPEN      send what waited
+    OPEN               404 to a request of this session                 EXPIRED   tell of the gap
+    EXPIRED            no new session within `renew_timeout`            LOST
+    OPEN               400, 404, 405 to `initialize`; a stream at GET   REPLACED
+    any but LOST       `close`                                          CLOSING
+    any but LOST       said goodbye; the receiver failed; `end`         LOST
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ferrule.errors import CallFailed, CarrierError, FerruleError
+from ferrule.errors import CallFailed, CarrierError, FerruleError, LinkLost, OutcomeUnknown
 from ferrule.schema.notices import CANCELLED, INITIALIZED
 from ferrule.supervision.scope import Scope
 from ferrule.transports.backpressure import Waiters
-from ferrule.transports.closing import tell_lost
 from ferrule.transports.http.client.dial import Destination
-from ferrule.transports.http.client.headers import RequestHeaders
+from ferrule.transports.http.client.headers import RequestHeaders, session_id
 from ferrule.transports.http.client.old_sse import SseChannel
 from ferrule.transports.http.client.options import HttpOptions
-from ferrule.transports.http.client.pool import ROOM, Overflow, Pool
+from ferrule.transports.http.client.pool import ROOM, Lane, Overflow, Pool
 from ferrule.transports.http.client.post import Post
 from ferrule.transports.http.client.request import HttpExchange, SingleExchange
 from ferrule.transports.http.client.resumption import StandingStream
-from ferrule.transports.http.client.session import SessionRenewal, session_id, settled_version
-from ferrule.transports.http.client.tool_facts import ToolFactsOfTransport, refresh
-from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
+from ferrule.transports.shutdown import tell_lost
+from ferrule.wire.channel import ChannelDefaults, Gap, Handling, Origin, Receiver, Traits
 from ferrule.wire.codec import encode_within, write
-from ferrule.wire.messages import ErrorObject, Id, Message, Notification, Request
+from ferrule.wire.messages import Id, Message, Notification, Request
 
 if TYPE_CHECKING:
     from ferrule.transports.keywords import HttpClientKeywords
@@ -42,17 +61,37 @@ logger = logging.getLogger("ferrule.transports")
 STANDING = frozenset({"subscriptions/listen", "ping"})
 """Requests that must not wait behind others: one stays open, the other finds out whether the server lives."""
 
+HANDSHAKE = frozenset({"initialize", INITIALIZED})
+"""What a channel without a session sends."""
+
 STREAM_PATIENCE = 0.3
 """How many seconds requests wait for the stream that questions come on; some servers say nothing until they ask."""
 
 FAREWELL = 2.0
 """How many seconds a server may take to say goodbye."""
 
+LIKE_ANY = Handling()
+
+
+class State(enum.Enum):
+    """How things stand with a channel; the table is at the head of this module."""
+
+    OPEN = enum.auto()
+    GREETED = enum.auto()
+    EXPIRED = enum.auto()
+    REPLACED = enum.auto()
+    CLOSING = enum.auto()
+    LOST = enum.auto()
+
+
+OPEN, GREETED, EXPIRED, REPLACED, CLOSING, LOST = State
+ENDED = frozenset({CLOSING, LOST})
+
 
 class HttpChannel(ChannelDefaults):
     """The way to one server: what is sent is posted, what comes back is handed up."""
 
-    traits = Traits(always_answers=True)
+    traits = Traits(always_answers=True, mirrors=True)
 
     def __init__(self, receiver: Receiver, pool: Pool, heading: RequestHeaders, options: HttpOptions) -> None:
         self.receiver = receiver
@@ -60,64 +99,77 @@ class HttpChannel(ChannelDefaults):
         self.heading = heading
         self.options = options
         self.loop = asyncio.get_running_loop()
-        self.known = ToolFactsOfTransport()
-        self.closing = False
+        self._state = OPEN
+        self._timer: asyncio.TimerHandle | None = None
+        """Ends GREETED or EXPIRED, where nothing else does."""
         self._scope = Scope(self.loop)
         self._posts: dict[Id, Post] = {}
         self._notes: set[Post] = set()
-        self._held: list[Post] | None = None
+        self._held: list[Post] = []
+        """What was sent in GREETED or EXPIRED."""
+        self._parked: list[Post] = []
+        """What the server refused with the session it had forgotten, and may get again in the next."""
         self._patient = Waiters()
         """Senders that wait until what is held is sent."""
-        self._patience: asyncio.TimerHandle | None = None
         self._standing: StandingStream | None = None
-        self._renewing = SessionRenewal(self)
         self._older: SseChannel | None = None
         self._ending: asyncio.Task[None] | None = None
         self._quiet: asyncio.Future[None] | None = None
-        self._lost = False
-        self._on_gap: Callable[[bool], None] = lambda renewed: None
+        self._gap_handlers: list[Callable[[Gap], None]] = []
 
-    def hear_gaps(self, handler: Callable[[bool], None]) -> None:
-        """Call a function when the server may have told what we did not hear, though the channel lives on.
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more is sent."""
+        return self._state in ENDED
 
-        With True there is a new session, which knows no subscription; with False the stream for notifications is gone.
-        """
-        self._on_gap = handler
+    def hear_gaps(self, handler: Callable[[Gap], None]) -> None:
+        """Call a function when the session, or its stream of notifications, is gone."""
+        self._gap_handlers.append(handler)
 
-    def gap(self, *, renewed: bool) -> None:
-        """Learn of such a gap."""
-        if not self.closing:
-            self._on_gap(renewed)
+    def gap(self, lost: Gap) -> None:
+        """Tell of such a gap."""
+        if self._state not in ENDED:
+            for handler in self._gap_handlers:
+                handler(lost)
 
     # -- sending
 
-    def send(self, message: Message | Sequence[Message]) -> None:
-        """Post one message, or a batch."""
-        if self.closing:
+    def send(self, message: Message | Sequence[Message], handling: Handling = LIKE_ANY) -> None:
+        """Post one message, or a batch, and handle it on its way as told."""
+        if self._state in ENDED:
             return
         if self._older is not None:
             self._older.send(message)
             return
         frame = encode_within(message, self.options.max_message_size)
         if type(message) is Request:
-            post = Post(self, message, frame, "urgent" if message.method in STANDING else "usual")
+            lane: Lane = "urgent" if message.method in STANDING else "usual"
+            post = Post(self, message, frame, lane, handling)
             self._posts[message.id] = post
             if message.method == "initialize":
-                self._begin_session(message.id, frame)
+                self.heading.settle("", "")
         elif type(message) is Notification and message.method == CANCELLED:
             self._cancel(message, frame)
             return
         else:
-            post = Post(self, message, frame, "urgent")
+            post = Post(self, message, frame, "urgent", handling)
             self._notes.add(post)
             for identity in post.unanswered:
                 self._posts[identity] = post
-        if self._held is None:
+        if self._state is OPEN or (self._state is EXPIRED and post.method in HANDSHAKE):
             post.send()
         else:
             self._held.append(post)
         if post.method == INITIALIZED:
-            self.hold()
+            self._enter(GREETED)
+
+    send_with = send
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def submit(self, asked: HttpExchange) -> None:
         """Let a request have a connection as soon as there is one."""
@@ -125,10 +177,6 @@ class HttpChannel(ChannelDefaults):
             self.pool.submit(asked)
         except Overflow as reason:
             self.loop.call_soon(asked.lost, CallFailed(f"nothing was sent: {reason}"))
-
-    def _begin_session(self, identity: Id, frame: bytes) -> None:
-        self.heading.settle("", "")
-        self._renewing.initialize = (identity, frame)
 
     def _cancel(self, notice: Notification, frame: bytes) -> None:
         """Withdraw a request: closing its stream says so in the stateless era, a notification in the other."""
@@ -149,24 +197,24 @@ class HttpChannel(ChannelDefaults):
             if post.identity is not None:
                 notice = Notification(CANCELLED, {**notice.params, "requestId": post.identity})
                 frame = write(notice)
-            note = Post(self, notice, frame, "urgent")
+            note = Post(self, notice, frame, "urgent", LIKE_ANY)
             self._notes.add(note)
             note.send()
 
     async def wait_writable(self) -> None:
         """Return at once unless many requests wait for a connection, or for the server to be ready."""
-        while self._held is not None and len(self._held) > ROOM and not self.closing:
+        while len(self._held) > ROOM and self._state not in ENDED:
             await self._patient.wait()
         await self.pool.wait_for_room()
 
     # -- receiving
 
-    def deliver(self, frame: bytes) -> None:
+    def deliver(self, frame: bytes, origin: Origin | None = None) -> None:
         """Hand a message up; a receiver that fails on it loses the channel."""
-        if self._lost:
+        if self._state is LOST:
             return
         try:
-            self.receiver.frame_received(frame, self)
+            self.receiver.frame_received(frame, self, origin)
         except Exception as error:
             logger.exception("the receiver failed on what it received; its channel is closed")
             self.lose(error)
@@ -194,18 +242,8 @@ class HttpChannel(ChannelDefaults):
         elif post.method == INITIALIZED:
             # What a server asks in the first moments it may ask on that stream, and loses where there is none yet.
             self.stand()
-            self._patience = self.loop.call_later(STREAM_PATIENCE, self.stood)
-
-    def learned(self, post: Post, frame: bytes) -> bytes:
-        """Learn what matters here from an answer: the session, the tools; gives it as it may be handed up."""
-        if post.method == "initialize":
-            version = settled_version(frame)
-            if version:
-                self.heading.settle(session_id(post.headers), version)
-        elif post.method == "tools/list":
-            sound, _ = self.known.learn(frame)
-            return sound if post.stateless else frame
-        return frame
+            if self._state is GREETED:
+                self._timer = self.loop.call_later(STREAM_PATIENCE, self.stood)
 
     # -- the session (handshake era)
 
@@ -215,17 +253,61 @@ class HttpChannel(ChannelDefaults):
             return b""
         return self.heading.session_lines or self.heading.told(method)
 
-    def hold(self) -> None:
-        """Hold back what is sent until the server is ready for it."""
-        if self._held is None:
-            self._held = []
+    def initialized(self, headers: dict[bytes, bytes]) -> None:
+        """Take the session that comes with the answer to `initialize`."""
+        self.heading.settle(session_id(headers), "")
 
-    def send_held(self) -> None:
-        """Send what was held."""
-        held = self._held or []
-        self._held = None
-        for post in held:
-            if post.wanted:
+    def agreed(self, version: str) -> None:
+        """Name the revision with every request of the session."""
+        self.heading.settle(self.heading.session, version)
+
+    def session_over(self, post: Post) -> None:
+        """Called when the server did not know the session a message went with.
+
+        One new session follows one lost, however many requests find out; one that loses the new one too, fails.
+        """
+        place = self.heading.place
+        if not post.unanswered:
+            # What was told or answered in a session that is over concerns nobody any more.
+            post.over()
+            return
+        if post.parked or not self._gap_handlers or self._state in ENDED:
+            post.fail(LinkLost(f"{place} does not know its own session; its sessions may live on another machine"))
+            return
+        post.parked = True
+        if post.repeatable:
+            self._parked.append(post)
+        else:
+            post.fail(
+                OutcomeUnknown(
+                    f"unknown outcome: {place} ended the session, and {post.what} was not sent again; "
+                    "a new session is opened: call it again if it may run twice"
+                )
+            )
+        if self._state is OPEN and post.session == self.heading.session:
+            self._expire()
+        elif self._state is OPEN:
+            self._send_waiting()
+
+    def _expire(self) -> None:
+        logger.warning("%s ended the session; a new one is opened, without its subscriptions", self.heading.place)
+        self._enter(EXPIRED)
+        self._timer = self.loop.call_later(self.options.renew_timeout, self._not_renewed)
+        self.gap("session")
+
+    def _not_renewed(self) -> None:
+        patience = f"it took longer than {self.options.renew_timeout:g} s"
+        self.lose(LinkLost(f"{self.heading.place} ended the session, and no new one could be opened: {patience}"))
+
+    def _send_waiting(self) -> None:
+        """Send what waited for the server to be ready."""
+        waiting = [*self._parked, *self._held]
+        self._parked = []
+        self._held = []
+        for post in waiting:
+            if post.parked:
+                post.send_again()
+            elif post.wanted:
                 post.send()
         self._patient.wake()
 
@@ -233,24 +315,22 @@ class HttpChannel(ChannelDefaults):
         """Open the stream for what belongs to no request."""
         if self._standing is not None:
             self._standing.stop()
-        if not self.closing:
+        if self._state not in ENDED:
             self._standing = StandingStream(self)
             self.submit(self._standing)
 
     def stood(self) -> None:
         """Called when the server answered when it was asked for that stream, or takes too long for it."""
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-            self.send_held()
-
-    def session_over(self, post: Post) -> None:
-        """Called when the server has forgotten the session."""
-        self._renewing.session_over(post)
+        if self._state is GREETED:
+            self._enter(OPEN)
+            self._send_waiting()
 
     def fall_back(self, post: Post, failure: Exception) -> None:
         """See whether a server without Streamable HTTP has the HTTP+SSE pair."""
-        self.spawn(self._fall_back(post, failure))
+        if self._state is OPEN:
+            self.spawn(self._fall_back(post, failure))
+        else:
+            post.fail(failure)
 
     async def _fall_back(self, post: Post, failure: Exception) -> None:
         older = SseChannel(self.receiver, self.pool, self.heading, self.options, face=self)
@@ -261,19 +341,9 @@ class HttpChannel(ChannelDefaults):
             post.fail(failure)
             return
         self._older = older
+        self._enter(REPLACED)
         post.over()
         older.send(post.message)
-
-    # -- the newest tools (stateless era)
-
-    def may_refresh(self, post: Post) -> bool:
-        """Return whether a newer list of tools may help a call whose headers the server did not like."""
-        return post.stateless and post.method == "tools/call" and not post.refreshed
-
-    def refresh(self, post: Post, error: ErrorObject) -> None:
-        """List the tools again, and send the call again with the headers they want now."""
-        post.refreshed = True
-        self.spawn(refresh(post, error))
 
     # -- the transport's own requests
 
@@ -295,7 +365,8 @@ class HttpChannel(ChannelDefaults):
 
     def close(self, reason: str = "") -> None:
         """Send no more; what was sent is still delivered."""
-        self.closing = True
+        if self._state not in ENDED:
+            self._enter(CLOSING)
         if self._ending is None:
             self._ending = self.loop.create_task(self._end())
 
@@ -327,7 +398,7 @@ class HttpChannel(ChannelDefaults):
         self.lose(None)
 
     async def _say_goodbye(self) -> None:
-        if not self.heading.session or self._lost:
+        if not self.heading.session or self._state is LOST:
             return
         asked = SingleExchange(self.heading.delete(), "urgent", self.options.max_message_size)
         self.heading.settle("", "")
@@ -338,19 +409,17 @@ class HttpChannel(ChannelDefaults):
 
     def lose(self, error: Exception | None) -> None:
         """Tell the receiver, once, that nothing more comes and nothing can go out."""
-        self.closing = True
-        if self._lost:
+        if self._state is LOST:
             return
-        self._lost = True
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        self._enter(LOST)
         if self._older is not None:
             self._older.cut()
         for timed in (*self._posts.values(), *self._notes):
             timed.stop()
         self._posts.clear()
         self._notes.clear()
+        self._held.clear()
+        self._parked.clear()
         self._patient.wake()
         self.pool.close()
         tell_lost(self.receiver, self, error)

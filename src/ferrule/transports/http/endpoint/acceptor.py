@@ -15,7 +15,7 @@ from ferrule.wire.channel import Origin, Receiver
 class HttpAcceptor(Acceptor, Protocol):
     """An acceptor that also answers requests without a session, and knows what HTTP needs of its tools."""
 
-    def crowd(self, origin: Origin, version: str = "") -> Receiver:
+    def sessionless_link(self, origin: Origin, version: str = "") -> Receiver:
         """Return one receiver for everyone who asks without a session: each exchange is a channel of its own.
 
         Requests bring their own version, or are of the one given, as if its handshake had been made.
@@ -34,4 +34,7 @@ def require_http(acceptor: Acceptor) -> HttpAcceptor:
     if isinstance(acceptor, HttpAcceptor):
         return acceptor
     kind = type(acceptor).__name__
-    raise SetupError(f"{kind} cannot be served over HTTP: it is no HttpAcceptor (crowd, mirrored, custom_routes)")
+    raise SetupError(
+        f"{kind} cannot be served over HTTP: it is no HttpAcceptor (sessionless_link, mirrored, custom_routes);"
+        " of a Server, give its host, or write `await app.serve(listener)`"
+    )

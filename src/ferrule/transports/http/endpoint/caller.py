@@ -199,7 +199,7 @@ class Callers:
         responder.reply(status, head, encode(Failure(UNSET, error)))
 
     async def close(self) -> None:
-        """Stop waiting for verdicts; who waited is told that the server is stopping."""
+        """Stop waiting for verdicts; who waited is refused, for the server is stopping."""
         if self._scope is not None:
             await self._scope.close()
 

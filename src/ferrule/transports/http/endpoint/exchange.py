@@ -25,24 +25,25 @@ from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Failure, HttpError, Message, Notification, Success
 
 COMMENT = b":\n\n"
+"""A comment, which no reader of a stream makes anything of (WHATWG HTML §9.2.6)."""
 NEVER = float("inf")
 
 
 class NullChannel(ChannelDefaults):
-    """Stands for all who ask without a session: there is no way to tell them anything, only that it is over."""
+    """The channel of requests without a session: `send` and `close` are no-ops, each exchange ends by itself."""
 
     __slots__ = ()
 
     traits = Traits(patient=True, watches_itself=True)
 
     def send(self, message: Message | Sequence[Message]) -> None:
-        """Nobody hears what is said to all."""
+        """Do nothing."""
 
     async def wait_writable(self) -> None:
-        """Nothing is written."""
+        """Return at once."""
 
     def close(self, reason: str = "") -> None:
-        """Exchanges end one by one."""
+        """Do nothing."""
 
 
 class Exchange(ChannelDefaults):
@@ -50,7 +51,7 @@ class Exchange(ChannelDefaults):
 
     __slots__ = (
         "_head",
-        "_pulse",
+        "_keepalive",
         "_receiver",
         "_responder",
         "_settings",
@@ -64,13 +65,13 @@ class Exchange(ChannelDefaults):
     status_of = staticmethod(stateless_status)
 
     def __init__(
-        self, receiver: Receiver, responder: Responder, head: bytes, settings: EndpointSettings, pulse: Keepalive
+        self, receiver: Receiver, responder: Responder, head: bytes, settings: EndpointSettings, keepalive: Keepalive
     ) -> None:
         self._receiver = receiver
         self._responder = responder
         self._head = head
         self._settings = settings
-        self._pulse = pulse
+        self._keepalive = keepalive
         self._streaming = self._waits = False
         self.open = True
         self.bucket: set[Living] | None = None
@@ -81,7 +82,7 @@ class Exchange(ChannelDefaults):
         """Owe the answer for a while: it begins to stream when it takes long, and nobody may be there to read it."""
         self._waits = True
         if self._settings.response != "json" and not self._streaming:
-            self._pulse.young.add(self)
+            self._keepalive.young.add(self)
         self._responder.watch(self.lost)
 
     def send(self, message: Message | Sequence[Message]) -> None:
@@ -114,12 +115,12 @@ class Exchange(ChannelDefaults):
         self.open = False
         responder = self._responder
         if self._streaming:
-            self._pulse.ended(self)
+            self._keepalive.ended(self)
             responder.write(b"data: %b\n\n" % body)
             responder.finish()
             return
         if self._waits:
-            self._pulse.answered(self)
+            self._keepalive.answered(self)
         if self._settings.response == "sse" and status == 200:
             responder.reply(status, STREAM_HEAD + self._head, b"data: %b\n\n" % body)
             return
@@ -129,8 +130,8 @@ class Exchange(ChannelDefaults):
         """Answer with a stream from here on."""
         if not self._streaming and self.open:
             self._streaming = True
-            self._pulse.answered(self)
-            self._pulse.streams(self)
+            self._keepalive.answered(self)
+            self._keepalive.streams(self)
             self._responder.begin(200, STREAM_HEAD + self._head, COMMENT)
 
     def _event(self, body: bytes) -> None:
@@ -140,17 +141,18 @@ class Exchange(ChannelDefaults):
             responder.abort()
             self.lost()
 
-    def beat(self) -> None:
-        """Show a silent stream's reader, and whatever stands between, that we live."""
+    def send_keepalive(self) -> None:
+        """Send a comment on a silent stream, for its reader and the proxies between."""
         if self._responder.backlog == 0:
             self._responder.write(COMMENT)
 
     def lost(self) -> None:
-        """Called when nobody reads the answer any more: the request is cancelled."""
+        """Called when nobody reads the answer any more: the request is cancelled (MCP 2026-07-28
+        transports/streamable-http, Cancellation)."""
         if self.open:
             self.open = False
-            self._pulse.answered(self)
-            self._pulse.ended(self)
+            self._keepalive.answered(self)
+            self._keepalive.ended(self)
             self._receiver.channel_lost(self, None)
 
     async def wait_writable(self) -> None:

@@ -66,7 +66,7 @@ class Guard:
         self._origins = frozenset(settings.allowed_origins)
         self._hosts: frozenset[str] | None = None
         if settings.allowed_hosts is not None:
-            self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+            self._hosts = frozenset(map(str.lower, settings.allowed_hosts))
         elif _is_loopback(bound_to):
             self._hosts = LOOPBACK_NAMES | {bound_to}
         self._knows_hosts = self._hosts is not None and ANYONE not in self._hosts
@@ -76,7 +76,11 @@ class Guard:
         self.takes_events = Remembering(lambda accept: _accepts(accept, EVENTS))
 
     def judge(self, request: HttpRequest) -> Verdict:
-        """Judge where a request is meant for and which page sent it."""
+        """Judge where a request is meant for and which page sent it.
+
+        Against DNS rebinding: MCP 2025-11-25 basic/transports, Security Warning; MCP 2026-07-28
+        transports/streamable-http, Security & Endpoint.
+        """
         headers = request.headers
         key = (headers.get(b"host", b""), headers.get(b"origin"), request.secure)
         verdict = self._verdicts.get(key)
@@ -117,13 +121,13 @@ class Guard:
         return host in self._hosts or name in self._hosts or ANYONE in self._hosts
 
     def preflight(self, request: HttpRequest, methods: str) -> bytes:
-        """Return what a browser wants to know before it sends the request proper."""
+        """Return what a browser wants to know before it sends the request proper (WHATWG Fetch, CORS preflight)."""
         wanted = request.headers.get(b"access-control-request-headers", b"").decode("latin-1")
-        names = [name.strip() for name in wanted.split(",", MOST_PREFLIGHT)[:MOST_PREFLIGHT]]
         mirrored = []
-        for n in names:
-            if n.lower().startswith("mcp-param-") and NAME_CHARACTERS.issuperset(n):
-                mirrored.append(n)
+        for part in wanted.split(",", MOST_PREFLIGHT)[:MOST_PREFLIGHT]:
+            name = part.strip()
+            if name.lower().startswith("mcp-param-") and NAME_CHARACTERS.issuperset(name):
+                mirrored.append(name)
         return header_lines(
             {
                 "Access-Control-Allow-Methods": methods,
@@ -141,27 +145,27 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_json(content_type: str) -> bool:
+    """Whether a media type is JSON (RFC 9110 §8.3.1). Its charset means nothing (RFC 8259 §11): UTF-8 may be said."""
     if len(content_type) > LONGEST_REMEMBERED:
         return False
-    kind, *parameters = (part.strip() for part in content_type.lower().split(";"))
-    pairs = (parameter.partition("=") for parameter in parameters)
-    charsets = []
-    for name, _, value in pairs:
-        if name.strip() == "charset":
-            charsets.append(value.strip().strip('"'))
-    return kind == JSON and all(charset in ("utf-8", "utf8") for charset in charsets)
+    kind, *parameters = content_type.lower().split(";")
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
+            return False
+    return kind.strip() == JSON
 
 
 def _accepts(accept: str, kind: str) -> bool:
-    """Whether an Accept header allows a media type: the most specific range that matches decides."""
+    """Whether an Accept header allows a media type: the most specific range that matches decides (RFC 9110 §12.5.1)."""
     if not accept:
         return True
     ranks = {kind: 2, f"{kind.partition('/')[0]}/*": 1, "*/*": 0}
     best = -1
     verdict = False
     for entry in accept[:LONGEST_ACCEPT].lower().split(","):
-        name, *parameters = (part.strip() for part in entry.split(";"))
-        rank = ranks.get(name, -1)
+        name, *parameters = entry.split(";")
+        rank = ranks.get(name.strip(), -1)
         if rank > best:
             best = rank
             verdict = not any(map(_is_zero, parameters))
@@ -169,5 +173,6 @@ def _accepts(accept: str, kind: str) -> bool:
 
 
 def _is_zero(parameter: str) -> bool:
+    """Whether a parameter is the weight 0, "not acceptable" (RFC 9110 §12.4.2)."""
     name, _, value = parameter.partition("=")
     return name.strip() == "q" and value.strip().strip("0") in ("", ".")

@@ -1,4 +1,7 @@
-"""The endpoint of the handshake era: sessions, POST and its streams, the GET stream, DELETE, resuming."""
+"""The endpoint of the handshake era: sessions, POST and its streams, the GET stream, DELETE, resuming.
+
+MCP 2025-11-25 basic/transports, Streamable HTTP; the headings below are its.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +36,16 @@ class HandshakeEndpoint:
         self.sessions = sessions
         self._shared = shared
         self._guard = guard
-        self._versions = frozenset(version.encode() for version in acceptor.eras.handshake.versions)
-        self._crowds: dict[str, Receiver] = {}
+        self._versions = frozenset(map(str.encode, acceptor.eras.handshake.versions))
+        self._sessionless_links: dict[str, Receiver] = {}
         self._everyone = NullChannel()
         self._scope = Scope(asyncio.get_running_loop())
 
     async def close(self) -> None:
         """End everything that runs here."""
-        for crowd in self._crowds.values():
-            crowd.channel_lost(self._everyone, None)
-        self._crowds.clear()
+        for link in self._sessionless_links.values():
+            link.channel_lost(self._everyone, None)
+        self._sessionless_links.clear()
         await self._scope.close()
 
     def speaks(self, request: HttpRequest) -> bool:
@@ -53,13 +56,14 @@ class HandshakeEndpoint:
     # -- POST
 
     def post(self, request: HttpRequest, responder: Responder, head: bytes) -> EndpointSession | None:
-        """Take one message, or a batch, of a session; gives the session, if there is one."""
+        """Take one message, or a batch, of a session. Return the session, if there is one."""
         identity = request.headers.get(SESSION_FIELD)
         if identity is None:
             self._without_session(request, responder, head)
             return None
         session = self.sessions.find(identity, binding_of(request))
         if session is None:
+            # Session Management, item 3.
             refuse(responder, 404, NO_SESSION, head)
         else:
             self.take(session, request, origin_of(request, request.identity), responder, head)
@@ -74,21 +78,23 @@ class HandshakeEndpoint:
             if exchange.open:
                 exchange.wait()
         elif exchange.end():
+            # Sending Messages to the Server, item 4.
             responder.reply(202, EMPTY_HEAD + head)
 
     def _without_session(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         if not self._shared.settings.stateless:
             refuse(responder, 400, "Bad request: the header Mcp-Session-Id is missing", head)
             return
+        # Protocol Version Header: what a request without one is taken for.
         version = request.headers.get(mirror.VERSION_FIELD, HEADERLESS.encode()).decode("latin-1")
         if version.encode() not in self._versions:
             refuse(responder, 400, "Bad request: the header Mcp-Protocol-Version is missing", head)
             return
-        crowd = self._crowds.get(version)
-        if crowd is None:
-            crowd = self._crowds[version] = self._acceptor.crowd(EVERYONE, version)
-            crowd.channel_opened(self._everyone)
-        self._pass_on(crowd, request, responder, head)
+        link = self._sessionless_links.get(version)
+        if link is None:
+            link = self._sessionless_links[version] = self._acceptor.sessionless_link(EVERYONE, version)
+            link.channel_opened(self._everyone)
+        self._pass_on(link, request, responder, head)
 
     def unreadable(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         """Answer a body that is not one message: in the session it names, or, before there is one, with the reason."""
@@ -111,10 +117,10 @@ class HandshakeEndpoint:
                 return
         self.post(request, responder, head)
 
-    def _pass_on(self, crowd: Receiver, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        exchange = SessionlessExchange(crowd, responder, head, self._shared.settings, self._shared.pulse)
+    def _pass_on(self, link: Receiver, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        exchange = SessionlessExchange(link, responder, head, self._shared.settings, self._shared.keepalive)
         origin = origin_of(request, request.identity)
-        if crowd.frame_received(request.body, exchange, origin):
+        if link.frame_received(request.body, exchange, origin):
             if exchange.open:
                 exchange.wait()
         elif exchange.open:
@@ -137,7 +143,7 @@ class HandshakeEndpoint:
     # -- GET and DELETE
 
     def get(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        """Open the session's own stream, or come back for another."""
+        """Open the session's own stream (Listening for Messages from the Server), or resume another."""
         if not self._guard.takes_events[request.headers.get(b"accept", b"")]:
             refuse(responder, 406, "Not acceptable: a GET is answered with text/event-stream", head)
             return
@@ -165,6 +171,7 @@ class HandshakeEndpoint:
     async def _resume(
         self, session: EndpointSession, event_id: str, request: HttpRequest, responder: Responder, head: bytes
     ) -> None:
+        # Resumability and Redelivery: only of the stream that was disconnected.
         found = session.stream_of(event_id)
         if found is None:
             missed = None
@@ -182,7 +189,7 @@ class HandshakeEndpoint:
             stream.finish()
 
     def delete(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        """End a session."""
+        """End a session (Session Management, item 5)."""
         session = self._named(request, responder, head)
         if session is not None:
             self.sessions.end(session, deleted=True)

@@ -37,7 +37,7 @@ def unmistakable(body: bytes) -> bool:
 
 
 class Sender:
-    """Who sends requests with one head: told once, and again where the head is not the very same."""
+    """Who sends requests with one head: built once, and again where the head is not the very same."""
 
     __slots__ = ("_headers", "_identity", "_origin", "_version")
 
@@ -48,7 +48,7 @@ class Sender:
         self._origin: Origin = EVERYONE
 
     def of(self, request: HttpRequest) -> Origin:
-        """Tell what is known of the sender; a head is a connection's own, so the same headers have the same sender."""
+        """Return the sender of a request; a head is a connection's own, so the same headers have the same sender."""
         if request.headers is not self._headers:
             self._headers = request.headers
             self._origin = origin_of(request, self._identity, self._version)
@@ -58,10 +58,12 @@ class Sender:
 class HeadCache:
     """Posts to one session, with a head that was judged."""
 
-    __slots__ = ("_doors", "_head", "_sender", "_session")
+    __slots__ = ("_endpoint", "_head", "_sender", "_session")
 
-    def __init__(self, doors: HttpEndpoint, session: EndpointSession, head: bytes, identity: Principal | None) -> None:
-        self._doors = doors
+    def __init__(
+        self, endpoint: HttpEndpoint, session: EndpointSession, head: bytes, identity: Principal | None
+    ) -> None:
+        self._endpoint = endpoint
         self._session = session
         self._head = head
         self._sender = Sender(identity=identity)
@@ -70,19 +72,19 @@ class HeadCache:
         """Take one message of the session."""
         session = self._session
         if session.over or not unmistakable(request.body):
-            self._doors.judge(request, responder)
+            self._endpoint.judge(request, responder)
         else:
             session.used = session.shared.now
-            self._doors.handshake.take(session, request, self._sender.of(request), responder, self._head)
+            self._endpoint.handshake.take(session, request, self._sender.of(request), responder, self._head)
 
 
 class ToolCalls:
     """Calls of one tool in the stateless era, with a head that was judged."""
 
-    __slots__ = ("_doors", "_head", "_name", "_sender", "_version")
+    __slots__ = ("_endpoint", "_head", "_name", "_sender", "_version")
 
-    def __init__(self, doors: HttpEndpoint, body: mirror.Peek, head: bytes, identity: Principal | None) -> None:
-        self._doors = doors
+    def __init__(self, endpoint: HttpEndpoint, body: mirror.Peek, head: bytes, identity: Principal | None) -> None:
+        self._endpoint = endpoint
         self._name = body.params.name
         self._version = body.version or ""
         self._head = head
@@ -90,7 +92,7 @@ class ToolCalls:
 
     def __call__(self, request: HttpRequest, responder: Responder) -> None:
         """Take one call of the tool, if that is what the body says too."""
-        doors = self._doors
+        endpoint = self._endpoint
         try:
             body = mirror.peek(request.body)
         except UNREADABLE:
@@ -99,40 +101,40 @@ class ToolCalls:
             body.params.name != self._name
             or body.version != self._version
             or body.method != "tools/call"
-            or doors.draining
-            or doors.mirrored(self._name)
+            or endpoint.draining
+            or endpoint.mirrored(self._name)
         ):
-            doors.judge(request, responder)
+            endpoint.judge(request, responder)
         else:
-            doors.stateless.take(request, self._sender.of(request), responder, self._head, "tools/call")
+            endpoint.stateless.take(request, self._sender.of(request), responder, self._head, "tools/call")
 
 
 class Expiring:
     """What was decided about a head while the verdict on its sender holds."""
 
-    __slots__ = ("_decided", "_doors", "_until")
+    __slots__ = ("_decided", "_endpoint", "_until")
 
-    def __init__(self, doors: HttpEndpoint, decided: HeadCache | ToolCalls, until: float) -> None:
-        self._doors = doors
+    def __init__(self, endpoint: HttpEndpoint, decided: HeadCache | ToolCalls, until: float) -> None:
+        self._endpoint = endpoint
         self._decided = decided
         self._until = until
 
     def __call__(self, request: HttpRequest, responder: Responder) -> None:
         """Take one request, after its sender was verified again where the verdict is too old."""
-        if self._doors.clock() < self._until:
+        if self._endpoint.clock() < self._until:
             self._decided(request, responder)
         else:
-            self._doors.judge(request, responder)
+            self._endpoint.judge(request, responder)
 
 
-def remember(doors: HttpEndpoint, request: HttpRequest, decided: HeadCache | ToolCalls) -> None:
+def remember(endpoint: HttpEndpoint, request: HttpRequest, decided: HeadCache | ToolCalls) -> None:
     """Let the next request with the same head take the short way, while the verdict on its sender holds."""
     known = request.known
     if known is None:
         return
     if request.until == math.inf:
         known.decided = decided
-    elif request.until > doors.clock():
-        known.decided = Expiring(doors, decided, request.until)
+    elif request.until > endpoint.clock():
+        known.decided = Expiring(endpoint, decided, request.until)
     else:
         known.decided = None

@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Waiting(Protocol):
-    """An exchange nobody has heard of for a while."""
+    """An exchange that has sent nothing for a while."""
 
     def begin_stream(self) -> None:
         """Answer with a stream from here on."""
@@ -25,7 +25,7 @@ class Living(Protocol):
     expires: float
     """When the credentials of its reader end, in seconds since 1970."""
 
-    def beat(self) -> None:
+    def send_keepalive(self) -> None:
         """Send something that means nothing."""
 
     def expire(self) -> None:
@@ -92,5 +92,5 @@ class Keepalive:
             if stream.expires <= now:
                 stream.expire()
             else:
-                stream.beat()
+                stream.send_keepalive()
         self._also(self._loop.time())

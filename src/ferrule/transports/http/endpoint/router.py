@@ -1,7 +1,7 @@
 """Which handler takes an HTTP request, decided here only.
 
 Rule: nothing is read twice that was understood once, and nothing is run before all that can refuse it has looked: the
-guard, then whoever verifies callers, then the door.
+guard, then whoever verifies callers, then the era's endpoint.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNSUPPORTED = "Bad request: unsupported MCP-Protocol-Version"
 
 
 class HttpEndpoint:
-    """One endpoint for every client: judges a request, finds its era, and hands it to that era's door."""
+    """One endpoint for every client: judges a request, finds its era, and hands it to that era's endpoint."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class HttpEndpoint:
         self.callers = Callers(acceptor.verifier, self.guard, clock=clock)
         self.self_verifying: set[str] = set()
         """Paths that settle by themselves who calls, or do not care."""
-        self._pulse = Keepalive(settings.quiet, settings.stream_keepalive, self._sweep)
-        self._pulse.clock = clock
-        self._streaming = Streaming(self._log, self._pulse, settings)
+        self._keepalive = Keepalive(settings.quiet, settings.stream_keepalive, self._sweep)
+        self._keepalive.clock = clock
+        self._streaming = Streaming(self._log, self._keepalive, settings)
         self.draining = False
         self._entered = False
         self.handshake: HandshakeEndpoint
@@ -69,7 +69,7 @@ class HttpEndpoint:
         self._has_sessions = not settings.stateless and bool(acceptor.eras.handshake.versions)
         self._methods = "GET, POST, DELETE, OPTIONS" if self._has_sessions else "POST, OPTIONS"
         self._allow = header_lines({"Allow": self._methods})
-        self._modern = frozenset(version.encode() for version in acceptor.eras.stateless.versions)
+        self._modern = frozenset(map(str.encode, acceptor.eras.stateless.versions))
         self.routes: dict[str, Route] = {settings.path: self._mcp}
         if settings.health:
             self.routes |= dict(zip(HEALTH_PATHS, (self._live, self._ready), strict=True))
@@ -86,10 +86,10 @@ class HttpEndpoint:
         self._streaming.now = loop.time()
         self.sessions = Sessions(self._acceptor.link, self._acceptor.busy, self._streaming)
         self.handshake = HandshakeEndpoint(self._acceptor, self.sessions, self._streaming, self.guard)
-        self.stateless = StatelessEndpoint(self._acceptor, self.settings, self._pulse)
+        self.stateless = StatelessEndpoint(self._acceptor, self.settings, self._keepalive)
         self._open_pair()
         self._check_custom()
-        self._pulse.start(loop)
+        self._keepalive.start(loop)
 
     def _open_pair(self) -> None:
         settings = self.settings
@@ -118,7 +118,7 @@ class HttpEndpoint:
 
     async def close(self) -> None:
         """Release everything."""
-        self._pulse.stop()
+        self._keepalive.stop()
         if self._entered:
             self._entered = False
             if self._pair is not None:

@@ -1,7 +1,8 @@
 """One session of the handshake era over HTTP: its streams, and the ways back of its exchanges.
 
-Rule 1: each message goes out on exactly one stream.
-Rule 2: a lost connection cancels nothing; what was to be said is kept until its reader comes back.
+Rule 1: each message goes out on exactly one stream (MCP 2025-11-25 basic/transports, Multiple Connections).
+Rule 2: a lost connection cancels nothing; what was to be said is kept until its reader comes back (Resumability and
+Redelivery).
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ NO_SESSION = "Session not found: unknown or expired; initialize again"
 MOST_FINISHED = 16
 """How many streams that ended are kept for readers that lost the end."""
 
-MOST_UNHEARD = 64
+MOST_UNDELIVERED = 64
 """How many events wait for a client that has never opened a stream for them."""
 
-MAX_UNHEARD_BYTES = 64 * 1024
+MAX_UNDELIVERED_BYTES = 64 * 1024
 """Bytes of those events."""
 
-MAX_ALL_UNHEARD_BYTES = 4 * 1024 * 1024
+MAX_ALL_UNDELIVERED_BYTES = 4 * 1024 * 1024
 """Bytes of those events of all sessions together; the session that has most loses its oldest."""
 
 MAX_ALL_FINISHED = 20_000
@@ -78,14 +79,14 @@ class HttpSession:
         self._answering: set[SessionExchange] | None = None
 
     def begins(self, exchange: SessionExchange) -> None:
-        """Note an exchange that owes an answer."""
+        """Called when an exchange owes an answer."""
         if self._answering is None:
             self._answering = {exchange}
         else:
             self._answering.add(exchange)
 
     def ends(self, exchange: SessionExchange) -> None:
-        """Note that an exchange owes nothing any more."""
+        """Called when an exchange owes no answer any more."""
         if self._answering is not None:
             self._answering.discard(exchange)
             self._answering = self._answering or None
@@ -167,17 +168,17 @@ class HttpSession:
 class SessionChannel(ChannelDefaults):
     """The way out to a session's client for what belongs to no exchange: the stream it opens with GET."""
 
-    __slots__ = ("_session", "_unheard", "stream")
+    __slots__ = ("_session", "_undelivered", "stream")
 
     traits = Traits(patient=True, watches_itself=True)
 
     def __init__(self, session: HttpSession) -> None:
         self._session = session
         self.stream: Stream | None = None
-        self._unheard: deque[bytes] | None = None
+        self._undelivered: deque[bytes] | None = None
 
     def send(self, message: Message | Sequence[Message]) -> None:
-        """Say something on the client's own stream, or keep it until there is one; raises LinkLost for a question."""
+        """Send on the client's own stream, or keep the message until there is one; raises LinkLost for a question."""
         body = encode_within(message, self._session.shared.settings.max_body_size)
         if type(message) is Request and (self.stream is None or not self.stream.attached):
             raise LinkLost("the client has no stream open on which it could be asked")
@@ -190,39 +191,39 @@ class SessionChannel(ChannelDefaults):
         """Keep an event for a client that has not opened its stream yet, within all bounds."""
         if self._session.over:
             return
-        if self._unheard is None:
-            self._unheard = deque()
-        unheard = self._unheard
-        shares = self._session.shared.unheard
-        unheard.append(body)
+        if self._undelivered is None:
+            self._undelivered = deque()
+        undelivered = self._undelivered
+        shares = self._session.shared.undelivered
+        undelivered.append(body)
         shares.take(self, len(body))
-        while len(unheard) > MOST_UNHEARD or shares.held(self) > MAX_UNHEARD_BYTES:
+        while len(undelivered) > MOST_UNDELIVERED or shares.held(self) > MAX_UNDELIVERED_BYTES:
             self.forget_oldest()
-        while shares.total > MAX_ALL_UNHEARD_BYTES:
+        while shares.total > MAX_ALL_UNDELIVERED_BYTES:
             largest = shares.largest()
             assert largest is not None
             largest.forget_oldest()
 
     def forget_oldest(self) -> None:
         """Forget the event that has waited longest for the client's stream."""
-        assert self._unheard is not None
-        self._session.shared.unheard.give(self, len(self._unheard.popleft()))
+        assert self._undelivered is not None
+        self._session.shared.undelivered.give(self, len(self._undelivered.popleft()))
 
     def attach(self, responder: Responder, head: bytes, *, expires: float = math.inf) -> None:
         """The client opens its stream; a second one takes the place of the first."""
         if self.stream is None:
             self.stream = self._session.new_stream()
         self.stream.attach(responder, head, expires=expires)
-        for body in self._take_unheard():
+        for body in self._take_undelivered():
             self.stream.send(body)
 
-    def _take_unheard(self) -> Sequence[bytes]:
-        unheard = self._unheard
-        self._unheard = None
-        if unheard is None:
+    def _take_undelivered(self) -> Sequence[bytes]:
+        undelivered = self._undelivered
+        self._undelivered = None
+        if undelivered is None:
             return ()
-        self._session.shared.unheard.forget(self)
-        return unheard
+        self._session.shared.undelivered.forget(self)
+        return undelivered
 
     async def wait_writable(self) -> None:
         """Return at once unless the client reads slower than we write."""
@@ -233,7 +234,7 @@ class SessionChannel(ChannelDefaults):
         """End the client's own stream."""
         if self.stream is not None:
             self.stream.finish()
-        self._take_unheard()
+        self._take_undelivered()
 
 
 class SessionExchange(ChannelDefaults):
@@ -259,7 +260,7 @@ class SessionExchange(ChannelDefaults):
         self._waits = True
         session.begins(self)
         if self._stream is None and session.shared.settings.response != "json":
-            session.shared.pulse.young.add(self)
+            session.shared.keepalive.young.add(self)
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Answer, or stream what comes before the answer."""
@@ -285,14 +286,14 @@ class SessionExchange(ChannelDefaults):
             self._stream.send(body)
 
     def end(self) -> bool:
-        """Owe no answer any more; tells whether one was still owed."""
+        """Owe no answer any more. Return whether one was still owed."""
         owed = self.open
         self.open = False
         if owed:
             session = self._session
             session.used = session.shared.now
             if self._waits:
-                session.shared.pulse.answered(self)
+                session.shared.keepalive.answered(self)
                 session.ends(self)
         return owed
 
@@ -313,7 +314,7 @@ class SessionExchange(ChannelDefaults):
     def begin_stream(self) -> None:
         """Answer with a stream from here on."""
         if self._stream is None and self.open:
-            self._session.shared.pulse.answered(self)
+            self._session.shared.keepalive.answered(self)
             self._stream = self._session.new_stream()
             self._stream.attach(self._responder, self._head)
 

@@ -125,7 +125,7 @@ class Sessions:
                 self._take_up(session)
         session.link.channel_lost(session.standing, None)
         session.end(deleted=deleted)
-        self._shared.unheard.forget(session.standing)
+        self._shared.undelivered.forget(session.standing)
 
     def end_all(self) -> None:
         """End every session."""

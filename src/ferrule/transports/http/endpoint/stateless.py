@@ -1,4 +1,7 @@
-"""The endpoint of the stateless era: POST only, every request stands alone and says in its headers what it is."""
+"""The endpoint of the stateless era: POST only, every request stands alone and says in its headers what it is.
+
+MCP 2026-07-28 transports/streamable-http.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ STANDING = frozenset(name for name, row in METHODS.items() if row.standing)
 class StatelessEndpoint:
     """Answers requests that bring their own introduction."""
 
-    def __init__(self, acceptor: HttpAcceptor, settings: EndpointSettings, pulse: Keepalive) -> None:
+    def __init__(self, acceptor: HttpAcceptor, settings: EndpointSettings, keepalive: Keepalive) -> None:
         self._acceptor = acceptor
         self._settings = settings
         streams = settings.response != "json"
@@ -34,17 +37,17 @@ class StatelessEndpoint:
             self._standing_settings = settings
         else:
             self._standing_settings = structs.replace(settings, response="auto")
-        self._pulse = pulse
-        self.crowd: Receiver = acceptor.crowd(EVERYONE)
+        self._keepalive = keepalive
+        self.link: Receiver = acceptor.sessionless_link(EVERYONE)
         self._everyone = NullChannel()
-        self.crowd.channel_opened(self._everyone)
+        self.link.channel_opened(self._everyone)
 
     def close(self) -> None:
         """End everything that runs here."""
-        self.crowd.channel_lost(self._everyone, None)
+        self.link.channel_lost(self._everyone, None)
 
     def post(self, request: HttpRequest, body: mirror.Peek | None, responder: Responder, head: bytes) -> bool:
-        """Answer one request, `body` being None where it cannot be read; tells whether its headers fit it."""
+        """Answer one request, `body` being None where it cannot be read. Return whether its headers fit it."""
         if body is not None:
             try:
                 mirror.check(request.headers, body)
@@ -63,14 +66,14 @@ class StatelessEndpoint:
     def take(self, request: HttpRequest, origin: Origin, responder: Responder, head: bytes, method: str) -> None:
         """Answer one request whose headers fit it, or one that cannot be read, which the link explains best."""
         if method in STANDING:
-            if self._pulse.open >= self._settings.max_streams:
+            if self._keepalive.open >= self._settings.max_streams:
                 refuse(responder, 503, TOO_MANY_STREAMS, head + RETRY_AFTER)
                 return
-            exchange = Exchange(self.crowd, responder, head, self._standing_settings, self._pulse)
+            exchange = Exchange(self.link, responder, head, self._standing_settings, self._keepalive)
             exchange.expires = expiry_of(request)
         else:
-            exchange = Exchange(self.crowd, responder, head, self._settings, self._pulse)
-        if self.crowd.frame_received(request.body, exchange, origin):
+            exchange = Exchange(self.link, responder, head, self._settings, self._keepalive)
+        if self.link.frame_received(request.body, exchange, origin):
             if exchange.open:
                 exchange.wait()
         elif exchange.open:

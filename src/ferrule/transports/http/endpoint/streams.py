@@ -1,6 +1,7 @@
 """Streams that outlive their sockets: numbered events to one reader at a time, kept for a reader that was lost.
 
-Rule 1: an event's id names its stream, so that nothing of another stream is ever replayed.
+Rule 1: an event's id names its stream, so that nothing of another stream is ever replayed (MCP 2025-11-25
+basic/transports, Resumability and Redelivery).
 Rule 2: an event is numbered and kept before it is written; a reader that comes back has missed nothing.
 """
 
@@ -26,25 +27,25 @@ if TYPE_CHECKING:
 class Streaming:
     """What all streams of one endpoint share."""
 
-    __slots__ = ("finished", "log", "now", "pulse", "retry", "settings", "unheard")
+    __slots__ = ("finished", "keepalive", "log", "now", "retry", "settings", "undelivered")
 
-    def __init__(self, log: EventLog, pulse: Keepalive, settings: EndpointSettings) -> None:
+    def __init__(self, log: EventLog, keepalive: Keepalive, settings: EndpointSettings) -> None:
         self.log = log
-        self.pulse = pulse
+        self.keepalive = keepalive
         self.settings = settings
         self.retry = b"retry: %d\n" % round(settings.retry * 1000)
         """When a reader that was sent away may come back."""
         self.now = 0.0
-        """When the pulse last ticked: exact enough to tell old events from new ones."""
+        """When the keepalive last ticked: exact enough to tell old events from new ones."""
         self.finished: Shares[HttpSession] = Shares()
         """How many ended streams each session keeps for readers that lost the end."""
-        self.unheard: Shares[SessionChannel] = Shares()
+        self.undelivered: Shares[SessionChannel] = Shares()
         """Bytes that wait for clients that have opened no stream for them yet."""
 
     @property
     def full(self) -> bool:
         """Whether no more streams may be opened that stand open by their nature."""
-        return self.pulse.open >= self.settings.max_streams
+        return self.keepalive.open >= self.settings.max_streams
 
 
 class Stream:
@@ -78,7 +79,8 @@ class Stream:
         return event
 
     def _priming(self) -> bytes:
-        """Return the reader an id to come back with before there is anything to say."""
+        """Return the event that gives a reader an id to come back with before there is anything to say (MCP 2025-11-25
+        basic/transports, Sending Messages to the Server, item 6)."""
         return b"id: %b-%d\n%bdata:\n\n" % (self.name.encode(), self._number, self._shared.retry)
 
     def attach(self, responder: Responder, head: bytes, missed: bytes = b"", *, expires: float = math.inf) -> None:
@@ -92,8 +94,8 @@ class Stream:
         first = missed or (self._priming() if self._primed else b"")
         if first:
             responder.write(first)
-        self._shared.pulse.ended(self)
-        self._shared.pulse.streams(self)
+        self._shared.keepalive.ended(self)
+        self._shared.keepalive.streams(self)
 
     async def missed(self, number: int) -> bytes | None:
         """Return what was said after an event; None when that is not known any more."""
@@ -108,7 +110,7 @@ class Stream:
         return await self.missed(number)
 
     def send(self, body: bytes) -> None:
-        """Say something on the stream."""
+        """Send one event."""
         event = self._numbered(body)
         responder = self._responder
         if responder is not None:
@@ -128,7 +130,7 @@ class Stream:
             responder.finish()
 
     def answer_whole(self, responder: Responder, head: bytes, body: bytes) -> None:
-        """Say all there is to say at once, to a reader that has just come."""
+        """Send the whole stream at once, to a reader that has just come."""
         priming = self._priming() if self._primed else b""
         self.ended = True
         responder.reply(200, STREAM_HEAD + head, priming + self._numbered(body))
@@ -150,10 +152,10 @@ class Stream:
         """Let nobody read the stream any more; what is said is kept."""
         self._responder = None
         self.left = self._shared.now
-        self._shared.pulse.ended(self)
+        self._shared.keepalive.ended(self)
 
-    def beat(self) -> None:
-        """Show a silent stream's reader, and whatever stands between, that we live."""
+    def send_keepalive(self) -> None:
+        """Send a comment on a silent stream, for its reader and the proxies between."""
         if self._responder is not None and self._responder.backlog == 0:
             self._responder.write(COMMENT)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ferrule.transports.http.engine.connection import Connection
 
 RETRY_AFTER = b"retry-after: 1\r\n"
+"""With 503, RFC 9110 §15.6.4 and §10.2.3."""
 
 
 class Starts(dict[int, bytes]):
@@ -32,6 +33,7 @@ class Starts(dict[int, bytes]):
         self._server = header_lines({"server": server}) if server else b""
 
     def __missing__(self, status: int) -> bytes:
+        # RFC 9112 §4: the status line. RFC 9110 §6.6.1: the date, in the form of §5.6.7.
         date = formatdate(usegmt=True).encode("ascii")
         start = b"HTTP/1.1 %d %b\r\ndate: %b\r\n%b" % (status, phrase(status), date, self._server)
         self[status] = start
@@ -70,7 +72,7 @@ class Accounting:
         self.secure = settings.certificate is not None
         self.starts = Starts(settings.server_header)
         self.reports = reports_to(observer, access_log=settings.access_log)
-        """Who is told of each response: the access log, observers."""
+        """What is called with each response: the access log, observers."""
         self.new_answer: type[Answer] = Answer
         if self.reports:
             self.new_answer = ReportedAnswer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import struct
@@ -15,6 +16,7 @@ from msgspec import Struct
 from ferrule.telemetry.observer import ObservedExchange, Observers
 from ferrule.transports.http.engine.head_parser import Head
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
+from ferrule.transports.sockets.bind import hung_up, watch_over
 
 if TYPE_CHECKING:
     from ferrule.transports.http.engine.connection import Connection
@@ -44,9 +46,13 @@ access_logger = logging.getLogger("ferrule.http.access")
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WITHOUT_LENGTH = frozenset({204, 304})
-"""Answers that end with their head."""
+"""Answers that end with their head (RFC 9112 §6.3 item 1); 204 may not even name a length (RFC 9110 §8.6)."""
 LARGE = 64 * 1024
 """From this size on a body is handed over beside its head, since copying it would cost more."""
+DOUBT_AFTER = 0.5
+"""How long an answer that has not begun may still take before we look whether anybody is there to read it."""
+RESET_TIME = 0.1
+"""How long a peer that is gone takes, as a rule, to say so; the sweep looks for those that take longer."""
 
 
 class Answer(Struct, eq=False):
@@ -61,7 +67,7 @@ class Answer(Struct, eq=False):
     lost: Callable[[], None] | None = None
     said: int = 0
     """How much was written on the connection up to the last part that means something."""
-    unheard: int | None = None
+    unacknowledged: int | None = None
     """How many of the bytes written last a lost peer may not have got; None where nobody can tell."""
 
     @property
@@ -100,6 +106,7 @@ class Answer(Struct, eq=False):
                 length = b"content-length: %d\r\n" % size
             lines = (connection.ledger.starts[status], head, persistence(connection, request), length, b"\r\n")
             connection.write(b"".join(lines))
+            # RFC 9110 §9.3.2: HEAD is answered with the head alone, and the length the body would have.
             if size and length and request.method != "HEAD":
                 connection.write(body)
         connection.finished()
@@ -115,7 +122,7 @@ class Answer(Struct, eq=False):
         self.begun = True
         framing = b""
         if self.head.old:
-            # HTTP/1.0 has no chunks: the end of the connection is the end of the answer.
+            # HTTP/1.0 has no chunks (RFC 9112 §6.1): the end of the connection is the end of the answer (§6.3 item 8).
             connection.last = True
         elif status not in WITHOUT_LENGTH:
             self.chunked = self.head.method != "HEAD"
@@ -126,7 +133,7 @@ class Answer(Struct, eq=False):
     def write(self, data: bytes) -> None:
         """Send a part of the answer."""
         connection = self.connection
-        # An empty chunk would end the answer.
+        # An empty chunk would end the answer (RFC 9112 §7.1).
         if connection is None or not data:
             return
         if self.chunked:
@@ -137,11 +144,11 @@ class Answer(Struct, eq=False):
             self.said = connection.written
 
     def fill(self) -> None:
-        """Say something that means nothing, where the answer leaves room for it."""
+        """Send filler, where the answer leaves room for it."""
         if self.begun:
             self.write(self.filler)
         elif self.connection is not None and not self.head.old:
-            # Every client of HTTP/1.1 must read over it, also one that did not ask.
+            # RFC 9110 §15.2: every client of HTTP/1.1 must read over it, also one that did not ask.
             self.connection.write(CONTINUE)
 
     def finish(self) -> None:
@@ -155,7 +162,7 @@ class Answer(Struct, eq=False):
         connection.finished()
 
     def abort(self) -> None:
-        """Cut the way: what was written and not taken is lost."""
+        """Abort the connection: what was written and not taken is lost."""
         connection = self.connection
         self.connection = None
         self.lost = None
@@ -167,15 +174,15 @@ class Answer(Struct, eq=False):
         self.lost = lost
 
     def lose(self) -> None:
-        """Let go of a connection that is no more, and tell who watches."""
+        """Called when the connection is gone: release it, and call who watches."""
         connection = self.connection
         self.connection = None
         if self.begun and connection is not None:
             # With TLS other bytes go over the wire than were written.
             if connection.ledger.secure:
-                self.unheard = None
+                self.unacknowledged = None
             else:
-                self.unheard = unacknowledged(connection.socket, self.said)
+                self.unacknowledged = unacknowledged(connection.socket, self.said)
         lost = self.lost
         self.lost = None
         if lost is not None:
@@ -192,10 +199,43 @@ class Answer(Struct, eq=False):
 
 
 def persistence(connection: Connection, request: Head) -> bytes:
-    """Write the line that says whether the connection stays, where it needs saying."""
+    """Write the line that says whether the connection stays, where it needs saying (RFC 9112 §9.6, appendix C.2.2)."""
     if connection.last:
         return b"connection: close\r\n"
     return b"connection: keep-alive\r\n" if request.old else b""
+
+
+class HalfClosed:
+    """Whether anybody is still there, at one connection whose peer has ended its side and is owed an answer.
+
+    Such a peer may only have said all, or be gone. HTTP/1.1 owes the one its answer, however long that takes, and the
+    other nothing. The system cannot tell them apart until something is sent: one that is gone answers it with a reset.
+    """
+
+    __slots__ = ("_connection", "_later", "_loop")
+
+    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        self._connection = connection
+        self._loop = loop
+        # A peer may also go later, or without a word: the system's own probes find that within two minutes.
+        watch_over(connection.socket)
+        begun = connection.answer is not None and connection.answer.begun
+        self._later = loop.call_later(0.0 if begun else DOUBT_AFTER, self._ask)
+
+    def _ask(self) -> None:
+        answer = self._connection.answer
+        if answer is not None:
+            answer.fill()
+            self._later = self._loop.call_later(RESET_TIME, self.look)
+
+    def look(self) -> None:
+        """Cut the connection if the peer has answered with a reset."""
+        if self._connection.answer is not None and hung_up(self._connection.socket):
+            self._connection.abort()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._later.cancel()
 
 
 Report = Callable[[ObservedExchange], None]
@@ -233,13 +273,13 @@ class ReportedAnswer(Answer):
         self._report(connection)
 
     def abort(self) -> None:
-        """Cut the way: what was written and not taken is lost."""
+        """Abort the connection: what was written and not taken is lost."""
         connection = self.connection
         Answer.abort(self)
         self._report(connection)
 
     def lose(self) -> None:
-        """Let go of a connection that is no more, and tell who watches."""
+        """Called when the connection is gone: release it, and call who watches."""
         connection = self.connection
         Answer.lose(self)
         self._report(connection)
@@ -296,7 +336,7 @@ def log_access(exchange: ObservedExchange) -> None:
 
 
 def reports_to(observer: Observers | None, *, access_log: bool) -> tuple[Report, ...]:
-    """Return who is told of responses."""
+    """Return what is called with each response."""
     reports: list[Report] = []
     if access_log:
         reports.append(log_access)

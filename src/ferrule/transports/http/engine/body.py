@@ -1,4 +1,4 @@
-"""The body of a request while it comes in: of a known size, or in chunks."""
+"""The body of a request while it comes in: of a known size (RFC 9112 §6.2), or in chunks (RFC 9112 §7.1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from ferrule.transports.http.engine.head_parser import Unacceptable
 
 MAX_FRAMING = 16 * 1024
-"""How many bytes of chunk extensions, and of trailers, one body may have."""
+"""How many bytes of chunk extensions (RFC 9112 §7.1.1), and of trailers (§7.1.2), one body may have."""
 MAX_TRAILERS = 32
 """How many trailer fields one body may have (RFC 9112 §7.1.2)."""
 FREE_CHUNKS = 256
@@ -18,6 +18,7 @@ SMALLEST_MEAN_CHUNK = 64
 SIZE, DATA, DATA_END, TRAILER = range(4)
 """What a body in chunks waits for."""
 
+# chunk-size and chunk-ext of RFC 9112 §7.1 and §7.1.1; a trailer is a field line, RFC 9112 §5.
 _PLAIN_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t -~\x80-\xff]*)?")
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*")
@@ -30,11 +31,11 @@ class Body(Protocol):
     done: bool
 
     def feed(self, data: bytes, at: int) -> int:
-        """Take what belongs to the body from `at` on; gives the place where it stopped."""
+        """Take what belongs to the body from `at` on. Return the place where it stopped."""
 
 
 class SizedBody:
-    """A body whose size the head told."""
+    """A body whose size the head names."""
 
     __slots__ = ("_length", "content", "done")
 
@@ -44,7 +45,7 @@ class SizedBody:
         self.done = False
 
     def feed(self, data: bytes, at: int) -> int:
-        """Take what belongs to the body from `at` on; gives the place where it stopped."""
+        """Take what belongs to the body from `at` on. Return the place where it stopped."""
         end = min(len(data), at + self._length - len(self.content))
         self.content += memoryview(data)[at:end]
         self.done = len(self.content) == self._length
@@ -68,7 +69,7 @@ class ChunkedBody:
         self._trailers = 0
 
     def feed(self, data: bytes, at: int) -> int:
-        """Take what belongs to the body from `at` on; gives the place where it stopped."""
+        """Take what belongs to the body from `at` on. Return the place where it stopped."""
         while at < len(data) and not self.done:
             if self._awaits == DATA:
                 at = self._take_data(data, at)
@@ -112,6 +113,7 @@ class ChunkedBody:
 
     def _end_line(self, line: bytes) -> None:
         if not line.endswith(b"\r\n"):
+            # RFC 9112 §7.1 writes CRLF; the bare LF that §2.2 lets pass in a head has no place here.
             raise Unacceptable(400, "the lines between chunks end with CR LF")
         text = line[:-2]
         if self._awaits == SIZE:

@@ -1,4 +1,4 @@
-"""One connection: requests are read from it one at a time, and answered in their order.
+"""One connection: requests are read from it one at a time, and answered in their order (RFC 9112 §9.3.2).
 
 Rule 1: one request is in hand; what comes behind it waits in a bounded buffer, and reading stops when that is full.
 Rule 2: no timers of its own. A deadline is a number, looked at when the engine sweeps.
@@ -18,9 +18,8 @@ from typing import Any, cast
 from ferrule.telemetry.observer import ObservedExchange
 from ferrule.transports.backpressure import backlog as unread
 from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting
-from ferrule.transports.http.engine.answer import CONTINUE, Answer
+from ferrule.transports.http.engine.answer import CONTINUE, Answer, HalfClosed
 from ferrule.transports.http.engine.body import Body
-from ferrule.transports.http.engine.half_closed import HalfClosed
 from ferrule.transports.http.engine.head_parser import Head, Unacceptable
 from ferrule.transports.http.engine.request_reader import NO_HEAD, Incoming
 from ferrule.transports.http.heads import EMPTY_HEAD
@@ -28,8 +27,49 @@ from ferrule.transports.http.message import HttpRequest
 
 logger = logging.getLogger("ferrule.http")
 
-IDLE, HEAD, BODY, BUSY, LINGER, CLOSED = range(6)
-"""What a connection is at: between requests, in a head, in a body, being answered, throwing away, gone."""
+NEW, IDLE, HEAD, BODY, BUSY, LINGER, CLOSED = range(7)
+"""The states: nothing was read yet, between requests, in a head, in a body, being answered, dropping what still comes,
+gone. A request may begin or go on in those below BUSY; LINGER and CLOSED are ends."""
+STATES = ("NEW", "IDLE", "HEAD", "BODY", "BUSY", "LINGER", "CLOSED")
+
+
+class Event(dict[int, int]):
+    """What happens to a connection: the next state, by each state in which it may happen.
+
+    `self.state = ANSWERED[self.state]` is a transition; one that is not in the table raises.
+    """
+
+    def __init__(self, name: str, transitions: dict[int, int]) -> None:
+        super().__init__(transitions)
+        self.name = name
+
+    def __missing__(self, state: int) -> int:
+        raise RuntimeError(f"{self.name} cannot happen to a connection that is {STATES[state]}: see its table")
+
+
+HEAD_BEGUN = Event("HEAD_BEGUN", {NEW: HEAD, IDLE: HEAD})
+"""The first bytes of a request came, without the end of its head."""
+BODY_BEGUN = Event("BODY_BEGUN", {NEW: BODY, IDLE: BODY, HEAD: BODY})
+"""A head came whole, without the end of its body."""
+REQUEST_READ = Event("REQUEST_READ", {NEW: BUSY, IDLE: BUSY, HEAD: BUSY, BODY: BUSY})
+"""A request came whole, and is handed on. From here to ANSWERED the connection has an answer."""
+ANSWERED = Event("ANSWERED", {BUSY: IDLE})
+"""The answer is written."""
+LAST_SAID = Event("LAST_SAID", {NEW: LINGER, IDLE: LINGER, HEAD: LINGER, BODY: LINGER})
+"""A refusal, or the last answer, is written, and the peer may be sending still."""
+HANDED_OVER = Event("HANDED_OVER", {BUSY: CLOSED})
+"""Another protocol has the transport from now on."""
+CLOSING = Event("CLOSING", {NEW: CLOSED, IDLE: CLOSED, HEAD: CLOSED, BODY: CLOSED, LINGER: CLOSED})
+"""We close the transport. Never while an answer is owed."""
+LOST = Event(
+    "LOST", {NEW: CLOSED, IDLE: CLOSED, HEAD: CLOSED, BODY: CLOSED, BUSY: CLOSED, LINGER: CLOSED, CLOSED: CLOSED}
+)
+"""The transport is gone, by the peer's doing or ours."""
+
+EVENTS = (HEAD_BEGUN, BODY_BEGUN, REQUEST_READ, ANSWERED, LAST_SAID, HANDED_OVER, CLOSING, LOST)
+
+AT_REST, READING, SCHEDULED = range(3)
+"""Whether the buffer is being read: not now, right now, again in the next turn of the loop."""
 
 NEVER = math.inf
 MAX_WAITING = 16 * 1024
@@ -48,25 +88,23 @@ class Connection(Incoming, asyncio.Protocol):
     """One connection to a client."""
 
     __slots__ = (
-        "_advancing",
         "_body_end",
         "_deadline",
-        "_doubts",
-        "_ended",
-        "_fresh",
+        "_dropped",
+        "_eof",
+        "_half_closed",
         "_held",
         "_loop",
-        "_next_turn",
-        "_paused",
-        "_phase",
+        "_reading_paused",
         "_stuck_at",
         "_taken",
-        "_thrown",
         "_transport",
+        "_turn",
         "_waiters",
         "address",
         "answer",
         "last",
+        "state",
         "written",
     )
 
@@ -76,27 +114,37 @@ class Connection(Incoming, asyncio.Protocol):
         super().__init__(ledger)
         self._loop = loop
         self.address = ""
+        self.state = NEW
+        self.answer: Answer | None = None
+        """The answer in hand, while the state is BUSY."""
         self.last = False
         """Whether the connection ends after the answer in hand."""
         self.written = 0
-        self._phase = IDLE
+        """Bytes given to the transport, in all."""
+        self._turn = AT_REST
         self._deadline = NEVER
-        self._fresh = True
-        self._held = self._thrown = 0
+        """When the state has lasted too long."""
         self._body_end = NEVER
-        self.answer: Answer | None = None
-        self._advancing = self._next_turn = False
-        self._ended = False
-        self._doubts: HalfClosed | None = None
-        self._paused = False
+        """When a body must be whole, however fast it comes."""
+        self._held = 0
+        """Bytes of requests on the account of the process."""
+        self._dropped = 0
+        """Bytes that came while lingering."""
+        self._eof = False
+        """Whether the peer has ended its side."""
+        self._half_closed: HalfClosed | None = None
+        """What watches over a peer that has ended its side and is owed an answer."""
+        self._reading_paused = False
         self._waiters: list[asyncio.Future[None]] | None = None
+        """Who waits for the peer to read; None while it reads as fast as we write."""
         self._taken = -1
+        """Bytes the peer had taken when it last took some, and when it must have taken more."""
         self._stuck_at = NEVER
 
-    # What the transport tells.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note the way to the peer."""
+        """Start with a transport to the peer."""
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
@@ -110,54 +158,54 @@ class Connection(Incoming, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the peer."""
-        phase = self._phase
-        if phase == IDLE:
+        state = self.state
+        if state == IDLE:
             head = self._kept
             if len(data) != self._kept_size or not data.startswith(head.raw):
                 head = self._parse_again(data)
             if head is not NO_HEAD:
                 self._start(head, data[len(head.raw) :])
                 return
-        if phase < LINGER:
+        if state < LINGER:
             self._buffer = self._buffer + data if self._buffer else data
-            if phase == BUSY:
+            if state == BUSY:
                 self._settle()
             else:
                 self._advance()
-        elif phase == LINGER:
-            self._thrown += len(data)
-            if self._thrown > LINGER_BYTES:
+        elif state == LINGER:
+            self._dropped += len(data)
+            if self._dropped > LINGER_BYTES:
                 self._close()
 
     def eof_received(self) -> bool:
-        """Note that the peer sends nothing more; tells whether we may still answer."""
-        self._ended = True
+        """Handle the end of the peer's side. Return True to keep ours open."""
+        self._eof = True
         if self.ledger.secure:
-            # TLS has no half-closed connections.
+            # TLS 1.2 has no half-closed connections (RFC 5246 §7.2.1), and asyncio keeps none with TLS 1.3.
             return False
-        if self._phase == HEAD:
-            return self._next_turn or self._waiters is not None
+        if self.state == HEAD:
+            return self._turn == SCHEDULED or self._waiters is not None
         if self.answer is None:
             return False
         self.last = self.last or not self._buffer
-        self._doubt()
+        self._watch_half_closed()
         return True
 
-    def _doubt(self) -> None:
-        """See whether anybody is there to read the answer in hand: the peer has ended its side."""
-        if self._doubts is not None:
-            self._doubts.end()
-        self._doubts = HalfClosed(self, self._loop)
+    def _watch_half_closed(self) -> None:
+        """Check whether anybody is there to read the answer in hand: the peer has ended its side."""
+        if self._half_closed is not None:
+            self._half_closed.end()
+        self._half_closed = HalfClosed(self, self._loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget everything, and tell who was about to answer."""
+        """Release everything, and tell who was about to answer."""
         answer = self.answer
         self.answer = None
-        self._phase = CLOSED
+        self.state = LOST[self.state]
         self._discard()
         self._settle()
-        if self._doubts is not None:
-            self._doubts.end()
+        if self._half_closed is not None:
+            self._half_closed.end()
         self.ledger.forget(self)
         self.resume_writing()
         unread.drained(self)
@@ -168,13 +216,13 @@ class Connection(Incoming, asyncio.Protocol):
                 logger.exception("could not tell of a lost peer")
 
     def pause_writing(self) -> None:
-        """Note that the peer reads slower than we write."""
+        """Called when the peer reads slower than we write."""
         self._waiters = []
         # Without a kept head every request goes the long way, where it waits until the peer reads.
         self._forget_kept()
 
     def resume_writing(self) -> None:
-        """Wake who waits for the peer."""
+        """Called when the peer has caught up: wake who waits for it."""
         waiters = self._waiters
         self._waiters = None
         if waiters is not None:
@@ -182,10 +230,10 @@ class Connection(Incoming, asyncio.Protocol):
         for waiter in waiters or ():
             if not waiter.done():
                 waiter.set_result(None)
-        if self._phase < BUSY and self._buffer:
+        if self.state < BUSY and self._buffer:
             self._advance()
 
-    # What an answer uses.
+    # Called by an answer.
 
     @property
     def backlog(self) -> int:
@@ -211,17 +259,17 @@ class Connection(Incoming, asyncio.Protocol):
 
     def finished(self) -> None:
         """Go on to the next request: the answer in hand is written."""
+        self.state = ANSWERED[self.state]
         self.answer = None
-        if self.last or (self._ended and self._at == len(self._buffer)):
-            # Closing with bytes unread would make the system take back what the peer has not read yet.
+        if self.last or (self._eof and self._at == len(self._buffer)):
+            # Closing with bytes unread would make the system take back what the peer has not read yet (RFC 9112 §9.6).
             if self._at < len(self._buffer):
                 self._linger()
             else:
                 self._close()
             return
-        self._phase = IDLE
         self._deadline = self.ledger.idle_until
-        if self._buffer and not self._advancing:
+        if self._buffer and self._turn != READING:
             self._advance()
 
     def abort(self) -> None:
@@ -230,7 +278,7 @@ class Connection(Incoming, asyncio.Protocol):
 
     async def wait_writable(self) -> None:
         """Return at once unless the peer reads slower than we write."""
-        while self._waiters is not None and self._phase != CLOSED:
+        while self._waiters is not None and self.state != CLOSED:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
@@ -239,28 +287,28 @@ class Connection(Incoming, asyncio.Protocol):
 
     def _advance(self) -> None:
         """Answer what waits in the buffer, as far as it is whole."""
-        if self._advancing or self._phase >= BUSY:
+        if self._turn == READING or self.state >= BUSY:
             return
-        self._advancing = True
-        self._next_turn = False
+        self._turn = READING
+        after = AT_REST
         try:
             for _ in range(BURST):
                 if not self._step():
                     break
             else:
-                self._next_turn = True
+                after = SCHEDULED
                 self._loop.call_soon(self._advance)
         except Unacceptable as reason:
             self._refuse(reason)
         finally:
-            self._advancing = False
+            self._turn = after
         self._settle()
 
     def _step(self) -> bool:
-        """Start the next request if it is whole; tells whether another may wait behind it."""
-        if self._phase >= BUSY or self._waiters is not None:
+        """Start the next request if it is whole. Return whether another may wait behind it."""
+        if self.state >= BUSY or self._waiters is not None:
             return False
-        if self._phase == BODY:
+        if self.state == BODY:
             head = self._head
             content = self._read_body()
         else:
@@ -277,34 +325,35 @@ class Connection(Incoming, asyncio.Protocol):
             return False
         self._body = None
         self._head = NO_HEAD
-        self._fresh = False
         if self._held:
             # From here on it is a message, and on the account of whoever works on it.
             self._count(0)
         self._keep(head)
         self._start(head, content)
-        if self._ended and self.answer is not None:
-            self._doubt()
-        return self._phase == IDLE and self._at < len(self._buffer)
+        if self._eof and self.answer is not None:
+            self._watch_half_closed()
+        return self.state == IDLE and self._at < len(self._buffer)
 
     def _await_body(self, head: Head) -> None:
         """Let a body come piece by piece, and say that it may where the peer waits for that."""
+        # RFC 9110 §10.1.1: 100 may be left out where the body has begun to come.
         if head.expects_continue and self._at == len(self._buffer):
             self.write(CONTINUE)
         self._expect_body(head)
         self._body_end = self.ledger.clock + self.ledger.settings.max_body_time
-        self._phase = BODY
+        self.state = BODY_BEGUN[self.state]
 
     def _prolong(self) -> None:
-        """Give a body that moves more time: it may stand still for a while, and in all it has what it has earned."""
+        """Extend the deadline of a body that moves: by the pause it may make, in all by what its bytes have earned."""
         settings = self.ledger.settings
         body = cast("Body", self._body)
         earned = self._body_end - settings.max_body_time + len(body.content) / settings.min_body_rate
         self._deadline = min(min(self.ledger.clock, earned) + settings.body_timeout, self._body_end)
 
     def _start(self, head: Head, body: bytes) -> None:
+        """Hand a whole request on, with the answer it is owed."""
         ledger = self.ledger
-        self._phase = BUSY
+        self.state = REQUEST_READ[self.state]
         self._deadline = NEVER
         if not head.keep_alive:
             self.last = True
@@ -336,15 +385,15 @@ class Connection(Incoming, asyncio.Protocol):
         if held != self._held and not self._count(held):
             self.shed()
             return
-        if waiting and self._phase == IDLE:
-            self._phase = HEAD
+        if waiting and self.state <= IDLE:
+            self.state = HEAD_BEGUN[self.state]
             self._deadline = ledger.clock + ledger.settings.head_timeout
-        blocked = self._phase == BUSY or self._waiters is not None
-        if blocked and self._phase == HEAD:
+        blocked = self.state == BUSY or self._waiters is not None
+        if blocked and self.state == HEAD:
             # Their turn to read: the write timeout watches over that.
             self._deadline = NEVER
         self._read_on(not (blocked and waiting > MAX_WAITING))
-        if self._ended and self._phase < BUSY and not blocked and not self._next_turn:
+        if self._eof and self.state < BUSY and not blocked and self._turn != SCHEDULED:
             self._close()
 
     def _count(self, held: int) -> bool:
@@ -358,8 +407,9 @@ class Connection(Incoming, asyncio.Protocol):
         return True
 
     def _read_on(self, on: bool) -> None:
-        if self._paused == on and self._phase != CLOSED:
-            self._paused = not on
+        """Read from the socket, or leave what comes to the system's buffer."""
+        if self._reading_paused == on and self.state != CLOSED:
+            self._reading_paused = not on
             if on:
                 self._transport.resume_reading()
             else:
@@ -367,7 +417,7 @@ class Connection(Incoming, asyncio.Protocol):
 
     def shed(self) -> None:
         """Let go of the request that is being read, or of those that wait: all of them together take too much."""
-        if self._phase < BUSY:
+        if self.state < BUSY:
             self._refuse(Unacceptable(503, "too many requests are being read", RETRY_AFTER))
         else:
             self.last = True
@@ -394,12 +444,12 @@ class Connection(Incoming, asyncio.Protocol):
             report(exchange)
 
     def _linger(self) -> None:
-        """Throw away a bounded rest of what the peer sends, then close."""
-        self._phase = LINGER
+        """Drop a bounded rest of what the peer sends, then close: in stages, as RFC 9112 §9.6 advises."""
+        self.state = LAST_SAID[self.state]
         self._deadline = self.ledger.clock + LINGER_TIME
         self._discard()
         self._settle()
-        if self._ended:
+        if self._eof:
             self._close()
         elif self._transport.can_write_eof():
             with suppress(OSError):  # of a peer that has reset the connection meanwhile
@@ -407,24 +457,25 @@ class Connection(Incoming, asyncio.Protocol):
 
     def _close(self) -> None:
         """End the connection once what was written is taken."""
-        if self._phase != CLOSED:
-            self._phase = CLOSED
+        if self.state != CLOSED:
+            self.state = CLOSING[self.state]
             self._transport.close()
 
     def hand_over(self, head: bytes, successor: Any) -> None:
-        """Answer with 101, and leave the connection to a protocol that is swept, drained and aborted as we are."""
+        """Answer with 101 (RFC 9110 §15.2.2), and leave the connection to another protocol that the engine sweeps."""
+        handed_over = HANDED_OVER[self.state]
         self.write(self.ledger.starts[101] + head + b"\r\n")
         if self.answer is not None:
             self.answer.hand_over(self)
         self._read_on(on=True)
         # Where the handover took a while, the peer may have said more, or even ended its side.
         self._count(0)
-        if self._doubts is not None:
-            self._doubts.end()
+        if self._half_closed is not None:
+            self._half_closed.end()
         rest = self._buffer[self._at :]
         self._buffer = b""
         self.answer = None
-        self._phase = CLOSED
+        self.state = handed_over
         self.ledger.admit(successor)
         self.ledger.forget(self)
         if self.ledger.observed is not None:
@@ -433,13 +484,13 @@ class Connection(Incoming, asyncio.Protocol):
         self._transport.set_protocol(successor)
         successor.connection_made(self._transport)
         successor.data_received(rest)
-        if self._ended:
+        if self._eof:
             successor.eof_received()
             self._transport.close()
 
     def drain(self) -> None:
         """End the connection, after the answer to the request that has begun to come."""
-        if self._phase == IDLE:
+        if self.state <= IDLE:
             self._close()
         self.last = True
 
@@ -459,13 +510,14 @@ class Connection(Incoming, asyncio.Protocol):
             unread.drained(self)
         if now >= self._deadline:
             self._expire()
-        elif self._doubts is not None:
-            self._doubts.look()
+        elif self._half_closed is not None:
+            self._half_closed.look()
 
     def _expire(self) -> None:
-        if self._phase == LINGER or (self._phase == IDLE and not self._fresh):
+        """End what has lasted too long: a request with 408 (RFC 9110 §15.5.9), an idle connection without a word."""
+        if self.state in {IDLE, LINGER}:
             self._close()
-        elif self._phase == BODY:
+        elif self.state == BODY:
             self._refuse(Unacceptable(408, "the body did not come in time"))
-        elif self._phase < BODY:
+        elif self.state < BODY:
             self._refuse(Unacceptable(408, "the request did not come in time"))

@@ -65,8 +65,8 @@ class Engine:
             accepting.start()
             self._accepting.append(accepting)
 
-    def see_off(self) -> None:
-        """Serve on, and let each connection end with its next answer: its peer comes back by another way."""
+    def end_after_answers(self) -> None:
+        """Go on serving, and end each connection with its next answer: its peer comes back on another."""
         self._ledger.leaving = True
         for connection in self._ledger.connections:
             connection.last = True

@@ -15,13 +15,15 @@ from msgspec import Struct, field
 from ferrule.transports.http.message import Known
 
 METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "TRACE")}
-"""Methods that are handed on; whether a path has them is not for the engine to say."""
+"""Methods that are handed on (RFC 9110 §9.3, RFC 5789); whether a path has them is not for the engine to say."""
 
 ALLOW = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 LONGEST_REQUEST_LINE = 8192
+"""RFC 9112 §3 wants at least 8000."""
 CHUNKED = -1
 """The length of a body that comes in chunks."""
 
+# token: RFC 9110 §5.6.2; request-target: RFC 9112 §3.2; HTTP-version: RFC 9112 §2.3; Host: RFC 9110 §7.2.
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(rb"[!\"$-~]+")
 """Visible ASCII without the fragment's mark."""
@@ -29,6 +31,7 @@ _VERSION = re.compile(rb"HTTP/[0-9]\.[0-9]")
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(rb"https?://([^/?]*)(/[^?]*)?(?:\?(.*))?", re.IGNORECASE)
 _ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"authorization"})
+"""Fields that are no lists. Two of Host are refused by RFC 9112 §3.2, two lengths by §6.3."""
 _LONGEST_LENGTH = 19
 
 
@@ -74,11 +77,12 @@ class _Lines:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep one header."""
         name = name.lower()
-        # llhttp leaves the blanks after a value.
+        # llhttp leaves the blanks after a value, which are no part of it (RFC 9110 §5.5).
         value = value.rstrip(b" \t")
         if name in self.headers:
             if name in _ONCE:
                 raise Unacceptable(400, f"the header {name.decode()} came more than once")
+            # RFC 9110 §5.3: several lines of one field are one list.
             value = self.headers[name] + b", " + value
         self.headers[name] = value
 
@@ -95,6 +99,7 @@ def parse_head(raw: bytes, max_headers: int) -> Head:
     expects_continue = _read_expectation(headers, old)
     # A head that is answered before its body comes is not worth remembering.
     stem, tail = (b"", b"") if length <= 0 or expects_continue else _cut_at_length(raw, headers[b"content-length"])
+    # RFC 9112 §9.3: HTTP/1.1 persists unless told to close, HTTP/1.0 closes unless told to keep.
     if old:
         keep_alive = _lists(options, b"keep-alive")
     else:
@@ -158,12 +163,14 @@ def parse_request_line(line: bytes) -> tuple[str, bytes, bool]:
     """Return the method, the target, and whether this is HTTP/1.0; raises Unacceptable."""
     if len(line) > LONGEST_REQUEST_LINE:
         raise Unacceptable(414, "the request line is too long")
+    # RFC 9112 §3 lets a recipient split at any blanks; two readers could split differently then.
     parts = line.split(b" ")
     if len(parts) != 3:
         raise Unacceptable(400, "the request line is not a method, a target and a version, with one space between")
     name, target, version = parts
     if version not in {b"HTTP/1.1", b"HTTP/1.0"}:
         if _VERSION.fullmatch(version):
+            # RFC 9110 §15.6.6.
             raise Unacceptable(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
         raise Unacceptable(400, "the request line does not end with a version of HTTP")
     if name == b"CONNECT":
@@ -173,6 +180,7 @@ def parse_request_line(line: bytes) -> tuple[str, bytes, bool]:
     method = METHODS.get(name)
     if method is None:
         if _TOKEN.fullmatch(name):
+            # RFC 9110 §9.1: a method nobody here has implemented.
             raise Unacceptable(501, "unknown method", ALLOW)
         raise Unacceptable(400, "the method is not a token")
     return method, target, version == b"HTTP/1.0"
@@ -187,19 +195,22 @@ def check_beginning(part: bytes, max_head_size: int) -> None:
         parse_request_line(line)
     elif len(part) > LONGEST_REQUEST_LINE:
         raise Unacceptable(414, "the request line is too long")
+    # RFC 9112 §2.2: a bare CR is invalid, and a bare LF need not be taken for the end of a line.
     breaks = part.count(b"\r\n")
     if part.count(b"\n") != breaks or part.count(b"\r") - part.endswith(b"\r") != breaks:
         raise Unacceptable(400, "lines end with CR LF, and neither stands alone")
     if len(part) > max_head_size:
+        # RFC 6585 §5.
         raise Unacceptable(431, f"the head is longer than {max_head_size} bytes")
 
 
 def _read_lines(raw: bytes) -> dict[bytes, bytes]:
+    """Read the field lines; llhttp refuses blanks before a colon (RFC 9112 §5.1) and folded lines (§5.2)."""
     lines = _Lines()
     try:
         HttpRequestParser(lines).feed_data(raw)
     except HttpParserUpgrade:
-        # Asked to upgrade: RFC 9110 7.8 lets us go on with HTTP/1.1 as if it had not been said.
+        # Asked to upgrade: RFC 9110 §7.8 lets us go on with HTTP/1.1 as if it had not been said.
         pass
     except HttpParserError as error:
         if isinstance(error.__context__, Unacceptable):
@@ -209,6 +220,7 @@ def _read_lines(raw: bytes) -> dict[bytes, bytes]:
 
 
 def _read_host(headers: dict[bytes, bytes], old: bool) -> bytes:
+    """Read Host: HTTP/1.1 must have one, and a valid one (RFC 9112 §3.2)."""
     host = headers.get(b"host")
     if host is None:
         if old:
@@ -220,32 +232,38 @@ def _read_host(headers: dict[bytes, bytes], old: bool) -> bytes:
 
 
 def _read_target(target: bytes, host: bytes) -> tuple[str, str]:
+    """Return path and query of a target in origin-form (RFC 9112 §3.2.1) or absolute-form (§3.2.2)."""
     if target.startswith(b"/"):
         path, _, query = target.partition(b"?")
         return path.decode("ascii"), query.decode("ascii")
     absolute = _ABSOLUTE.fullmatch(target)
     if absolute is None:
         raise Unacceptable(400, "the target is neither a path nor a URL")
+    # RFC 9112 §3.2.2 would have us ignore Host; where they differ, somebody before us may have read the other.
     if absolute[1].lower() != host.lower():
         raise Unacceptable(421, "the target is for another host")
     return (absolute[2] or b"/").decode("ascii"), (absolute[3] or b"").decode("ascii")
 
 
 def _read_length(headers: dict[bytes, bytes], old: bool) -> int:
+    """Return the length of the body, by the rules of RFC 9112 §6.3 that hold for requests."""
     coding = headers.get(b"transfer-encoding")
     length = headers.get(b"content-length")
     if coding is not None:
+        # Both fields: RFC 9112 §6.3 item 3. HTTP/1.0 and other codings: §6.1.
         if length is not None or old or coding.lower() != b"chunked":
             raise Unacceptable(400, "transfer-encoding is chunked, in HTTP/1.1, without content-length, or absent")
         return CHUNKED
     if length is None:
         return 0
+    # RFC 9112 §6.3 item 5.
     if not length.isdigit() or len(length) > _LONGEST_LENGTH:
         raise Unacceptable(400, "content-length is not a number")
     return int(length)
 
 
 def _read_expectation(headers: dict[bytes, bytes], old: bool) -> bool:
+    """Whether the peer waits for 100; HTTP/1.0 cannot, and nothing else can be expected (RFC 9110 §10.1.1)."""
     expected = headers.get(b"expect")
     if expected is None or old:
         return False
@@ -255,4 +273,5 @@ def _read_expectation(headers: dict[bytes, bytes], old: bool) -> bool:
 
 
 def _lists(value: bytes, option: bytes) -> bool:
+    """Whether a Connection field names an option (RFC 9110 §7.6.1)."""
     return value == option or option in {part.strip() for part in value.split(b",")}

@@ -63,6 +63,7 @@ class Incoming:
             self._at = at + len(head.raw)
             self._checked = 0
             return head
+        # RFC 9112 §2.2: empty lines before a request are ignored; so many of them are no accident.
         limit = at + 2 * MAX_BLANK_LINES
         while buffer.startswith(b"\r\n", at):
             at += 2
@@ -94,6 +95,7 @@ class Incoming:
         length = head.length
         at = self._at
         if length > self.ledger.max_body_size:
+            # RFC 9110 §15.5.14.
             raise Unacceptable(413, f"the body is longer than {self.ledger.max_body_size} bytes")
         if CHUNKED < length <= len(self._buffer) - at:
             self._at = at + length
@@ -109,7 +111,7 @@ class Incoming:
             self._body = SizedBody(head.length)
 
     def _read_body(self) -> bytes | None:
-        """Take what has come of that body; gives it when it is whole."""
+        """Take what has come of that body. Return it when it is whole."""
         body = cast("Body", self._body)
         self._at = body.feed(self._buffer, self._at)
         if body.done:

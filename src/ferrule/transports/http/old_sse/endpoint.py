@@ -1,5 +1,7 @@
 """The server's side of the HTTP+SSE pair: one stream down, one address to post to, and a session that binds them.
 
+MCP 2024-11-05 basic/transports, HTTP with SSE.
+
 Rule 1: everything the server says goes out on the session's one stream; a POST is only acknowledged.
 Rule 2: the id of an event holds the id of its session, so a reader that comes back needs nothing else.
 """
@@ -156,7 +158,7 @@ class SseEndpoint:
             return
         session = self.open(request, responder, head)
         if session is not None:
-            session.stream.welcome(responder, head, messages_path, 0, b"", expires=expiry_of(request))
+            session.stream.begin(responder, head, messages_path, 0, b"", expires=expiry_of(request))
 
     async def _resume(
         self,
@@ -177,7 +179,7 @@ class SseEndpoint:
             refuse(responder, 404, NOTHING_TO_RESUME, head)
         elif not responder.gone:
             self._lost.pop(session, None)
-            stream.welcome(responder, head, messages_path, after, missed, expires=expiry_of(request))
+            stream.begin(responder, head, messages_path, after, missed, expires=expiry_of(request))
 
     # -- the messages
 

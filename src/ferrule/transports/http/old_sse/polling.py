@@ -57,7 +57,7 @@ class Polling:
             wait = 0.0
         answering = self._answer(session, request.header(LAST_EVENT_FIELD), wait, responder, head)
         task = self._pair.scope.spawn(answering)
-        # Whoever is gone has heard nothing: what comes next is for the poll after this one.
+        # Whoever is gone got nothing: what comes next is for the poll after this one.
         responder.watch(partial(self._pair.scope.cancel, task))
 
     async def _answer(self, session: SseSession, last: str, wait: float, responder: Responder, head: bytes) -> None:
@@ -77,6 +77,6 @@ class Polling:
         parser = SseParser(self._pair.shared.settings.max_body_size)
         events = parser.feed(missed or b"")
         newest = parser.last_id or f"{stream.name}-{after}"
-        stream.heard(newest)
+        stream.delivered(newest)
         body = b"[%b]" % b",".join(each.data for each in events)
         responder.reply(200, JSON_HEAD + head + header_lines({"Last-Event-ID": newest}), body)

@@ -35,20 +35,20 @@ def key(identity: str) -> str:
 class SseSessionStream(Stream):
     """The one stream of a session: first it says where to post, last that it ends."""
 
-    __slots__ = ("_created", "_heard", "_kind", "_news", "lost")
+    __slots__ = ("_created", "_delivered", "_kind", "_news", "lost")
 
     def __init__(self, shared: Streaming, identity: str, *, created: bool) -> None:
         super().__init__(shared, identity, identity, primed=False)
         self._created = created
         self._kind = "message"
-        self._heard = 0
+        self._delivered = 0
         self._news: asyncio.Future[None] | None = None
         self.lost: Callable[[], None] | None = None
         """Called when the reader is lost, for a stream its session is bound to."""
 
     # -- to its reader
 
-    def welcome(
+    def begin(
         self,
         responder: Responder,
         head: bytes,
@@ -58,14 +58,14 @@ class SseSessionStream(Stream):
         *,
         expires: float = math.inf,
     ) -> None:
-        """Tell a reader where to post, then what it missed, and let it read on until its credentials expire."""
+        """Send a reader the address to post to, then what it missed, and let it read until its credentials expire."""
         address = f"{messages_path}?session_id={self.name}".encode()
         first = event(address, self._id(after), "endpoint", self._retry) + missed
         self.attach(responder, head, first, expires=expires)
         self.wake()
 
     def say(self, body: bytes, kind: str) -> None:
-        """Say something on the stream, as an event of a kind."""
+        """Send an event of a kind."""
         self._kind = kind
         self.send(body)
         self.wake()
@@ -83,15 +83,15 @@ class SseSessionStream(Stream):
     def _retry(self) -> int:
         return round(self._shared.settings.sse_retry * 1000)
 
-    def beat(self) -> None:
-        """Show a silent stream's reader, and whatever stands between, that we live."""
+    def send_keepalive(self) -> None:
+        """Send a comment or a keepalive event on a silent stream."""
         if not self._created:
-            super().beat()
+            super().send_keepalive()
         elif self._responder is not None and self._responder.backlog == 0:
             self._responder.write(f"event: keepalive\nid: {self._id(self._number)}\n\n".encode())
 
-    def farewell(self, why: str) -> None:
-        """End the stream with a word: that it closes, and before that what was wrong, if anything."""
+    def end_with_reason(self, why: str) -> None:
+        """End the stream with an event `close`, and before that an `error` where there is a reason."""
         if self._responder is not None:
             if why:
                 error = encode(Failure(UNSET, ErrorObject(INVALID_REQUEST, why)))
@@ -104,9 +104,9 @@ class SseSessionStream(Stream):
         """Called when nobody reads the stream any more; what is said is kept."""
         responder = self._responder
         if responder is not None:
-            self._heard = self._number
-            if responder.unheard is not None:
-                self._shared.log.shorten(self._key, responder.unheard, SPARE_EVENTS)
+            self._delivered = self._number
+            if responder.unacknowledged is not None:
+                self._shared.log.shorten(self._key, responder.unacknowledged, SPARE_EVENTS)
         super().detach()
         if self.lost is not None and not self.ended:
             self.lost()
@@ -116,19 +116,19 @@ class SseSessionStream(Stream):
     def position(self, event_id: str) -> int | None:
         """Return the number of an event of this stream; naming none, what was handed out last counts."""
         if not event_id:
-            return self._number if self.attached else self._heard
+            return self._number if self.attached else self._delivered
         name, _, number = event_id.rpartition("-")
         if name != self.name or not (number.isascii() and number.isdecimal() and len(number) <= LONGEST_NUMBER):
             return None
         return int(number)
 
-    def heard(self, event_id: str) -> None:
-        """Learn up to which event everything was handed out."""
-        self._heard = self.position(event_id) or 0
+    def delivered(self, event_id: str) -> None:
+        """Called when everything up to an event was handed out."""
+        self._delivered = self.position(event_id) or 0
 
     def skip(self) -> None:
         """Hand out nothing of what was said so far."""
-        self._heard = self._number
+        self._delivered = self._number
 
     async def wait_news(self, timeout: float) -> None:
         """Return when something is said, when the stream ends or somebody else begins to wait, or after a time."""
@@ -154,7 +154,7 @@ class SseSessionChannel(SessionChannel):
         self._pair = session
 
     def send(self, message: Message | Sequence[Message]) -> None:
-        """Say something on the stream; what a lost reader does not hear is kept until it comes back."""
+        """Send on the stream; what a lost reader misses is kept until it comes back."""
         session = self._pair
         body = encode_within(message, session.shared.settings.max_body_size)
         if not session.stream.ended:
@@ -166,7 +166,7 @@ class SseSessionChannel(SessionChannel):
         await self._pair.stream.wait_writable()
 
     def close(self, reason: str = "") -> None:
-        """End the session, and tell its reader why."""
+        """End the session, with the reason on its stream."""
         self._pair.why = reason
         self._pair.leave(self._pair)
 
@@ -203,7 +203,7 @@ class SseSession(EndpointSession):
 
     def end(self, *, deleted: bool = False) -> None:
         """End the stream and forget what was said."""
-        self.stream.farewell(self.why)
+        self.stream.end_with_reason(self.why)
 
 
 class PostChannel(ChannelDefaults):
@@ -238,5 +238,5 @@ class PostChannel(ChannelDefaults):
         await self._outlet.wait_writable()
 
     def close(self, reason: str = "") -> None:
-        """End the session, and tell its reader why."""
+        """End the session, with the reason on its stream."""
         self._outlet.close(reason)

@@ -21,7 +21,7 @@ from ferrule.transports.http.routes.web import WebRequest, WebResponse, respond
 
 logger = logging.getLogger("ferrule.http")
 
-Endpoint = Callable[[WebRequest], Awaitable[Any]]
+Endpoint = Callable[[WebRequest], Awaitable[object]]
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -32,7 +32,7 @@ class CustomRoute:
     def __init__(self, path: str, methods: Sequence[str], answer: Endpoint, *, auth: bool = True) -> None:
         if not path.startswith("/"):
             raise SetupError(f"custom_route: the path {path!r} must begin with a slash")
-        self.methods = frozenset(method.upper() for method in methods)
+        self.methods = frozenset(map(str.upper, methods))
         if not self.methods or self.methods - METHODS:
             wrong = ", ".join(sorted(self.methods - METHODS)) or "none at all"
             raise SetupError(f"custom_route {path}: methods are some of {', '.join(sorted(METHODS))}, not {wrong}")
@@ -49,9 +49,12 @@ class CustomRoute:
         found = self._pattern.match(path)
         if found is None:
             return None
-        values = {name: unquote(value) for name, value in found.items()}
-        if any(_strays(given, values[name]) for name, given in found.items()):
-            return None
+        values = {}
+        for name, given in found.items():
+            value = unquote(given)
+            if _strays(given, value):
+                return None
+            values[name] = value
         return values
 
 
@@ -71,23 +74,27 @@ class RoutesEndpoint:
         self._scope = Scope(asyncio.get_running_loop())
 
     def handle(self, request: HttpRequest, responder: Responder) -> bool:
-        """Answer a request, now or later; gives False when no route has its path."""
-        found = [(route, values) for route in self._routes if (values := route.match(request.path)) is not None]
+        """Answer a request, now or later. Return False when no route has its path."""
+        found: list[tuple[CustomRoute, dict[str, str]]] = []
+        for route in self._routes:
+            values = route.match(request.path)
+            if values is not None:
+                found.append((route, values))
         if not found:
             return False
         verdict = self._guard.judge(request)
         if verdict.status:
             responder.reply(verdict.status, TEXT_HEAD, f"{verdict.why}\n".encode())
             return True
-        fitting = [(route, values) for route, values in found if request.method in route.methods]
-        if fitting:
-            run = partial(self._run, *fitting[0], verdict.head)
-            if fitting[0][0].auth and not self._callers.open_to_all:
-                self._callers.admit(request, responder, run)
-            else:
-                run(request, responder)
-        else:
-            self._refuse(request, responder, verdict.head, found)
+        for route, values in found:
+            if request.method in route.methods:
+                run = partial(self._run, route, values, verdict.head)
+                if route.auth and not self._callers.open_to_all:
+                    self._callers.admit(request, responder, run)
+                else:
+                    run(request, responder)
+                return True
+        self._refuse(request, responder, verdict.head, found)
         return True
 
     def _run(
@@ -99,7 +106,10 @@ class RoutesEndpoint:
     def _refuse(
         self, request: HttpRequest, responder: Responder, head: bytes, found: list[tuple[CustomRoute, dict[str, str]]]
     ) -> None:
-        methods = ", ".join(sorted({method for route, _ in found for method in route.methods} | {"OPTIONS"}))
+        allowed = {"OPTIONS"}
+        for route, _ in found:
+            allowed |= route.methods
+        methods = ", ".join(sorted(allowed))
         head += header_lines({"Allow": methods})
         if request.method == "OPTIONS":
             responder.reply(204, EMPTY_HEAD + head + self._guard.preflight(request, methods))

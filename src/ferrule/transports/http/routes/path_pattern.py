@@ -111,6 +111,7 @@ class Segment:
 def _match_all(segments: list[Segment], given: list[str], values: dict[str, str]) -> dict[str, str] | None:
     if len(segments) != len(given):
         return None
-    if all(segment.match(text, values) for segment, text in zip(segments, given, strict=True)):
-        return values
-    return None
+    for segment, text in zip(segments, given, strict=True):
+        if not segment.match(text, values):
+            return None
+    return values

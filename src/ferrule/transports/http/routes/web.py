@@ -120,11 +120,16 @@ class WebResponse(Struct, eq=False):
         for name, value in self.headers.items():
             if name.lower() not in MEASURED:
                 given[name.lower()] = value
-        usual = {name.lower(): value for name, value in always.items()}
+        usual = {}
+        for name, value in always.items():
+            usual[name.lower()] = value
         if self.content is not None:
             usual["content-type"] = self.media_type or self._usual_type()
-        lines = [(name, each) for name, said in {**usual, **given}.items() for each in _values(said)]
-        return b"".join(header_lines({name: value}) for name, value in lines)
+        lines = []
+        for name, values in {**usual, **given}.items():
+            for each in _values(values):
+                lines.append(header_lines({name: each}))
+        return b"".join(lines)
 
     def _usual_type(self) -> str:
         if isinstance(self.content, str):

@@ -1,0 +1,1 @@
+"""What a client decides by protocol generation: one contract, an implementation an era."""

@@ -1,0 +1,1 @@
+"""Who is there: servers, transports and links by kind, name and capability, and the way from one to the other."""

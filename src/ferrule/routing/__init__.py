@@ -1,0 +1,1 @@
+"""Several servers used as one: calls find one that works."""

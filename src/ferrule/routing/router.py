@@ -1,0 +1,551 @@
+"""The router: several servers that offer the same, used as one.
+
+The rules, in the order they apply to a call:
+
+1. The bulkhead admits it, lets it wait, or refuses it with `Overloaded`.
+2. The policy picks one of the targets whose breaker admits calls and which are not ejected or draining. If less than
+   half of three or more are left, ejections and half-open limits are ignored. Without any it ends with `NoTarget`.
+3. A call that was not sent goes to another target. One that was sent goes to another only if it is safe, within the
+   retry budget and its deadline. An unsafe call that was sent and lost ends with `OutcomeUnknown`.
+4. With hedging, a safe call that takes unusually long is sent to a second target; the first answer wins.
+
+A router opens one client for each target and opens it again when it is lost. Targets with an open breaker are probed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from msgspec import Struct
+
+from ferrule.balancing.breaker import BreakerSettings, verdict_of
+from ferrule.balancing.bulkhead import Bulkhead, BulkheadSettings, Refused, Ticket
+from ferrule.balancing.dead_letters import DeadLetters
+from ferrule.balancing.ejection import EjectionSettings
+from ferrule.balancing.hedge import Hedge, HedgeTimer, Latencies
+from ferrule.balancing.policy import Random, policy_named
+from ferrule.balancing.retry import RetrySettings, may_repeat, retry_budget, was_sent
+from ferrule.client.client import Client
+from ferrule.errors import (
+    CarrierError,
+    ConnectionTimedOut,
+    FerruleError,
+    InvalidAnswer,
+    LinkLost,
+    NoTarget,
+    NotConnected,
+    OutcomeUnknown,
+    Overloaded,
+    SetupError,
+    TimedOut,
+)
+from ferrule.protocol.stateless import REVISIONS as STATELESS
+from ferrule.routing.group import Group
+from ferrule.routing.replica import CONNECT_TIMEOUT, Replica, TargetState
+from ferrule.schema.methods import METHODS
+from ferrule.schema.tools import CallToolResult
+
+logger = logging.getLogger("ferrule.routing")
+
+T = TypeVar("T")
+Work = Callable[[Client, float | None], Awaitable[T]]
+"""What is done with a target's client, within so many seconds; None: as long as the client's options say."""
+
+LOST = (LinkLost, TimedOut, NotConnected, CarrierError, InvalidAnswer)
+"""How a call ends that another target may be able to answer."""
+DRAIN = 5.0
+
+
+class RouterEvent(Struct, frozen=True):
+    """A decision of a router.
+
+    | kind | reason |
+    |---|---|
+    | `breaker` | from which state to which: `closed>open` |
+    | `ejected` | why the target gets no calls for a while |
+    | `retried` | why the call left the target before this one |
+    | `hedged` | how long the target has not answered |
+    | `overloaded` | why the bulkhead refused a call |
+    | `no_target` | why each target could not be used |
+    | `outcome_unknown` | how an unsafe call was lost |
+    | `dead_letter` | why a notification could not be delivered |
+    """
+
+    kind: str
+    target: str
+    """Whom it is about; empty for the whole group."""
+    reason: str
+
+
+class RouterStats(Struct, frozen=True, kw_only=True):
+    """What a router has done, and how full it is."""
+
+    calls: int
+    """Calls that were admitted."""
+    errors: int
+    """How many of them no target answered."""
+    retries: int
+    """How often a call went on to another target."""
+    hedges: int
+    overloaded: int
+    no_target: int
+    outcome_unknown: int
+    dead_letters: int
+    in_flight: int
+    waiting: int
+    under_pressure: bool
+    """Whether the queue is four fifths full."""
+
+
+class RoutedCall:
+    """One call on its way: what holds for it, and where it has been."""
+
+    __slots__ = ("deadline", "key", "method", "retries", "safe", "tried")
+
+    def __init__(self, method: str, key: str | None, deadline: float, *, safe: bool) -> None:
+        self.method = method
+        self.key = key
+        self.deadline = deadline
+        self.safe = safe
+        self.tried: list[Replica] = []
+        self.retries = 0
+        """How often it was sent again after it had been sent."""
+
+
+class Router:
+    """Several servers used as one."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, Any] | Iterable[Any] = (),
+        *,
+        balance: str = "least_loaded",
+        weights: Mapping[str, float] | None = None,
+        breaker: BreakerSettings | None = None,
+        ejection: EjectionSettings | None = None,
+        bulkhead: BulkheadSettings | None = None,
+        retry: RetrySettings | None = None,
+        hedge: Hedge | None = None,
+        safe_tools: Collection[str] = (),
+        keep_payload: bool = False,
+        on_event: Callable[[RouterEvent], None] | None = None,
+        random: Random = random.random,
+        **client_options: Any,
+    ) -> None:
+        self._breaker = breaker or BreakerSettings()
+        self._group = Group(
+            policy_named(balance), self._breaker, ejection or EjectionSettings(), client_options, random, self._tell
+        )
+        self._bulkhead = Bulkhead(bulkhead or BulkheadSettings())
+        self._retry = retry or RetrySettings()
+        self._budget = retry_budget(self._retry)
+        self._latencies = Latencies()
+        self._hedge = None if hedge is None else HedgeTimer(hedge, self._latencies)
+        self._safe_tools = frozenset(safe_tools)
+        self.dead_letters = DeadLetters(keep_payload=keep_payload)
+        """Notifications that could not be delivered."""
+        self._on_event = on_event
+        self._clock: Callable[[], float] = _now
+        self._waiting: dict[Ticket, asyncio.Future[None]] = {}
+        self._calls = 0
+        self._errors = 0
+        self._counts: dict[str, int] = {}
+        given = dict(weights or {})
+        for name, target in _named(targets).items():
+            self.add(name, target, weight=given.pop(name, 1.0))
+        if given:
+            raise SetupError(f"weights has names that are no targets: {', '.join(given)}")
+
+    # -- lifetime
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(DRAIN if error is None else 0.0)
+
+    async def start(self) -> None:
+        """Connect to every target; one that cannot be reached is tried again with the next call."""
+        self._clock = asyncio.get_running_loop().time
+        for error in await self._group.start():
+            logger.warning("a target could not be reached, and will be tried again: %s", error)
+
+    async def close(self, drain: float = DRAIN) -> None:
+        """Close every client, after the answers that still come within `drain` seconds; harmless when called again."""
+        await self._group.close(drain)
+
+    # -- targets
+
+    def add(self, name: str, target: Any, *, weight: float = 1.0) -> None:
+        """Add a target: whatever a `Client` connects to."""
+        self._group.add(name, target, weight)
+
+    async def remove(self, name: str, drain: float = DRAIN) -> None:
+        """Send a target no more calls, wait up to `drain` seconds for its answers, and forget it."""
+        await self._group.remove(name, drain)
+
+    def drain(self, name: str, *, draining: bool = True) -> None:
+        """Send a target no more calls, or, with `draining` False, send it calls again."""
+        self._group.drain(name, draining=draining)
+
+    def reset(self, name: str) -> None:
+        """Close the breaker of a target and forget what failed."""
+        self._group.replica(name).breaker.reset(self._clock())
+
+    def force_open(self, name: str) -> None:
+        """Open the breaker of a target until `reset`."""
+        self._group.replica(name).breaker.force_open(self._clock())
+
+    @property
+    def targets(self) -> list[TargetState]:
+        """How each target stands."""
+        return self._group.states()
+
+    def stats(self) -> RouterStats:
+        """Return what the router has done, and how full it is."""
+        return RouterStats(
+            calls=self._calls,
+            errors=self._errors,
+            retries=self._counts.get("retried", 0),
+            hedges=self._counts.get("hedged", 0),
+            overloaded=self._counts.get("overloaded", 0),
+            no_target=self._counts.get("no_target", 0),
+            outcome_unknown=self._counts.get("outcome_unknown", 0),
+            dead_letters=self.dead_letters.total,
+            in_flight=self._bulkhead.in_flight,
+            waiting=self._bulkhead.waiting,
+            under_pressure=self._bulkhead.under_pressure,
+        )
+
+    # -- calls
+
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        safe: bool | None = None,
+        timeout: float | None = None,
+        principal: Hashable = None,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Send a request to one of the targets and return its result as plain values.
+
+        `safe` says whether it may run twice; None: by its method, and for tools by `safe_tools`. `principal` is whose
+        call it is, and `key` what `balance="hash"` goes by.
+        """
+
+        def ask(client: Client, seconds: float | None) -> Awaitable[Any]:
+            return client.request(method, params, timeout=seconds)
+
+        if safe is None:
+            safe = self._is_safe(method, params)
+        return self.call(ask, method, safe=safe, timeout=timeout, principal=principal, key=key)
+
+    def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        safe: bool | None = None,
+        timeout: float | None = None,
+        principal: Hashable = None,
+        key: str | None = None,
+        **more: Any,
+    ) -> Coroutine[Any, Any, CallToolResult]:
+        """Call a tool of one of the targets; more options are those of `Client.call_tool`."""
+
+        def ask(client: Client, seconds: float | None) -> Awaitable[CallToolResult]:
+            return client.call_tool(name, arguments, timeout=seconds, **more)
+
+        if safe is None:
+            safe = name in self._safe_tools
+        return self.call(ask, "tools/call", safe=safe, timeout=timeout, principal=principal, key=key)
+
+    async def call(
+        self,
+        work: Work[T],
+        method: str,
+        *,
+        safe: bool = False,
+        timeout: float | None = None,
+        principal: Hashable = None,
+        key: str | None = None,
+    ) -> T:
+        """Do something with the client of one of the targets, and with another's if that does no harm."""
+        now = self._clock()
+        deadline = math.inf if timeout is None else now + timeout
+        ticket = self._bulkhead.enter(principal, now, deadline)
+        if type(ticket) is not Ticket or ticket.state != "admitted":
+            ticket = await self._wait_for_turn(ticket)
+        self._calls += 1
+        call = RoutedCall(method, key, deadline, safe=safe)
+        self._budget.called(now)
+        try:
+            if safe and self._hedge is not None:
+                return await self._hedged(work, call, self._hedge)
+            return await self._persist(work, call)
+        except LOST:
+            self._errors += 1
+            raise
+        finally:
+            following = self._bulkhead.leave(ticket, self._clock())
+            if following is not None:
+                self._wake(following)
+
+    @asynccontextmanager
+    async def pick(self, *, principal: Hashable = None, key: str | None = None) -> AsyncIterator[Client]:
+        """Lend the client of a target for one call, whose end is the verdict on the target; nothing is sent again."""
+
+        ticket = self._bulkhead.enter(principal, self._clock())
+        if isinstance(ticket, Refused) or not ticket.admitted:
+            ticket = await self._wait_for_turn(ticket)
+        self._calls += 1
+        try:
+            began = self._clock()
+            replica = self._choose(RoutedCall("", key, math.inf, safe=False))
+            try:
+                await replica.connect(self._group.scope)
+                yield replica.client
+            except BaseException as error:
+                self._ended(replica, error, began)
+                raise
+            self._ended(replica, None, began)
+        finally:
+            self._leave(ticket)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None, *, key: str | None = None) -> bool:
+        """Send a notification to one of the targets. Return whether it was sent; if not, it is in `dead_letters`."""
+        call = RoutedCall(method, key, math.inf, safe=False)
+        try:
+            replica = self._choose(call)
+            call.tried.append(replica)
+            try:
+                await replica.connect(self._group.scope)
+                await replica.client.notify(method, params)
+            except BaseException as error:
+                self._ended(replica, error, self._clock())
+                raise
+            self._group.delivered(replica)
+        except FerruleError as error:
+            target = ""
+            if call.tried:
+                target = call.tried[0].name
+            self.dead_letters.add(self._clock(), method, target, str(error), params)
+            self._tell("dead_letter", target, str(error))
+            return False
+        return True
+
+    # -- one call
+
+    async def _persist(self, work: Work[T], call: RoutedCall) -> T:
+        """Try targets until one answers, or the call may not be sent again."""
+        lost: FerruleError | None = None
+        while True:
+            replica = self._choose(call, lost)
+            call.tried.append(replica)
+            began = self._clock()
+            try:
+                seconds = None
+                if call.safe or call.deadline < math.inf or not replica.connected:
+                    seconds = await self._prepare(replica, call)
+                answer = await work(replica.client, seconds)
+            except LOST as error:
+                lost = await self._after_loss(error, call, replica, began)
+            except BaseException as error:
+                self._ended(replica, error, began)
+                raise
+            else:
+                now = self._clock()
+                self._group.answered(replica, now - began, now)
+                if self._hedge is not None:
+                    self._latencies.add(now - began)
+                return answer
+
+    async def _prepare(self, replica: Replica, call: RoutedCall) -> float | None:
+        """Connect to a target. Return how many seconds the call has; None: as many as the client's options say."""
+        if not replica.connected:
+            left = max(0.0, call.deadline - self._clock())
+            await replica.connect(self._group.scope, min(CONNECT_TIMEOUT, left))
+        if call.deadline < math.inf:
+            return max(0.0, call.deadline - self._clock())
+        if call.safe and call.method != "tools/call" and not call.retries:
+            # A read that takes so long is better asked of another target.
+            return self._breaker.call_timeout
+        return None
+
+    async def _after_loss(self, error: FerruleError, call: RoutedCall, replica: Replica, began: float) -> FerruleError:
+        """Return why a call goes on to another target; raise what the caller shall see if it does not."""
+        try:
+            if type(error) is TimedOut:
+                error = await self._silence(error, replica)
+        finally:
+            self._ended(replica, error, began)
+        final = self._final(error, call, replica)
+        if self._may_go_on(error, call):
+            return final
+        raise final from error
+
+    async def _silence(self, error: TimedOut, replica: Replica) -> TimedOut:
+        """Find out whether a target that did not answer a call answers anything at all."""
+        if replica.client.protocol_version not in STATELESS or await replica.works(self._group.scope):
+            # A client of the handshake era has sent a ping before it said so.
+            return error
+        return ConnectionTimedOut(f"{error}, nor did {replica.name} answer when it was asked to discover itself")
+
+    def _choose(self, call: RoutedCall, lost: FerruleError | None = None) -> Replica:
+        """Pick a target; if there is none, raise NoTarget, or what was lost at the target before."""
+        try:
+            replica = self._group.choose(call.key, call.tried, self._clock())
+        except NoTarget as error:
+            if lost is not None:
+                raise lost from None
+            self._tell("no_target", "", str(error))
+            raise
+        if lost is not None:
+            self._tell("retried", replica.name, str(lost))
+        return replica
+
+    def _ended(self, replica: Replica, error: BaseException | None, began: float) -> None:
+        now = self._clock()
+        self._group.ended(replica, error, now - began, now)
+
+    def _may_go_on(self, error: FerruleError, call: RoutedCall) -> bool:
+        """Whether a call that ended so may go to another target.
+
+        What was not sent has cost no target anything: it takes nothing of the budget.
+        """
+        now = self._clock()
+        if now >= call.deadline or not may_repeat(error, safe=call.safe):
+            return False
+        if not was_sent(error):
+            return True
+        if verdict_of(error) != "failed" or call.retries >= self._retry.most or not self._budget.take(now):
+            return False
+        call.retries += 1
+        return True
+
+    def _final(self, error: FerruleError, call: RoutedCall, replica: Replica) -> FerruleError:
+        """Return what the caller shall see of a call that is not sent again."""
+        if call.safe or not isinstance(error, LinkLost) or not was_sent(error):
+            return error
+        self._tell("outcome_unknown", replica.name, str(error))
+        if isinstance(error, OutcomeUnknown):
+            return error
+        return OutcomeUnknown(
+            f"unknown outcome: {replica.name} was lost after {call.method} was sent ({error}); it may have run or not, "
+            "and was not sent again"
+        )
+
+    async def _hedged(self, work: Work[T], call: RoutedCall, timer: HedgeTimer) -> T:
+        """Ask a second target if the first takes unusually long; the first answer wins, the other call is cancelled."""
+        timer.called(self._clock())
+        delay = timer.delay()
+        if delay is None or len(self._group.replicas) < 2:
+            return await self._persist(work, call)
+        scope = self._group.scope
+        tasks: list[asyncio.Task[T]] = [scope.spawn(self._persist(work, call))]
+        try:
+            await asyncio.wait(tasks, timeout=delay)
+            if not tasks[0].done() and timer.take(self._clock()):
+                self._tell("hedged", call.tried[-1].name, f"no answer in {delay:.3g} s")
+                tasks.append(scope.spawn(self._persist(work, call)))
+            return await _first_answer(tasks)
+        finally:
+            for task in tasks:
+                if not task.done():
+                    scope.cancel(task, f"a hedged {call.method}")
+
+    # -- the bulkhead
+
+    async def _wait_for_turn(self, ticket: Ticket | Refused) -> Ticket:
+        """Return a ticket that waits, as soon as it is admitted; raise Overloaded."""
+        if isinstance(ticket, Refused):
+            raise self._overloaded(ticket.retry_after, ticket.reason)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = waiter
+        try:
+            async with asyncio.timeout_at(ticket.deadline):
+                await waiter
+        except TimeoutError:
+            self._leave(ticket)
+            raise self._overloaded(self._bulkhead.estimate(ticket.principal), "waited too long") from None
+        except asyncio.CancelledError:
+            self._leave(ticket)
+            raise
+        finally:
+            del self._waiting[ticket]
+        return ticket
+
+    def _leave(self, ticket: Ticket) -> None:
+        following = self._bulkhead.leave(ticket, self._clock())
+        if following is not None:
+            self._wake(following)
+
+    def _wake(self, ticket: Ticket) -> None:
+        waiter = self._waiting.get(ticket)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _overloaded(self, retry_after: float, reason: str) -> Overloaded:
+        self._tell("overloaded", "", reason)
+        return Overloaded(min(max(retry_after, 1.0), 30.0))
+
+    # -- small parts
+
+    def _is_safe(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        if method == "tools/call":
+            return (params or {}).get("name") in self._safe_tools
+        row = METHODS.get(method)
+        return row is not None and row.read_only
+
+    def _tell(self, kind: str, target: str, reason: str) -> None:
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(RouterEvent(kind, target, reason))
+        except Exception:
+            logger.exception("on_event of a router failed")
+
+
+async def _first_answer(tasks: list[asyncio.Task[T]]) -> T:
+    """Return the first result of some tasks; raise the first one's error if none has one."""
+    pending = set(tasks)
+    while pending:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        answers = [task for task in done if not task.cancelled() and task.exception() is None]
+        if answers:
+            return answers[0].result()
+    if tasks[0].cancelled():
+        raise NotConnected("the router was closed before an answer came")
+    return tasks[0].result()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _named(targets: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
+    """Return targets by name: the given one, the address, or their number."""
+    if isinstance(targets, Mapping):
+        return dict(targets)
+    if isinstance(targets, str):
+        raise SetupError(f"targets must be a list or a mapping of names to targets, not the str {targets!r}")
+    named: dict[str, Any] = {}
+    for number, target in enumerate(targets):
+        name = target if isinstance(target, str) else str(number)
+        if name in named:
+            raise SetupError(f"the target {name!r} is given twice: give the targets names, as a mapping")
+        named[name] = target
+    return named

@@ -1,0 +1,217 @@
+"""A tool as a server holds it, whatever answers its calls."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from msgspec import Raw, structs
+
+from ferrule.protocol.call import Call
+from ferrule.runtime.dispatch import composed
+from ferrule.schema.tasks import TaskSupport
+from ferrule.schema.tools import CallToolResult, PlainResult, Tool
+from ferrule.server.calls.context import Context, MountedContext
+from ferrule.server.calls.services import Services
+from ferrule.server.functions.binder import InvalidArguments
+from ferrule.server.middleware.stack import AnyLayer, checked, surrounding
+from ferrule.server.offers.descriptions import ToolOptions, mirrored_of
+from ferrule.server.offers.entry import Entry, ToolLike, Visible
+from ferrule.server.offers.mount_point import through
+
+
+class Reshaping(Protocol):
+    """Writes the arguments of a tool as those of the tool it was made of."""
+
+    def __call__(self, raw: Raw) -> Raw:
+        """Write them."""
+
+    def renamed(self, error: InvalidArguments) -> InvalidArguments:
+        """Say by the caller's names what is wrong with them."""
+
+
+class Runner(Protocol):
+    """What runs tools within their limits, and answers calls of them."""
+
+    def within(self, entry: ToolEntry, call: Call) -> Awaitable[CallToolResult]:
+        """Run a tool no longer than it may."""
+
+    def call_whole(self, call: Call, entry: ToolEntry | None = None) -> Awaitable[CallToolResult]:
+        """Answer a call with a tool, whatever the tool raises."""
+
+
+class Direct:
+    """How a tool is answered where awaiting its function and wrapping the value is all there is to do."""
+
+    __slots__ = ("context", "exact", "finish", "home", "invoke", "wrapped", "write")
+
+    def __init__(
+        self,
+        invoke: Callable[[Any, Any], Awaitable[Any]],
+        context: Callable[[Call, Services], Context[Any]] | None,
+        home: Services,
+        exact: type | None,
+        write: Callable[[Any], CallToolResult | PlainResult],
+        wrapped: Callable[[Any], CallToolResult],
+        finish: Callable[[Call, Any], Awaitable[CallToolResult]],
+    ) -> None:
+        self.invoke = invoke
+        self.context = context
+        self.home = home
+        self.exact = exact
+        """The type of values that `write` takes as they are."""
+        self.write = write
+        self.wrapped = wrapped
+        self.finish = finish
+        """Makes the result of what is, or holds, something that is still to be made or read."""
+
+
+class ToolEntry(Entry):
+    """A tool, ready to be called; what answers it is a subclass's to say."""
+
+    __slots__ = (
+        "direct",
+        "layers",
+        "links",
+        "mirrored",
+        "name",
+        "reshape",
+        "source",
+        "task",
+        "task_start",
+        "timeout",
+        "tool",
+    )
+
+    def __init__(
+        self,
+        home: Services,
+        tool: Tool,
+        *,
+        wants_context: bool = False,
+        tags: Iterable[str] | None = (),
+        visible: Visible | None = None,
+        layers: Sequence[AnyLayer] = (),
+        timeout: float | None = None,
+        task: TaskSupport = "forbidden",
+        task_start: str = "call",
+    ) -> None:
+        super().__init__(home, wants_context=wants_context, tags=tags, visible=visible)
+        self.name = tool.name
+        self.tool = tool
+        self.mirrored = mirrored_of(tool)
+        self.layers = [checked(layer, f"tool {tool.name!r}") for layer in layers]
+        self.timeout = timeout or home.settings.tool_timeout
+        self.task = task
+        self.task_start = task_start
+        self.source: ToolEntry | None = None
+        self.reshape: Reshaping | None = None
+        """For a tool made of another, `source`: writes its arguments as those of the other."""
+        self.direct: Direct | None = None
+        """The short way to its answer, where there is one: settled when it is offered."""
+        self.links = False
+        """Whether a result may be a link that is read as a resource."""
+
+    async def answer(self, call: Call) -> CallToolResult:
+        """Run the tool, and leave what it raises to whoever asked for it."""
+        raise NotImplementedError
+
+    def directly(self) -> Direct | None:
+        """Return the short way to an answer, if running the tool is all there is to do."""
+        return None
+
+    def finish_for(self, host: Services) -> None:
+        """Keep what is too large for its answer where the client of this server finds it."""
+
+    def show_as(self, tool: Tool) -> None:
+        """Be listed like this from now on."""
+        self.name = tool.name
+        self.tool = tool
+        self.mirrored = mirrored_of(tool)
+
+    def made_of(self) -> list[ToolEntry]:
+        """Return the tool this one was made of, the one that one was made of, and so on."""
+        if self.source is None:
+            return []
+        return [self.source, *self.source.made_of()]
+
+    # -- how it is run: settled once, when it is offered
+
+    def settle(self, runner: Runner) -> None:
+        """Decide how a call is answered: a time limit, layers of its own, another tool, a mount may be on the way."""
+        self.detour = None
+        if self.reshape is not None:
+            self.detour = partial(_reshaped, self)
+        elif self.timeout is not None:
+            self.detour = partial(runner.within, self)
+        layers = []
+        for layer in self.layers:
+            layers.extend(surrounding(layer, "tools/call"))
+        if layers:
+            self.detour = composed(self.detour or self.answer, layers)
+        if self.way:
+            inner = copy.copy(self)
+            inner.direct = None if inner.detour is not None else inner.directly()
+            self.detour = through(self.way, "tools/call", lambda call: runner.call_whole(call, inner)) or self.detour
+        self.direct = None if self.detour is not None else self.directly()
+
+    def settle_mounted(self, name: str, host: Services, runner: Runner) -> None:
+        """Decide how a tool that was copied from a mounted server is run in its host, under another name."""
+        self.name = name
+        self.tool = self.way[0][0].shown(self.tool, name)
+        self.move_to(host, runner)
+
+    def move_to(self, host: Services, runner: Runner) -> None:
+        """Let a copied tool, and copies of those it was made of, speak with the client of this server."""
+        if self.source is not None:
+            self.source = copy.copy(self.source)
+            self.source.move_to(host, runner)
+        if self.context is not None:
+            self.context = partial(MountedContext, host)
+        self.finish_for(host)
+        self.settle(runner)
+
+
+class ObjectTool(ToolEntry):
+    """A tool whose calls an object answers."""
+
+    __slots__ = ("_object", "_own_name")
+
+    def __init__(self, home: Services, given: ToolLike, options: ToolOptions) -> None:
+        super().__init__(
+            home,
+            given.tool,
+            tags=options.tags,
+            visible=options.visible,
+            layers=options.middleware,
+            timeout=options.timeout,
+        )
+        self._object = given
+        self._own_name = given.tool.name
+
+    async def answer(self, call: Call) -> CallToolResult:
+        """Ask the object, by its own name."""
+        said = call.params
+        call.params = structs.replace(said, name=self._own_name)
+        try:
+            return await self._object.call(call)  # type: ignore[no-any-return]  # what the era can seal
+        finally:
+            call.params = said
+
+
+async def _reshaped(entry: ToolEntry, call: Call) -> Any:
+    """Run the tool that another was made of, with the arguments it knows."""
+    assert entry.reshape is not None
+    assert entry.source is not None
+    said = call.params
+    source = entry.source
+    call.params = structs.replace(said, name=source.name, arguments=entry.reshape(said.arguments))
+    answer = source.detour or source.answer
+    try:
+        return await answer(call)
+    except InvalidArguments as error:
+        raise entry.reshape.renamed(error) from None
+    finally:
+        call.params = said

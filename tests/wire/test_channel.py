@@ -1,0 +1,14 @@
+"""What a channel does unless it says otherwise."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from ferrule.wire.channel import NO_TRAITS, Traits
+
+
+def test_a_channel_has_no_trait_but_those_it_names() -> None:
+    assert set(structs.asdict(NO_TRAITS).values()) == {False}
+    for name in structs.asdict(NO_TRAITS):
+        named = structs.asdict(Traits(**{name: True}))
+        assert [each for each, has in named.items() if has] == [name]
