@@ -180,6 +180,16 @@ class TestHalfOpen:
         breaker.ok(61.5)
         assert breaker.state == "closed"
 
+    def test_a_success_before_a_failure_counts_no_more(self) -> None:
+        breaker = half_opened(Breaker())
+        assert breaker.allow(60.0)
+        breaker.ok(60.0)
+        assert breaker.allow(60.0)
+        breaker.failed(60.0)
+        assert breaker.allow(180.0)
+        breaker.ok(180.0)
+        assert breaker.state == "half_open"
+
     def test_one_call_at_a_time_is_admitted(self) -> None:
         breaker = half_opened(Breaker())
         assert breaker.allow(60.0)

@@ -68,6 +68,12 @@ class TestEveryPolicy:
         assert policy.pick([], "k", random.random) is None
         assert policy.pick(targets, "k", random.random) is None
 
+    def test_the_only_one_is_picked(self, name: str) -> None:
+        targets = group(1, 1)
+        targets[0].admitted = False
+        assert picks(policy_named(name), targets, 50) == {"b": 50}
+        assert picks(policy_named(name), targets[1:], 50) == {"b": 50}
+
     def test_only_the_admitted_are_picked(self, name: str) -> None:
         targets = group(1, 2, 1, 1, 1)
         targets[1].admitted = False
@@ -252,6 +258,12 @@ class TestHash:
         assert len(moved) / len(keys) == pytest.approx(1 / size, rel=0.25)
         assert len({after[key] for key in moved}) == size - 1
 
+    def test_each_unit_of_weight_has_160_points(self) -> None:
+        policy = Ring()
+        policy.pick(group(1, 2.5, 0.001), "k", random.random)
+        assert Counter(name for _, name in policy._points) == {"a": 160, "b": 400, "c": 1}
+        assert policy._points == sorted(policy._points)
+
     def test_a_new_weight_moves_keys(self) -> None:
         targets, policy = group(1, 1), Ring()
         before = picks(policy, targets, 5000)["a"]
@@ -271,11 +283,11 @@ class TestHash:
     def test_without_a_key_any_place_of_the_ring_will_do(self) -> None:
         targets, policy, chance = group(1, 1, 1), Ring(), random.Random(2)
         counted: Counter[str] = Counter()
-        for _ in range(5000):
+        for _ in range(PICKS):
             picked = policy.pick(targets, None, chance.random)
             assert picked is not None
             counted[picked.name] += 1
-        assert min(counted.values()) > 1000
+        assert p_value(counted, arcs(targets)) > 0.01
 
     @pytest.mark.parametrize("key", ["", "\udc80", "ключ"])
     def test_any_text_is_a_key(self, key: str) -> None:
@@ -317,6 +329,21 @@ class TestAdaptive:
         counted = picks(policy, targets)
         assert counted["d"] == 0
         assert p_value(counted, {"a": 3, "b": 2, "c": 1}) > 0.01
+
+    def test_the_error_rate_is_that_of_the_last_seconds_the_newest_counting_half(self) -> None:
+        policy, targets = Adaptive(), group(1, 1)
+        good, bad = targets
+        bad.calls = bad.errors = 2
+        good.calls = 4
+        good.errors = 1
+        policy.refresh(targets)
+        assert policy.score("a") == pytest.approx(0.3 * (1 / 4) / (2 / 2))
+        bad.calls = bad.errors = 4
+        good.calls = 14
+        good.errors = 6
+        policy.refresh(targets)
+        assert policy.score("a") == pytest.approx(0.3 * (0.125 + 0.5) / 2 / 0.75)
+        assert policy.score("b") == pytest.approx(0.3)
 
     def test_one_that_failed_and_gets_no_calls_is_tried_again(self) -> None:
         policy, targets = Adaptive(), group(1, 1)

@@ -32,9 +32,12 @@ class TestWriting:
             ("1000/hour burst 10", Rate(1000, 3600, 10)),
             ("5/10s", Rate(5, 10, 5)),
             ("5/2 minutes", Rate(5, 120, 5)),
+            ("2/d", Rate(2, 86_400, 2)),
             ("3/h", Rate(3, 3600, 3)),
             ("3/m", Rate(3, 60, 3)),
             ("3/seconds", Rate(3, 1, 3)),
+            ("3/sec", Rate(3, 1, 3)),
+            ("3/minute", Rate(3, 60, 3)),
         ],
     )
     def test_a_rate_is_read_as_it_is_written(self, text: str, rate: Rate) -> None:

@@ -32,6 +32,15 @@ class TestBudget:
             budget.called(0.5)
         assert [budget.take(11.0) for _ in range(4)] == [True, True, True, False]
 
+    @pytest.mark.parametrize("window", [1.0, 60.0])
+    def test_the_window_may_be_another(self, window: float) -> None:
+        budget = retry_budget(RetrySettings(window=window))
+        for _ in range(100):
+            budget.called(0.95 * window)
+        assert [budget.take(1.7 * window) for _ in range(21)] == [True] * 20 + [False]
+        assert not budget.take(1.8 * window)
+        assert [budget.take(2.8 * window) for _ in range(4)] == [True, True, True, False]
+
     def test_a_clock_that_jumps_back_gives_nothing(self) -> None:
         budget = retry_budget(RetrySettings())
         assert [budget.take(100.0) for _ in range(3)] == [True] * 3

@@ -891,6 +891,8 @@ class AsgiTarget(Target):
             {"type": "http.request", "body": part, "more_body": at < len(parts)} for at, part in enumerate(parts, 1)
         )
         gone = self.loop.create_future()
+        events: list[dict[str, Any]] = []
+        self.events = events  # what is said on a stream that still stands is not part of this answer
 
         async def receive() -> Any:
             if waiting:
@@ -899,7 +901,7 @@ class AsgiTarget(Target):
             return {"type": "http.disconnect"}
 
         async def send(event: Any) -> None:
-            self.events.append(event)
+            events.append(event)
 
         task = asyncio.ensure_future(self.app(scope, receive, send))
         self.tasks.add(task)
@@ -911,8 +913,9 @@ class AsgiTarget(Target):
         return size, ended
 
     def heard(self) -> list[Any]:
-        events, self.events = self.events, []
-        return read_body(b"".join(event.get("body", b"") for event in events))
+        body = b"".join(event.get("body", b"") for event in self.events)
+        self.events.clear()
+        return read_body(body)
 
 
 class TlsTarget(TcpTarget):

@@ -4,7 +4,7 @@ Rule 1: the cost of an input is the CPU time of the whole process from its first
 the smallest message with the same end costs on the same wire. It may be 20 µs for each message in it and 20 ns for each
 byte. What costs more and cannot be made cheaper stands in `DEARER`, with its reason.
 Rule 2: the machine is measured with a fixed workload, and the allowance grows with it. A suspect is measured again,
-five times, and the least counts: noise never fails a test.
+twenty times at most with longer and longer pauses, and the least counts: noise never fails a test.
 Rule 3: memory is measured only where the input is let go: what is still there after its call has ended, for each of
 several inputs that differ in content.
 """
@@ -80,7 +80,9 @@ MAX_LOG_TEXT = 2048 + 64
 MAX_LOG_RECORDS = 4
 """Log records of one input, beside one for each message."""
 
-ATTEMPTS = 5
+ATTEMPTS = 20
+PAUSE = 0.005
+"""Seconds before the second attempt; each is one longer than the one before, for what disturbs may last a while."""
 HOPELESS = 2.0
 """Seconds of CPU that no noise explains: an input that took so long is not tried again."""
 REPETITIONS = 4
@@ -249,9 +251,10 @@ class Judge:
         cost = await self.costs(run)
         self._look_at_logs(wire, case, cost)
         cheapest = cost
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             if not self._dear(cheapest, base) or cheapest.cpu > HOPELESS:
                 break
+            await asyncio.sleep(PAUSE * attempt)
             gc.collect()
             self.machine.measure()
             await self.costs(run)  # once more to be in the processor's caches again

@@ -55,8 +55,8 @@ def test_what_costs_more_is_allowed_by_name_and_by_number() -> None:
         assert dearer.why
 
 
-def test_one_slow_measurement_is_not_enough() -> None:
-    times = iter([1.0, *[0.0] * 20])
+def test_some_slow_measurements_are_not_enough() -> None:
+    times = iter([1.0] * 9 + [0.0] * 30)
 
     async def run(number: int) -> Cost:
         return CHEAP._replace(cpu=next(times))

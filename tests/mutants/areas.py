@@ -41,9 +41,14 @@ LIMITS = "tests/docs/test_limits.py"
 OBSERVED = "tests/telemetry/test_every_request.py"
 """What observers are told of every request, over real connections."""
 
+SHARED = frozenset({OBSERVED})
+"""Test files in which one test runs what all of them look at, in a fixture of the module: they judge together."""
+
 AREAS = (
     Area("wire", ("wire",), ("tests/wire", "tests/fuzz/test_decoder.py", LIMITS)),
     Area("protocol", ("protocol",), ("tests/protocol", LIMITS)),
+    Area("balancing", ("balancing",), ("tests/balancing",)),
+    Area("routing", ("routing",), ("tests/routing",)),
     Area("runtime", ("runtime/*",), ("tests/runtime/*", "tests/telemetry/test_clients.py", OBSERVED, LIMITS)),
     Area(
         "tasks",

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from areas import AREAS, PROJECT, SOURCE, Area, mirrored
+from areas import AREAS, PROJECT, SHARED, SOURCE, Area, mirrored
 from plant import Mutant, mutants_of
 
 HERE = Path(__file__).resolve().parent
@@ -211,6 +211,8 @@ class Map:
         running = {test for line in range(mutant.first, mutant.last + 1) for test in lines.get(str(line), ())}
         if "" in running or not running:
             return self.seconds
+        together = {file for file in SHARED if any(test.startswith(f"{file}::") for test in running)}
+        running |= {test for test in self.seconds if test.partition("::")[0] in together}
         return {test: self.seconds[test] for test in running if test in self.seconds}
 
 

@@ -18,6 +18,7 @@ class Flaky:
         self.name = name
         self.down = False
         self.pause = 0.0
+        self.connect_pause = 0.0
         self.calls: list[str] = []
         self.notifications: list[str] = []
         self.connects = 0
@@ -49,6 +50,7 @@ class Flaky:
     async def connect(self, receiver: Receiver) -> Channel:
         """Connect to the server, if it is there."""
         self.connects += 1
+        await asyncio.sleep(self.connect_pause)
         if self.down:
             raise ConnectFailed(f"nobody answers at {self.name}")
         self._memory = Memory(self.server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 
@@ -81,6 +82,18 @@ async def test_a_cancelled_call_is_no_verdict() -> None:
         call.cancel()
         await asyncio.wait([call])
     assert (circuit.breaker.state, circuit.breaker.failures) == ("closed", 0)
+
+
+async def test_a_fault_of_this_machine_is_counted_apart() -> None:
+    async def short() -> str:
+        raise ConnectFailed("no descriptor") from OSError(errno.EMFILE, "too many open files")
+
+    circuit = Circuit()
+    for _ in range(10):
+        with pytest.raises(ConnectFailed):
+            await circuit.call(short)
+    stats = circuit.breaker.stats()
+    assert (stats.state, stats.local_faults, stats.failures) == ("closed", 10, 0)
 
 
 async def test_a_timeout_of_the_work_itself_is_its_own() -> None:

@@ -14,9 +14,21 @@ from ferrule.balancing.breaker import BreakerSettings
 from ferrule.balancing.bulkhead import BulkheadSettings
 from ferrule.balancing.hedge import Hedge
 from ferrule.balancing.retry import RetrySettings
-from ferrule.errors import ConnectFailed, LinkLost, NoTarget, NotConnected, OutcomeUnknown, Overloaded, SetupError
+from ferrule.errors import (
+    CallFailed,
+    ConnectFailed,
+    ConnectionTimedOut,
+    LinkLost,
+    NoTarget,
+    NotConnected,
+    OutcomeUnknown,
+    Overloaded,
+    SetupError,
+    TimedOut,
+)
 from ferrule.protocol.handshake import Handshake
-from ferrule.routing.router import Router, RouterEvent
+from ferrule.routing.replica import Replica
+from ferrule.routing.router import Router, RouterEvent, RouterStats
 
 virtual_time = pytest.mark.virtual_time
 
@@ -163,6 +175,20 @@ class TestFailover:
             ends = await asyncio.gather(*calls, return_exceptions=True)
         assert ends.count("b") == 10 + 2
         assert [type(end) for end in ends if end != "b"] == [LinkLost] * 8
+        assert (router.stats().errors, router.stats().retries) == (8, 2)
+
+    @virtual_time
+    async def test_the_budget_is_a_share_of_the_calls(self) -> None:
+        targets = sites("a", "b")
+        retry = RetrySettings(budget=0.3, least=0)
+        async with Router(targets, balance="round_robin", retry=retry) as router:
+            for target in targets.values():
+                target.pause = 1.0
+            calls = [asyncio.ensure_future(read(router)) for _ in range(20)]
+            await asyncio.sleep(0.5)
+            targets["a"].cut()
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert ends.count("b") == 10 + 6
 
     @virtual_time
     async def test_a_call_is_sent_again_once(self) -> None:
@@ -195,6 +221,139 @@ class TestFailover:
             targets["a"].cut(down=False)
             assert await who(router) == "a"
             assert targets["a"].connects == 2
+
+    @virtual_time
+    async def test_a_request_for_a_tool_is_as_safe_as_the_tool(self) -> None:
+        for safe_tools, lost in ((["who"], None), ([], OutcomeUnknown)):
+            targets = sites("a", "b")
+            async with Router(targets, balance="round_robin", safe_tools=safe_tools) as router:
+                for target in targets.values():
+                    target.pause = 1.0
+                call = asyncio.ensure_future(router.request("tools/call", {"name": "who", "arguments": {}}))
+                await asyncio.sleep(0.5)
+                targets["a"].cut()
+                [end] = await asyncio.gather(call, return_exceptions=True)
+                if lost is None:
+                    assert isinstance(end, dict)
+                    assert end["content"][0]["text"] == "b"
+                else:
+                    assert type(end) is lost
+
+
+class TestTime:
+    @virtual_time
+    async def test_a_call_takes_no_longer_than_it_may(self) -> None:
+        targets = sites("a", "b")
+        async with Router(targets) as router:
+            for target in targets.values():
+                target.pause = 100.0
+            for safe in (True, False):
+                began = asyncio.get_running_loop().time()
+                with pytest.raises(TimedOut):
+                    await who(router, timeout=3.0, safe=safe)
+                assert asyncio.get_running_loop().time() - began == pytest.approx(3.0)
+            assert router.stats().retries == 0
+            assert [state.breaker.failures for state in router.targets] == [0, 0]
+
+    @virtual_time
+    async def test_connecting_takes_no_longer_than_the_call_may(self) -> None:
+        targets = sites("a", "b")
+        targets["a"].down = True
+        async with Router(targets, balance="round_robin") as router:
+            targets["a"].down = False
+            targets["a"].connect_pause = 100.0
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(ConnectFailed, match="a did not let us connect within 2 s"):
+                await who(router, timeout=2.0)
+            assert asyncio.get_running_loop().time() - began == pytest.approx(2.0)
+            assert await who(router, timeout=8.0) == "b"
+            assert await who(router, timeout=8.0) == "b"
+            assert asyncio.get_running_loop().time() - began == pytest.approx(2.0 + 3.0)
+
+    @virtual_time
+    async def test_a_slow_read_is_asked_of_another_only_if_the_target_answers_nothing(self) -> None:
+        targets = sites("a", "b")
+        async with Router(targets, balance="round_robin") as router:
+            targets["a"].pause = 100.0
+            with pytest.raises(TimedOut):
+                await read(router)
+            assert targets["b"].calls == []
+
+    @virtual_time
+    async def test_the_first_try_of_a_read_is_short_and_a_tool_has_its_own_time(self) -> None:
+        targets = sites("a", "b")
+        options: dict[str, Any] = {"breaker": BreakerSettings(call_timeout=2.0), "safe_tools": ["who"]}
+        async with Router(targets, balance="round_robin", **options) as router:
+            for target in targets.values():
+                target.pause = 3.0
+            assert await who(router) == "a"
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(TimedOut):
+                await read(router)
+            assert asyncio.get_running_loop().time() - began == pytest.approx(2.0)
+            call = asyncio.ensure_future(read(router))
+            await asyncio.sleep(1.0)
+            targets["a"].cut()
+            assert await call == "b"
+
+    @virtual_time
+    @pytest.mark.parametrize("mode", ["stateless", "handshake"])
+    async def test_a_stateless_target_that_timed_out_is_asked_to_discover_itself(
+        self, mode: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One of the handshake era has answered a ping before the client says that it only took too long."""
+        targets, asked = sites("a", "b"), []
+
+        async def works(replica: Replica, scope: Any) -> bool:
+            asked.append(replica.name)
+            return answers
+
+        monkeypatch.setattr(Replica, "works", works)
+        async with Router(targets, balance="round_robin", mode=mode, tool_timeout=1.0) as router:
+            for target in targets.values():
+                target.pause = 100.0
+            for answers in (True, False):
+                with pytest.raises(TimedOut) as failed:
+                    await who(router)
+                silent = mode == "stateless" and not answers
+                assert isinstance(failed.value, ConnectionTimedOut) is silent
+            assert asked == (["a", "b"] if mode == "stateless" else [])
+            assert router.targets[1].breaker.failures == (1 if mode == "stateless" else 0)
+
+
+class TestEjection:
+    @virtual_time
+    async def test_one_that_fails_five_times_in_a_row_gets_no_calls_for_a_while(self) -> None:
+        targets, told = sites("a", "b", "c"), list[RouterEvent]()
+        breaker = BreakerSettings(failures=100, window=100)
+        async with Router(targets, balance="round_robin", breaker=breaker, on_event=told.append) as router:
+            targets["a"].down = True
+            targets["a"].cut()
+            for _ in range(15):
+                await who(router)
+            assert [event.target for event in told if event.kind == "ejected"] == ["a"]
+            assert [state.ejected for state in router.targets] == [True, False, False]
+            before = targets["a"].connects
+            targets["a"].down = False
+            assert {await who(router) for _ in range(12)} == {"b", "c"}
+            assert targets["a"].connects == before
+            await asyncio.sleep(45.0)
+            assert {await who(router) for _ in range(12)} == {"a", "b", "c"}
+
+    @virtual_time
+    async def test_in_a_panic_an_ejected_one_is_used(self) -> None:
+        targets = sites("a", "b", "c")
+        breaker = BreakerSettings(failures=100, window=100)
+        async with Router(targets, balance="round_robin", breaker=breaker) as router:
+            targets["a"].cut()
+            for _ in range(15):
+                await who(router)
+            assert router.targets[0].ejected
+            targets["a"].down = False
+            router.force_open("b")
+            assert {await who(router) for _ in range(12)} == {"a", "c"}
+            router.drain("c")
+            assert {await who(router) for _ in range(12)} == {"a"}
 
 
 class TestBreaker:
@@ -256,6 +415,24 @@ class TestBreaker:
             assert targets["a"].connects - before == 7  # after 1, 1, 2, 4, 8, 16 and 30 s
 
     @virtual_time
+    async def test_a_second_call_of_a_half_open_target_is_refused_with_the_reason(self) -> None:
+        targets = sites("a")
+        async with Router(targets) as router:
+            targets["a"].cut()
+            for _ in range(5):
+                with pytest.raises(ConnectFailed):
+                    await who(router)
+            targets["a"].down = False
+            await asyncio.sleep(1.5)
+            targets["a"].pause = 1.0
+            first = asyncio.ensure_future(who(router))
+            await asyncio.sleep(0.1)
+            with pytest.raises(NoTarget) as refused:
+                await who(router)
+            assert refused.value.reasons == {"a": "the breaker is half-open and a call is being tried"}
+            assert await first == "a"
+
+    @virtual_time
     async def test_in_the_half_open_state_one_call_at_a_time_is_tried(self) -> None:
         targets = sites("a", "b")
         async with Router(targets, balance="round_robin") as router:
@@ -303,6 +480,18 @@ class TestBulkhead:
             assert asyncio.get_running_loop().time() - began == pytest.approx(5.0)
             assert await first == "a"
             assert (router.stats().in_flight, router.stats().waiting) == (0, 0)
+
+    @virtual_time
+    async def test_retry_after_is_at_most_thirty_seconds(self) -> None:
+        """It is an estimate of those ahead; behind the last that leaves nobody waits."""
+        targets = sites("a")
+        async with Router(targets, bulkhead=BulkheadSettings(in_flight=1, queue_time=5.0)) as router:
+            targets["a"].pause = 20.0
+            calls = [asyncio.ensure_future(who(router)) for _ in range(4)]
+            await asyncio.sleep(0.1)
+            router._bulkhead.service_time = 100.0
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert [end.retry_after for end in ends if isinstance(end, Overloaded)] == [30, 30, 1]
 
     @virtual_time
     async def test_cancelled_calls_leave_no_hole(self) -> None:
@@ -357,6 +546,19 @@ class TestHedge:
             assert targets["b"].calls == []
 
     @virtual_time
+    async def test_what_is_slow_is_learnt_from_the_calls_before(self) -> None:
+        targets = sites("a", "b")
+        async with Router(targets, balance="round_robin", hedge=Hedge(budget=1.0)) as router:
+            for target in targets.values():
+                target.pause = 0.2
+            for _ in range(40):
+                await read(router)
+            targets["a"].pause = 4.0
+            began = asyncio.get_running_loop().time()
+            assert await read(router) == "b"
+            assert asyncio.get_running_loop().time() - began == pytest.approx(0.4, abs=0.01)
+
+    @virtual_time
     async def test_a_share_of_the_calls_at_most_is_hedged(self) -> None:
         targets = sites("a", "b")
         async with Router(targets, hedge=Hedge(after=0.1, budget=0.05)) as router:
@@ -377,6 +579,18 @@ class TestHedge:
             call.cancel()
             await asyncio.sleep(0.1)
             assert [state.in_flight for state in router.targets] == [0, 0]
+
+    @virtual_time
+    async def test_a_hedged_call_of_a_router_that_closes_fails(self) -> None:
+        targets = sites("a", "b")
+        async with Router(targets, hedge=Hedge(after=0.1, budget=1.0)) as router:
+            for target in targets.values():
+                target.pause = 4.0
+            call = asyncio.ensure_future(read(router))
+            await asyncio.sleep(1.0)
+            await router.close(0.0)
+            [end] = await asyncio.gather(call, return_exceptions=True)
+            assert isinstance(end, CallFailed)
 
 
 class TestNotifications:
@@ -413,7 +627,7 @@ class TestPick:
             with pytest.raises(LinkLost):
                 await lose()
             assert router.targets[1].errors == 1
-            assert router.stats().in_flight == 0
+            assert (router.stats().calls, router.stats().in_flight) == (2, 0)
 
 
 class TestMeasures:
@@ -440,23 +654,46 @@ class TestMeasures:
         assert [event.kind for event in told] == ["retried"] * 4 + ["breaker", "retried"]
 
     @virtual_time
-    async def test_a_listener_that_fails_harms_nothing(self) -> None:
+    async def test_while_all_goes_well_nothing_is_counted_but_calls(self) -> None:
+        async with Router(sites("a", "b")) as router:
+            for _ in range(10):
+                await who(router)
+            assert router.stats() == RouterStats(
+                calls=10,
+                errors=0,
+                retries=0,
+                hedges=0,
+                overloaded=0,
+                no_target=0,
+                outcome_unknown=0,
+                dead_letters=0,
+                in_flight=0,
+                waiting=0,
+                under_pressure=False,
+            )
+
+    @virtual_time
+    async def test_a_listener_that_fails_harms_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         def fail(event: RouterEvent) -> None:
             raise ValueError("a bug of the listener")
 
         targets = sites("a", "b")
         targets["a"].down = True
-        async with Router(targets, on_event=fail) as router:
+        async with Router(targets, balance="round_robin", on_event=fail) as router:
             assert await who(router) == "b"
+        assert caplog.messages == [
+            "a target could not be reached, and will be tried again: nobody answers at a",
+            "on_event of a router failed",
+        ]
 
 
 class TestMembers:
     @virtual_time
     async def test_targets_come_and_go(self) -> None:
         targets = sites("a", "b")
-        async with Router({"a": targets["a"]}) as router:
+        async with Router({"a": targets["a"]}, balance="round_robin") as router:
             router.add("b", targets["b"])
-            assert {await who(router) for _ in range(20)} == {"a", "b"}
+            assert Counter([await who(router) for _ in range(20)]) == {"a": 10, "b": 10}
             await router.remove("a")
             assert {await who(router) for _ in range(20)} == {"b"}
             assert [state.name for state in router.targets] == ["b"]

@@ -53,50 +53,50 @@ class HttpExchange(Server):
         return name
 
 
-def ask(crowd: Any, name: str, identity: Any = 1) -> Exchange:
+def ask(link: Any, name: str, identity: Any = 1) -> Exchange:
     exchange = Exchange()
     params = {"name": "hold", "arguments": {"name": name}, "_meta": MODERN}
     message = {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
-    assert crowd.frame_received(json.dumps(message).encode(), exchange)
+    assert link.frame_received(json.dumps(message).encode(), exchange)
     return exchange
 
 
 async def test_everyone_is_answered_on_the_way_they_came(settle: Callable[..., Any]) -> None:
     app = HttpExchange()
-    crowd = app.host.sessionless_link(Origin("test"))
-    exchanges = [ask(crowd, name) for name in "abc"]
+    link = app.host.sessionless_link(Origin("test"))
+    exchanges = [ask(link, name) for name in "abc"]
     await settle()
     app.gate.set()
     await settle()
     assert [exchange.heard[0]["result"]["content"][0]["text"] for exchange in exchanges] == ["a", "b", "c"]
-    assert crowd.session.running == {}
+    assert link.session.running == {}
 
 
 async def test_who_is_gone_is_cancelled_and_nobody_else(settle: Callable[..., Any]) -> None:
     """HTM-8, CANC-7."""
     app = HttpExchange()
-    crowd = app.host.sessionless_link(Origin("test"))
-    gone, stays = ask(crowd, "gone"), ask(crowd, "stays")
+    link = app.host.sessionless_link(Origin("test"))
+    gone, stays = ask(link, "gone"), ask(link, "stays")
     await settle()
-    crowd.channel_lost(gone, None)
-    crowd.channel_lost(gone, None)
-    crowd.channel_lost(Exchange(), None)
+    link.channel_lost(gone, None)
+    link.channel_lost(gone, None)
+    link.channel_lost(Exchange(), None)
     await settle()
     assert app.cancelled == ["gone"]
     app.gate.set()
     await settle()
     assert (gone.heard, len(stays.heard)) == ([], 1)
-    assert not crowd.closed
+    assert not link.closed
 
 
 async def test_who_is_gone_makes_room_for_who_waits_in_line(settle: Callable[..., Any]) -> None:
     app = HttpExchange(max_concurrent=1)
-    crowd = app.host.sessionless_link(Origin("test"))
-    first, second, third = (ask(crowd, name) for name in "abc")
+    link = app.host.sessionless_link(Origin("test"))
+    first, second, third = (ask(link, name) for name in "abc")
     await settle()
     assert app.begun == ["a"]
-    crowd.channel_lost(second, None)
-    crowd.channel_lost(first, None)
+    link.channel_lost(second, None)
+    link.channel_lost(first, None)
     await settle()
     assert app.begun == ["a", "c"]
     app.gate.set()
@@ -104,10 +104,10 @@ async def test_who_is_gone_makes_room_for_who_waits_in_line(settle: Callable[...
     assert (first.heard, second.heard, len(third.heard)) == ([], [], 1)
 
 
-async def test_the_crowd_shares_one_bound_and_is_told_when_it_is_full(settle: Callable[..., Any]) -> None:
+async def test_the_link_shares_one_bound_and_is_told_when_it_is_full(settle: Callable[..., Any]) -> None:
     app = HttpExchange(max_concurrent=2, max_waiting=1)
-    crowd = app.host.sessionless_link(Origin("test"))
-    exchanges = [ask(crowd, str(number)) for number in range(5)]
+    link = app.host.sessionless_link(Origin("test"))
+    exchanges = [ask(link, str(number)) for number in range(5)]
     await settle()
     assert app.begun == ["0", "1"]
     assert ["error" in exchange.heard[0] if exchange.heard else None for exchange in exchanges] == [
@@ -119,53 +119,53 @@ async def test_the_crowd_shares_one_bound_and_is_told_when_it_is_full(settle: Ca
     assert all(len(exchange.heard) == 1 for exchange in exchanges)
 
 
-async def test_a_crowd_is_over_with_the_channel_that_stands_for_all(settle: Callable[..., Any]) -> None:
+async def test_the_link_is_over_with_the_channel_that_stands_for_all(settle: Callable[..., Any]) -> None:
     app = HttpExchange()
-    crowd, everyone = app.host.sessionless_link(Origin("test")), Exchange()
-    crowd.channel_opened(everyone)
-    asked = ask(crowd, "a")
+    link, everyone = app.host.sessionless_link(Origin("test")), Exchange()
+    link.channel_opened(everyone)
+    asked = ask(link, "a")
     await settle()
-    crowd.channel_lost(everyone, None)
+    link.channel_lost(everyone, None)
     await settle()
     assert (app.cancelled, asked.heard, app.host.sessions) == (["a"], [], [])
 
 
 async def test_what_is_no_request_is_not_answered() -> None:
     """HTM-3."""
-    crowd, exchange = HttpExchange().host.sessionless_link(Origin("test")), Exchange()
+    link, exchange = HttpExchange().sessionless_link(Origin("test")), Exchange()
     for frame in (b'{"jsonrpc":"2.0","method":"notifications/x"}', b'{"jsonrpc":"2.0","id":1,"result":{}}'):
-        assert not crowd.frame_received(frame, exchange)
+        assert not link.frame_received(frame, exchange)
     assert exchange.heard == []
 
 
 async def test_what_cannot_be_read_is_answered_where_it_came_from() -> None:
-    crowd, exchange = HttpExchange().host.sessionless_link(Origin("test")), Exchange()
-    assert crowd.frame_received(b"{", exchange)
+    link, exchange = HttpExchange().sessionless_link(Origin("test")), Exchange()
+    assert link.frame_received(b"{", exchange)
     assert exchange.heard[0]["error"]["code"] == -32700
     assert "id" not in exchange.heard[0]
 
 
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-11-25"])
-async def test_a_crowd_of_one_revision_needs_no_metadata(settle: Callable[..., Any], version: str) -> None:
+async def test_a_link_of_one_revision_needs_no_metadata(settle: Callable[..., Any], version: str) -> None:
     app = HttpExchange()
     app.gate.set()
-    crowd, exchange = app.host.sessionless_link(Origin("test"), version), Exchange()
+    link, exchange = app.host.sessionless_link(Origin("test"), version), Exchange()
     params = {"name": "hold", "arguments": {"name": "x"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    crowd.frame_received(json.dumps(message).encode(), exchange)
+    link.frame_received(json.dumps(message).encode(), exchange)
     await settle()
     assert exchange.heard[0]["result"]["content"][0]["text"] == "x"
     assert "resultType" not in exchange.heard[0]["result"]
 
 
-async def test_a_drained_crowd_answers_what_runs_and_takes_nothing_new(settle: Callable[..., Any]) -> None:
+async def test_a_drained_link_answers_what_runs_and_takes_nothing_new(settle: Callable[..., Any]) -> None:
     app = HttpExchange()
-    crowd = app.host.sessionless_link(Origin("test"))
-    running = ask(crowd, "a")
+    link = app.host.sessionless_link(Origin("test"))
+    running = ask(link, "a")
     await settle()
-    draining = asyncio.ensure_future(crowd.drain(10))
+    draining = asyncio.ensure_future(link.drain(10))
     await settle()
-    late = ask(crowd, "late")
+    late = ask(link, "late")
     assert "stopping" in late.heard[0]["error"]["message"]
     app.gate.set()
     await draining

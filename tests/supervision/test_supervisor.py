@@ -746,6 +746,34 @@ async def test_children_can_be_added_while_the_supervisor_runs() -> None:
             assert b.runs == 2
 
 
+def test_a_child_that_is_added_and_cannot_be_started_is_restarted_by_the_plan() -> None:
+    async def scene() -> None:
+        for strategy in ("one_for_one", "rest_for_one", "one_for_all"):
+            a = Worker("a")
+            broken = Loop(is_ready=False)
+            async with Supervisor("app", a.child(), strategy=strategy, plan=RestartPlan(jitter=0.0)) as tree:
+                tree.add(Child("broken", broken.run))
+                await asyncio.sleep(2)
+                assert len(broken.starts) == 3
+                assert states(tree)["broken"] == "restarting"
+                assert a.runs == (3 if strategy == "one_for_all" else 1)
+
+    run_in_virtual_time(scene())
+
+
+async def test_a_temporary_child_can_be_restarted_by_hand_and_stays_temporary() -> None:
+    a, b, _ = workers([])
+    for strategy in ("one_for_one", "one_for_all"):
+        tree = Supervisor("app", a.child(restart="temporary"), b.child(), strategy=strategy)
+        async with tree:
+            before = a.runs
+            await tree.restart("a")
+            assert a.runs == before + 1
+            a.crash()
+            await turns()
+            assert "a" not in states(tree)
+
+
 async def test_a_child_that_was_stopped_stays_stopped_until_it_is_restarted() -> None:
     for strategy in ("one_for_one", "one_for_all", "rest_for_one"):
         a, b, c = workers([])
@@ -1141,3 +1169,153 @@ def test_a_run_that_is_no_coroutine_is_a_failed_start() -> None:
 
     with pytest.raises(SupervisorFailed, match="TypeError"):
         asyncio.run(Supervisor("app", Child("plain", plain)).run())
+
+
+# Rare moments
+
+
+def test_a_body_that_is_cancelled_while_the_tree_stops_is_cancelled_after_it() -> None:
+    async def slow_to_end(ready: Callable[[], None]) -> None:
+        ready()
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(3)
+
+    async def body() -> None:
+        async with Supervisor("app", Child("slow", slow_to_end)):
+            pass
+
+    async def scene() -> None:
+        task = asyncio.create_task(body())
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert asyncio.get_running_loop().time() == 3
+        assert tasks_left() == []
+
+    run_in_virtual_time(scene())
+
+
+def test_a_run_that_is_cancelled_while_it_stops_is_cancelled_after_it() -> None:
+    async def slow_to_end(ready: Callable[[], None]) -> None:
+        ready()
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(3)
+
+    async def scene() -> None:
+        tree = Supervisor("app", Child("slow", slow_to_end))
+        running = asyncio.create_task(tree.run())
+        await asyncio.sleep(1)
+        stopping = asyncio.create_task(tree.stop())
+        await asyncio.sleep(1)
+        with pytest.raises(SetupError, match="is stopping: no child can be added"):
+            tree.add(Worker("late").child())
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await stopping
+        assert asyncio.get_running_loop().time() == 4
+        assert tasks_left() == []
+
+    run_in_virtual_time(scene())
+
+
+async def test_a_body_that_others_cancel_while_the_tree_fails_is_cancelled() -> None:
+    a = Worker("a")
+
+    async def body() -> None:
+        async with Supervisor("app", a.child(), plan=RestartPlan(intensity=0)):
+            await asyncio.sleep(1000)
+
+    task = asyncio.create_task(body())
+    await turns()
+    a.crash()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert a.alive == 0
+
+
+def test_a_stop_of_one_child_that_is_under_way_is_waited_for_at_the_end() -> None:
+    async def slow_to_end(ready: Callable[[], None]) -> None:
+        ready()
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(3)
+
+    async def scene() -> None:
+        for what in ("stop", "remove"):
+            begin = asyncio.get_running_loop().time()
+            async with Supervisor("app", Child("slow", slow_to_end)) as tree:
+                stopping = asyncio.create_task(getattr(tree, what)("slow"))
+                await asyncio.sleep(1)
+            assert asyncio.get_running_loop().time() == begin + 3
+            assert tasks_left() == []
+            await stopping
+
+    run_in_virtual_time(scene())
+
+
+async def test_a_child_that_fails_while_it_is_stopped_is_logged_and_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    async def clumsy(ready: Callable[[], None]) -> None:
+        ready()
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            raise Crash("while cleaning up")
+
+    async with Supervisor("app", Child("clumsy", clumsy)) as tree:
+        await tree.stop("clumsy")
+        assert states(tree) == {"clumsy": "stopped"}
+        assert tree.children[0].error == "Crash: while cleaning up"
+    assert "app/clumsy failed while it was stopped" in caplog.text
+
+
+async def test_a_run_that_others_cancel_before_its_first_step_is_a_crash() -> None:
+    events: list[SupervisorEvent] = []
+    a = Worker("a")
+    async with Supervisor("app", Worker("b").child(), on_event=events.append) as tree:
+        tree.add(a.child())
+        for _ in range(3):
+            for task in asyncio.all_tasks():
+                if task.get_name() == "child app/a":
+                    task.cancel()
+            await asyncio.sleep(0)
+        await turns()
+        [ended] = [event for event in events if told([event]) == ["ended app/a"]]
+        assert isinstance(ended.error, asyncio.CancelledError)
+        assert (a.runs, a.alive) == (1, 1)
+
+
+async def test_paths_go_through_all_levels_in_whatever_order_a_tree_is_built() -> None:
+    events: list[SupervisorEvent] = []
+    a = Worker("a")
+    lowest = Supervisor("lowest")
+    middle = Supervisor("middle", lowest)
+    top = Supervisor("top", middle, on_event=events.append)
+    lowest.add(a.child())
+    async with top:
+        assert (lowest.path, middle.path) == ("top/middle/lowest", "top/middle")
+    assert "ready top/middle/lowest/a" in told(events)
+
+
+async def test_an_error_of_the_supervisor_itself_fails_it_instead_of_being_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*values: object) -> float:
+        raise ZeroDivisionError
+
+    a = Worker("a")
+    tree = Supervisor("app", a.child())
+    running = asyncio.create_task(tree.run())
+    await turns()
+    monkeypatch.setattr("ferrule.supervision.restart.RestartHistory.next_delay", broken)
+    a.crash()
+    with pytest.raises(SupervisorFailed, match="an error of its own: ZeroDivisionError"):
+        await running
+    assert tasks_left() == []

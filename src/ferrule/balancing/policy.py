@@ -267,8 +267,10 @@ class Adaptive:
     def pick(self, targets: Sequence[Target], key: str | None, random: Random) -> Target | None:
         """Return the one with the better score of two taken at random."""
         candidates = admitted(targets)
-        if len(candidates) < 2:
-            return any_of(candidates, random)
+        if not candidates:
+            return None
+        if len(candidates) == 1:
+            return candidates[0]
         first, second = two_of(candidates, random)
         if self.score(second.name) < self.score(first.name):
             return second
@@ -320,15 +322,6 @@ def part_of(value: float, worst: float) -> float:
     if worst <= 0:
         return 0.0
     return value / worst
-
-
-def any_of(targets: Sequence[Target], random: Random) -> Target | None:
-    """Return one of some targets at random; None if there are none."""
-    if not targets:
-        return None
-    if len(targets) == 1:
-        return targets[0]
-    return targets[int(random() * len(targets))]
 
 
 def two_of(targets: Sequence[Target], random: Random) -> list[Target]:

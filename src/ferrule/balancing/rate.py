@@ -55,10 +55,13 @@ class Rate(Struct, frozen=True):
     def parse(cls, text: str) -> Rate:
         """Read a rate such as `100/min` or `10/s burst 50`; raise SetupError if it is none."""
         found = WRITTEN.fullmatch(text)
-        if found is None or unit_of(found["unit"]) is None:
+        unit = None
+        if found is not None:
+            unit = unit_of(found["unit"])
+        if found is None or unit is None:
             raise SetupError(f"a rate is written like 100/min or 10/s burst 50, not {text!r}")
         count = float(found["count"])
-        seconds = float(found["times"] or 1) * (unit_of(found["unit"]) or 1)
+        seconds = float(found["times"] or 1) * unit
         if found["burst"] is None:
             return cls(count, seconds, max(1.0, count))
         return cls(count, seconds, float(found["burst"]))

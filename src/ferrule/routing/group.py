@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ferrule.balancing.breaker import BreakerSettings, State, verdict_of
@@ -47,7 +47,6 @@ class Group:
         self._tell = tell
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: Scope | None = None
-        self._refreshing: asyncio.Task[None] | None = None
 
     # -- lifetime
 
@@ -55,7 +54,7 @@ class Group:
         """Connect to every target. Return the errors of those that cannot be reached; they are tried again later."""
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
-        self._refreshing = self._scope.spawn(self._refresh())
+        self._scope.spawn(self._refresh())
         connecting = []
         for replica in self.replicas.values():
             connecting.append(replica.connect(self._scope))
@@ -68,8 +67,6 @@ class Group:
         self._scope = None
         if scope is None:
             return
-        if self._refreshing is not None:
-            scope.cancel(self._refreshing)
         await asyncio.gather(*(replica.close(drain) for replica in self.replicas.values()))
         await scope.close()
 
@@ -88,7 +85,6 @@ class Group:
             raise SetupError(f"there is a target {name!r} already")
         replica = Replica(name, target, weight, self._client_options, self._breaker, self._changes(name))
         self.replicas[name] = replica
-        self._steady = False
         self._facts.append(replica.facts)
         self._ejection.add(name)
 
@@ -233,3 +229,18 @@ class Group:
         replica.breaker.probed(asyncio.get_running_loop().time(), ok=works)
         if replica.breaker.state == "open" and not replica.draining:
             self._plan_probe(replica)
+
+
+def named_targets(targets: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
+    """Return targets by name: the given one, the address, or their number."""
+    if isinstance(targets, Mapping):
+        return dict(targets)
+    if isinstance(targets, str):
+        raise SetupError(f"targets must be a list or a mapping of names to targets, not the str {targets!r}")
+    named: dict[str, Any] = {}
+    for number, target in enumerate(targets):
+        name = target if isinstance(target, str) else str(number)
+        if name in named:
+            raise SetupError(f"the target {name!r} is given twice: give the targets names, as a mapping")
+        named[name] = target
+    return named

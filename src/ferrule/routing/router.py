@@ -47,7 +47,7 @@ from ferrule.errors import (
     TimedOut,
 )
 from ferrule.protocol.stateless import REVISIONS as STATELESS
-from ferrule.routing.group import Group
+from ferrule.routing.group import Group, named_targets
 from ferrule.routing.replica import CONNECT_TIMEOUT, Replica, TargetState
 from ferrule.schema.methods import METHODS
 from ferrule.schema.tools import CallToolResult
@@ -158,7 +158,7 @@ class Router:
         self._errors = 0
         self._counts: dict[str, int] = {}
         given = dict(weights or {})
-        for name, target in _named(targets).items():
+        for name, target in named_targets(targets).items():
             self.add(name, target, weight=given.pop(name, 1.0))
         if given:
             raise SetupError(f"weights has names that are no targets: {', '.join(given)}")
@@ -458,7 +458,8 @@ class Router:
         try:
             await asyncio.wait(tasks, timeout=delay)
             if not tasks[0].done() and timer.take(self._clock()):
-                self._tell("hedged", call.tried[-1].name, f"no answer in {delay:.3g} s")
+                slow = ", ".join(replica.name for replica in call.tried)
+                self._tell("hedged", slow, f"no answer in {delay:.3g} s")
                 tasks.append(scope.spawn(self._persist(work, call)))
             return await _first_answer(tasks)
         finally:
@@ -534,18 +535,3 @@ async def _first_answer(tasks: list[asyncio.Task[T]]) -> T:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _named(targets: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
-    """Return targets by name: the given one, the address, or their number."""
-    if isinstance(targets, Mapping):
-        return dict(targets)
-    if isinstance(targets, str):
-        raise SetupError(f"targets must be a list or a mapping of names to targets, not the str {targets!r}")
-    named: dict[str, Any] = {}
-    for number, target in enumerate(targets):
-        name = target if isinstance(target, str) else str(number)
-        if name in named:
-            raise SetupError(f"the target {name!r} is given twice: give the targets names, as a mapping")
-        named[name] = target
-    return named

@@ -47,6 +47,8 @@ class Member:
         self.task: asyncio.Task[BaseException | None] | None = None
         self.ready_at: float | None = None
         """When the present or last run said that it is ready."""
+        self.has_been_ready = False
+        """Whether any run did."""
         self.cancelled = False
         """Whether we cancelled the present run."""
         self.dead = False
@@ -232,6 +234,7 @@ class Group:
             if member.run_number == number and member.state == "starting":
                 member.state = "running"
                 member.ready_at = self._loop.time()
+                member.has_been_ready = True
                 self._overseer.emit("ready", member)
                 member.settle(None)
                 self._changed.set()
@@ -292,8 +295,7 @@ class Group:
             member.state = "ended"
             self._overseer.finish()
             return False
-        first_start = member.restarts == 0 and member.ready_at is None and not self.settled.is_set()
-        if first_start and member.plan.give_up:
+        if not member.has_been_ready and not self.settled.is_set() and member.plan.give_up:
             member.state = "ended"
             self._overseer.fail(member, f"child {member.child.name!r} could not be started: {sentence(member.error)}")
             return False
@@ -335,6 +337,7 @@ class Group:
         if member in self.members:
             self.members.remove(member)
             self._overseer.forget(member)
+        member.settle(member.error or asyncio.CancelledError("it was stopped with its siblings"))
 
     async def _restart(self, member: Member, delay: float) -> None:
         """Stop those that are restarted together with a dead child, and let all wait to be started."""
@@ -364,7 +367,6 @@ class Group:
         self._let_wait([member, *together])
 
     async def _restart_by_hand(self, member: Member) -> None:
-        member.restart_asked = False
         member.dead = False
         member.history.clear()
         together = await self._stop_to_restart(self._restarted_with(member))
@@ -382,9 +384,11 @@ class Group:
         for member in reversed(list(members)):
             await self.halt(member)
             member.dead = False
+            asked = member.restart_asked
+            member.restart_asked = False
             if member.unwanted:
                 continue
-            if member.child.restart == "temporary" and not member.restart_asked:
+            if member.child.restart == "temporary" and not asked:
                 member.state = "ended"
                 self._forget(member)
                 continue

@@ -80,8 +80,10 @@ class Supervisor:
         self._groups: dict[str, Group] = {}
         """The group of each member."""
         self._keepers: set[asyncio.Task[None]] = set()
-        self._jobs: set[asyncio.Task[Any]] = set()
-        """Stops of single children, and tasks that were abandoned: held until they end."""
+        self._jobs: set[asyncio.Task[None]] = set()
+        """Stops of single children that are under way."""
+        self._abandoned: set[asyncio.Task[BaseException | None]] = set()
+        """Runs that ignore their cancellation: held until they end."""
         self._shared: Group | None = None
         """The one group of all children, unless the strategy is `one_for_one`."""
         self._window = RestartWindow(plan)
@@ -116,7 +118,8 @@ class Supervisor:
     def add(self, child: Child | Supervisor) -> None:
         """Add a child behind the others; it is started at once where the supervisor runs.
 
-        A supervisor is added as a transient child: restarted when it failed, not when it ended.
+        One that cannot be started then is restarted by the plan, like one that died. A supervisor is added as a
+        transient child: restarted when it failed, not when it ended.
         """
         if isinstance(child, Supervisor):
             child = Child(child.name, child, restart="transient")
@@ -128,7 +131,9 @@ class Supervisor:
         if child.tree is not None:
             child.tree.attach(f"{self.path}/{child.name}", self._on_event)
         if self._running:
-            self._enlist(child)
+            group = self._enlist(child)
+            if group is not self._shared:
+                group.settled.set()
 
     async def stop(self, name: str | None = None) -> None:
         """Stop a child and leave it stopped; without a name, stop all in reverse and end the tree."""
@@ -142,13 +147,14 @@ class Supervisor:
 
     async def remove(self, name: str) -> None:
         """Stop a child and forget it."""
-        if self._running:
-            await self.stop(name)
-            member = self._members.pop(name)
-            self._groups.pop(name).remove(member)
-        elif name not in self._given:
-            self._find(name)
-        del self._given[name]
+        if not self._running and name in self._given:
+            del self._given[name]
+            return
+        member = self._find(name)
+        group = self._groups[name]
+        self.forget(member)
+        group.remove(member)
+        await self._as_job(group.stop(member), f"stop {member.path}")
 
     async def restart(self, name: str) -> None:
         """Stop a child, start it again and wait until it is ready; its delays begin again.
@@ -321,16 +327,15 @@ class Supervisor:
             if member.state != "ended":
                 member.state = "stopped"
             member.settle(asyncio.CancelledError("the supervisor has stopped"))
+        if self._jobs:
+            await asyncio.wait(self._jobs)
 
     async def _as_job(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Do something to the end, also when the caller stops waiting for it."""
         job = asyncio.get_running_loop().create_task(work, name=name)
-        self._hold(job)
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
         await asyncio.shield(job)
-
-    def _hold(self, task: asyncio.Task[Any]) -> None:
-        self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
 
     def _finish(self) -> None:
         """End the tree; who waits for its start or its end is woken."""
@@ -393,7 +398,8 @@ class Supervisor:
 
     def keep_abandoned(self, task: asyncio.Task[BaseException | None]) -> None:
         """Called with a task that ignores its cancellation: it is held until it ends."""
-        self._hold(task)
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
 
     def _report(self, kind: EventKind, path: str, error: BaseException | None, delay: float, restarts: int) -> None:
         if self._on_event is None:

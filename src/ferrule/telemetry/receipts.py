@@ -118,10 +118,14 @@ class ReceiptChain:
         if key is not None and len(key) < MIN_KEY:
             raise SetupError(f"the key for digests of receipts must have {MIN_KEY} bytes or more, not {len(key)}")
         self._node = node
-        self._key = key
+        self._keyed = None if key is None else hmac.new(key, digestmod="sha256")
+        """An HMAC of nothing, to be copied: that is cheaper than to begin with the key each time."""
         self._key_name = key_name
         """Names the keys of seals and digests, so that they can be found again."""
         self._sign = sign
+        self._second = -1
+        self._second_text = ""
+        """The second of the last record, and its text, which most of the next ones share."""
         self.records = 0
         """How many records there are."""
         self.last = NO_HASH
@@ -132,7 +136,7 @@ class ReceiptChain:
         if self.records:
             raise SetupError("a chain of receipts is opened once")
         self.last = previous
-        about = {"file": file, "key": self._key_name, "software": software, "keyed": self._key is not None}
+        about = {"file": file, "key": self._key_name, "software": software, "keyed": self._keyed is not None}
         return self._add(Receipt(kind="open", about=about), now)
 
     def add(self, receipt: Receipt, now: float) -> bytes:
@@ -165,7 +169,7 @@ class ReceiptChain:
 
     def _add(self, receipt: Receipt, now: float) -> bytes:
         receipt.n = self.records
-        receipt.t = _written(now)
+        receipt.t = self._written(now)
         receipt.node = self._node
         receipt.prev = self.last
         line = _encode(receipt)
@@ -175,14 +179,20 @@ class ReceiptChain:
 
     def digest(self, data: bytes) -> str:
         """Return the digest of arguments or of a result."""
-        if self._key is None:
+        if self._keyed is None:
             return hash_of(data)
-        return "hmac-sha256:" + hmac.digest(self._key, data, "sha256").hex()
+        keyed = self._keyed.copy()
+        keyed.update(data)
+        return "hmac-sha256:" + keyed.hexdigest()
 
-
-def _written(now: float) -> str:
-    """Return a time as receipts have it: UTC, microseconds."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    def _written(self, now: float) -> str:
+        """Return a time as receipts have it: UTC, microseconds."""
+        microseconds = round(now * 1_000_000)
+        second = microseconds // 1_000_000
+        if second != self._second:
+            self._second = second
+            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second_text}.{microseconds % 1_000_000:06}Z"
 
 
 class Verification(Struct):

@@ -75,6 +75,8 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
     """A channel to the peer at the other end of a WebSocket."""
 
     traits = Traits(watches_itself=True, closes_on_garbage=True)
+    last = False
+    """Set by an HTTP engine on all it looks after; a WebSocket has no answer to end with."""
 
     _transport: asyncio.Transport
 

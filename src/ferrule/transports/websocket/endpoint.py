@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.endpoint.caller import Callers, origin_of
 from ferrule.transports.http.endpoint.guard import Guard
+from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.answer import Answer
 from ferrule.transports.http.heads import RETRY_AFTER, refuse
 from ferrule.transports.http.message import HttpRequest, Responder
@@ -116,7 +117,7 @@ class WebSocketEndpoint(Entrance[WebSocketChannel]):
         cast("Answer", responder).connection = None
         connection.hand_over(verdict.head, channel)
 
-    def _channel(self, request: HttpRequest, agreed: Agreed, ledger: Any) -> WebSocketChannel:
+    def _channel(self, request: HttpRequest, agreed: Agreed, ledger: Accounting) -> WebSocketChannel:
         def left() -> None:
             if timer is not None:
                 timer.cancel()

@@ -589,12 +589,17 @@ class Successor:
     def __init__(self) -> None:
         self.transport: asyncio.BaseTransport | None = None
         self.data = b""
+        self.ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
+        assert not self.ended
         self.data += data
+
+    def eof_received(self) -> None:
+        self.ended = True
 
 
 def test_a_connection_is_handed_over_with_what_has_come_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -613,8 +618,44 @@ def test_a_connection_is_handed_over_with_what_has_come_on_it(monkeypatch: pytes
     assert successor.data == b"early" + b"x" * MAX_WAITING
     assert bench.ledger.connections == {successor}
     assert bench.ledger.requests.held == 0
+    assert not successor.ended
     bench.pass_time(1000.0)
     assert not bench.wire.closed
+
+
+def test_who_takes_a_connection_over_learns_that_the_peer_has_ended_its_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, successor = keeping(), Successor()
+    monkeypatch.setattr(bench.wire, "set_protocol", lambda protocol: None)
+    bench.feed(GET + b"early")
+    assert bench.connection.eof_received()
+    assert bench.turns.timers
+    bench.connection.hand_over(b"upgrade: x\r\n", successor)
+    assert (successor.data, successor.ended) == (b"early", True)
+    assert bench.wire.closed
+    assert bench.turns.timers == []
+
+
+def test_nothing_waits_for_the_peer_of_an_answer_that_was_given() -> None:
+    bench = keeping()
+    bench.feed(GET)
+    (answer,) = bench.answers
+    bench.wire.backlog = 1000
+    assert answer.backlog == 1000
+    answer.reply(200, b"", b"hello")
+    assert answer.backlog == 0
+
+
+def test_a_handler_that_fails_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(request: HttpRequest, responder: Responder) -> None:
+        raise ValueError("on purpose")
+
+    bench = Bench(fail)
+    bench.feed(GET)
+    assert bench.wire.sent.startswith(b"HTTP/1.1 500 ")
+    (record,) = caplog.records
+    assert record.getMessage() == "failed on GET /a"
+    assert record.exc_info is not None
+    assert str(record.exc_info[1]) == "on purpose"
 
 
 def test_an_answer_that_was_given_lets_go_of_who_watched_it() -> None:

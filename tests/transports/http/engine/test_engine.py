@@ -210,7 +210,7 @@ def test_every_address_of_the_host_is_served(run: Callable[..., None]) -> None:
     run(hello, use, host="localhost")
 
 
-def test_a_sweep_survives_a_connection_that_fails(run: Callable[..., None]) -> None:
+def test_a_sweep_survives_a_connection_that_fails(run: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
     async def use(engine: Engine) -> None:
         pairs = [await asyncio.open_connection(*engine.address) for _ in range(2)]
         while len(engine._ledger.connections) < 2:
@@ -221,6 +221,7 @@ def test_a_sweep_survives_a_connection_that_fails(run: Callable[..., None]) -> N
         # The other one is still cut when its time is over.
         done, _ = await asyncio.wait(reading, timeout=60, return_when="FIRST_COMPLETED")
         assert done
+        assert "could not look after a connection" in caplog.messages
         broken._transport = whole
         await asyncio.wait(reading, timeout=60)
         for _, writer in pairs:

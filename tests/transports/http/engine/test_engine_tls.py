@@ -50,6 +50,9 @@ def test_requests_are_served_over_tls(runner: object, tmp_path: Path, caplog: py
         silent, silent_writer = await asyncio.open_connection(*engine.address)
         assert await asyncio.wait_for(silent.read(), 60) == b""
         silent_writer.close()
+        async with asyncio.timeout(60):
+            while engine._unattached:
+                await asyncio.sleep(0.01)
         # One too many could not read a refusal.
         assert engine._no_room() == b""
         await engine.drain(1.0)

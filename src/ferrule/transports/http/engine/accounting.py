@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
@@ -38,6 +38,22 @@ class Starts(dict[int, bytes]):
         start = b"HTTP/1.1 %d %b\r\ndate: %b\r\n%b" % (status, phrase(status), date, self._server)
         self[status] = start
         return start
+
+
+class Managed(Protocol):
+    """What an engine looks after: a connection, or the protocol that took one over."""
+
+    last: bool
+    """Whether it ends after the answer in hand."""
+
+    def sweep(self, now: float) -> None:
+        """Look at the deadlines."""
+
+    def drain(self) -> None:
+        """End after what has begun."""
+
+    def abort(self) -> None:
+        """End at once; what was not taken is lost."""
 
 
 class Accounting:
@@ -81,7 +97,7 @@ class Accounting:
         """What reports connections to observers; None where nobody wants to know."""
         self.arriving: set[Connection] = set()
         """Accepted, and not usable yet: in the middle of the TLS handshake, say."""
-        self.connections: set[Connection] = set()
+        self.connections: set[Managed] = set()
         self._empty = asyncio.Event()
         self.requests = Account("requests being read", settings.max_buffered, within=process.requests)
         """Bytes of requests that are not whole yet, or wait behind another."""
@@ -92,13 +108,12 @@ class Accounting:
         self.clock = 0.0
         self.idle_until = 0.0
 
-    def admit(self, connection: Connection) -> None:
+    def admit(self, connection: Managed) -> None:
         """Count a connection that is usable from now on."""
-        self.arriving.discard(connection)
         self.connections.add(connection)
         self._empty.clear()
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: Managed) -> None:
         """Count a connection no more."""
         self.connections.discard(connection)
         if self.observed is not None:

@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -30,7 +30,7 @@ BYTES_ACKNOWLEDGED = 120
 _read = struct.Struct("=Q").unpack_from
 
 
-def unacknowledged(connected: Any, written: int) -> int | None:
+def unacknowledged(connected: socket.socket | None, written: int) -> int | None:
     """Return how many of the bytes written last the peer's system has not acknowledged; None where nobody can tell."""
     if sys.platform != "linux" or connected is None or connected.fileno() < 0:
         return None

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import socket as sockets
 import time
 from contextlib import suppress
-from typing import Any, cast
+from typing import Protocol, cast
 
 from ferrule.telemetry.observer import ObservedExchange
 from ferrule.transports.backpressure import backlog as unread
-from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting
+from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting, Managed
 from ferrule.transports.http.engine.answer import CONTINUE, Answer, HalfClosed
 from ferrule.transports.http.engine.body import Body
 from ferrule.transports.http.engine.head_parser import Head, Unacceptable
@@ -82,6 +83,16 @@ PIECE = 256 * 1024
 """A longer text is written in pieces of this size: a transport holds the whole of one until its last byte is taken."""
 LINGER_BYTES = 1024 * 1024
 LINGER_TIME = 5.0
+
+
+class Successor(Managed, Protocol):
+    """The protocol that takes a connection over: one of asyncio's that the engine looks after."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def eof_received(self) -> bool: ...
 
 
 class Connection(Incoming, asyncio.Protocol):
@@ -149,6 +160,7 @@ class Connection(Incoming, asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
         self._deadline = self.ledger.clock + self.ledger.settings.head_timeout
+        self.ledger.arriving.discard(self)
         self.ledger.admit(self)
         if self.ledger.observed is not None:
             self.ledger.observed.opened(self, self.address)
@@ -241,9 +253,10 @@ class Connection(Incoming, asyncio.Protocol):
         return self._transport.get_write_buffer_size()
 
     @property
-    def socket(self) -> Any:
+    def socket(self) -> sockets.socket:
         """The socket, as far as the transport shows it."""
-        return self._transport.get_extra_info("socket")
+        found: sockets.socket = self._transport.get_extra_info("socket")
+        return found
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
@@ -461,7 +474,7 @@ class Connection(Incoming, asyncio.Protocol):
             self.state = CLOSING[self.state]
             self._transport.close()
 
-    def hand_over(self, head: bytes, successor: Any) -> None:
+    def hand_over(self, head: bytes, successor: Successor) -> None:
         """Answer with 101 (RFC 9110 §15.2.2), and leave the connection to another protocol that the engine sweeps."""
         handed_over = HANDED_OVER[self.state]
         self.write(self.ledger.starts[101] + head + b"\r\n")
@@ -481,7 +494,7 @@ class Connection(Incoming, asyncio.Protocol):
         if self.ledger.observed is not None:
             self.ledger.observed.opened(successor, self.address, "websocket")
         unread.drained(self)
-        self._transport.set_protocol(successor)
+        self._transport.set_protocol(cast("asyncio.Protocol", successor))
         successor.connection_made(self._transport)
         successor.data_received(rest)
         if self._eof:

@@ -29,7 +29,7 @@ class Exchange(ChannelDefaults):
         raise AssertionError("the rules send nothing themselves")
 
 
-def crowd(version: str = "") -> SessionlessSession:
+def sessionless(version: str = "") -> SessionlessSession:
     handshake = Handshake()
     eras = Eras(handshake, Stateless(SEALING, beside=handshake.versions))
     session = SessionlessSession(eras, METHODS, Origin("test"), None)  # type: ignore[arg-type]
@@ -43,7 +43,7 @@ def request(identity: Any = 1, method: str = "tools/list", meta: bytes = MODERN)
 
 
 def test_equal_ids_run_side_by_side_and_each_is_finished_for_itself() -> None:
-    session = crowd()
+    session = sessionless()
     calls = [session.admit(request(1), Exchange()) for _ in range(3)]  # type: ignore[arg-type]
     assert all(session.runs(call) for call in calls)
     reply = session.finish(calls[1], {"n": 1})
@@ -66,7 +66,7 @@ def test_equal_ids_run_side_by_side_and_each_is_finished_for_itself() -> None:
 )
 def test_what_is_no_request_touches_nobody(message: Any) -> None:
     """HTM-3."""
-    session = crowd()
+    session = sessionless()
     call = session.admit(request(1), Exchange())  # type: ignore[arg-type]
     assert isinstance(session.receive(message, Exchange()), Ignored)  # type: ignore[arg-type]
     assert session.runs(call)
@@ -74,7 +74,7 @@ def test_what_is_no_request_touches_nobody(message: Any) -> None:
 
 
 def test_a_request_is_admitted_by_its_own_words() -> None:
-    session = crowd()
+    session = sessionless()
     call = session.receive(request("x"), Exchange())  # type: ignore[arg-type]
     assert isinstance(call, Call)
     assert (call.id, call.peer.revision.version) == ("x", "2026-07-28")
@@ -90,23 +90,23 @@ def test_a_request_is_admitted_by_its_own_words() -> None:
     ],
 )
 def test_a_request_that_is_not_admitted_leaves_nothing_behind(asked: Request, refusal: type[Refusal]) -> None:
-    session = crowd()
+    session = sessionless()
     with pytest.raises(refusal):
         session.admit(asked, Exchange())  # type: ignore[arg-type]
     assert session.running == {}
 
 
 @pytest.mark.parametrize("version", list(REVISIONS))
-def test_a_crowd_can_be_of_one_older_revision(version: str) -> None:
-    session = crowd(version)
+def test_a_session_for_all_can_be_of_one_older_revision(version: str) -> None:
+    session = sessionless(version)
     call = session.admit(request(meta=b""), Exchange())  # type: ignore[arg-type]
     assert call.peer.revision.version == version
 
 
 def test_the_id_of_what_cannot_be_read_does_not_depend_on_who_asked_before() -> None:
     """RPC-8."""
-    session = crowd()
+    session = sessionless()
     assert session.nameless_id is UNSET
     session.met_stateless = False
     assert session.nameless_id is UNSET
-    assert [crowd(version).nameless_id for version in REVISIONS] == [UNSET, None, None, None]
+    assert [sessionless(version).nameless_id for version in REVISIONS] == [UNSET, None, None, None]
