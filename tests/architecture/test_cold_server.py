@@ -51,7 +51,7 @@ ROOMS = {
     "server.notifications": "changes subscriptions",
     "server.offers": "catalogue completions descriptions entry function_tool mount_point mounts offers prompts refusals"
     " resources switches tool_entry tools visibility",
-    "settings": "option",
+    "settings": "option sources",
     "supervision": "event_loop logs scope signals start tracebacks",
     "transports": "backpressure contract registry shutdown stream unfinished",
     "transports.process": "pipe stdio",

@@ -49,6 +49,7 @@ LATE_IMPORTS = {
         "server/offers/catalogue.py",
         "ferrule.server.offers.spelling",
     ): "only who asks for what is not there is told what is like it",
+    ("settings/sources.py", "tomllib"): "only a program with a ferrule.toml reads one",
     ("settings/option.py", "difflib"): "only who asks for what is not there is told what is like it",
     ("client/targets.py", "ast"): "only a path to a file is looked into",
     ("client/settings.py", "ferrule.porting_hints"): "only who gives an option that is not there is told what to write",

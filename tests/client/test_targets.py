@@ -124,7 +124,7 @@ def test_what_is_started_as_it_is_and_what_is_loaded(text, program, folder):
     (folder / "some.py").write_text(text)
     transport = transport_for("some.py")
     assert isinstance(transport, ChildProcess)
-    loaded = [sys.executable, "-m", "ferrule", "run", str(folder / "some.py")]
+    loaded = [sys.executable, "-m", "ferrule", "run", "--transport", "stdio", str(folder / "some.py")]
     assert transport._command == ([sys.executable, str(folder / "some.py")] if program else loaded)
     named = transport_for("some.py:app")
     assert isinstance(named, ChildProcess)

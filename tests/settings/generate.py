@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import collections.abc
 import importlib
 import re
 import subprocess
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from msgspec import Struct
@@ -67,6 +67,7 @@ STDIO = "ferrule.transports.process.stdio:StdioSettings"
 HTTP_CLIENT = "ferrule.transports.http.client.options:HttpOptions"
 TCP_CLIENT = "ferrule.transports.tcp.settings:TcpOptions"
 WEBSOCKET_CLIENT = "ferrule.transports.websocket.settings:WebSocketOptions"
+RUN = "ferrule.server.settings:RunSettings"
 SERVER = "ferrule.server.settings:ServerSettings"
 CLIENT = "ferrule.client.settings:ClientSettings"
 TOOL = "ferrule.server.offers.descriptions:ToolOptions"
@@ -82,15 +83,11 @@ OF_SERVER = {
     "lifespan": "Lifespan | Sequence[Lifespan] | None",
     "middleware": "Iterable[AnyLayer]",
 }
-SAMPLING = "ferrule.schema.sampling:CreateMessageParams"
-FOR_MODELS = {
-    "model_preferences": "ModelPreferences | Mapping[str, object] | None",
-    "stop_sequences": "Sequence[str] | None",
-    "metadata": "Mapping[str, object] | None",
-    "tools": "Sequence[Tool | Mapping[str, object]] | None",
-    "tool_choice": "ToolChoice | Mapping[str, object] | None",
+OF_TRANSPORTS = {
+    "http": "HttpClientKeywords | None",
+    "tcp": "TcpClientKeywords | None",
+    "websocket": "WebSocketClientKeywords | None",
 }
-"""What is a plain mapping in a program becomes a struct on the wire."""
 BESIDE_HTTP = {"websocket": "bool | WebSocketKeywords"}
 
 MODULES: dict[str, dict[str, Keywords]] = {
@@ -128,18 +125,13 @@ MODULES: dict[str, dict[str, Keywords]] = {
             "The options of a server made of a web API.", (OPENAPI,), base="ServerKeywords", more=OF_SERVER
         ),
     },
-    "ferrule.schema.keywords": {
-        "SamplingKeywords": Keywords(
-            "What else a client's model can be told.",
-            (SAMPLING,),
-            without=("messages", "max_tokens", "task", "meta"),
-            written=FOR_MODELS,
-        ),
+    "ferrule.client.keywords": {
+        "ClientKeywords": Keywords("The options of a client.", (CLIENT,), written=OF_TRANSPORTS)
     },
-    "ferrule.client.keywords": {"ClientKeywords": Keywords("The options of a client.", (CLIENT,))},
 }
 
 TABLES: dict[str, tuple[str, ...]] = {
+    "run": (RUN,),
     "server": (SERVER,),
     "client": (CLIENT,),
     "client.http": (HTTP_CLIENT,),
@@ -223,12 +215,35 @@ def names_in(annotation: str) -> set[str]:
 
 def home_of(name: str, module: str) -> str:
     """Return the module a name of another module is imported from; that module itself where it is made there."""
-    if hasattr(collections.abc, name):
-        return "collections.abc"
+    if name in ("Literal", "Callable"):
+        return "typing" if name == "Literal" else "collections.abc"
+    if name in MODULES["ferrule.transports.keywords"]:
+        return "ferrule.transports.keywords"
     for node in ast.walk(module_tree(module)):
         if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
             return str(node.module)
     return module
+
+
+def written_out(annotation: str, module: str) -> str:
+    """Return an annotation with the aliases of our modules written out, so that keywords import none of them.
+
+    Only those that need nothing but the standard library: `Framing` is `Literal["line", …]`.
+    """
+    for name in names_in(annotation):
+        home = home_of(name, module)
+        meaning = alias_in(home, name) if home.startswith("ferrule.transports") else None
+        if meaning is not None and names_in(meaning) <= {"Literal", "Callable"}:
+            annotation = re.sub(rf"\b{name}\b", meaning, annotation)
+    return annotation
+
+
+def alias_in(module: str, name: str) -> str | None:
+    """Return what a module assigns to a name; None for what is no plain assignment."""
+    for node in module_tree(module).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            return ast.unparse(node.value)
+    return None
 
 
 def module_text(name: str, classes: dict[str, Keywords]) -> str:
@@ -244,7 +259,7 @@ def module_text(name: str, classes: dict[str, Keywords]) -> str:
             "",
         ]
         for each in chosen(keywords):
-            annotation = keywords.written.get(each.name, each.annotation)
+            annotation = keywords.written.get(each.name, written_out(each.annotation, each.module))
             body.append(f"    {each.name}: {annotation}")
             if each.help:
                 body.append(f'    """{each.help}"""')
@@ -284,6 +299,9 @@ def formatted(source: str) -> str:
 
 # -- writing tables
 
+IN_TOML = {"True or False": "true or false", "a str": "a string", "a path": "a string", "a set or a list": "a list"}
+"""What a file calls the kinds of Python."""
+
 
 def cell(text: str) -> str:
     """Return a text as it may stand in a table."""
@@ -320,7 +338,10 @@ def shown(value: object) -> str:
 def may_be(option: Field) -> str:
     """Return what an option may be, in words."""
     kinds = kinds_of_option(option.owner, option.name)
-    return " or ".join(dict.fromkeys(kind.bounded for kind in kinds if settable(kind)))
+    words = [IN_TOML.get(kind.bounded, kind.bounded) for kind in kinds if settable(kind)]
+    if words and any(kind.base is NoneType for kind in kinds):
+        words.append("none")
+    return " or ".join(dict.fromkeys(words))
 
 
 def table(places: Iterable[str]) -> str:

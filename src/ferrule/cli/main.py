@@ -8,9 +8,12 @@ import os
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import FerruleError
+from ferrule.server.settings import RunSettings, ServerSettings, read_run_settings
+from ferrule.settings.sources import read_sourced, require_tables, use_beside
 from ferrule.supervision.signals import awaited_at_exit, left_running
 from ferrule.transports.registry import DEFAULT, TRANSPORTS, load
 
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from ferrule.server.server import Server
 
 logger = logging.getLogger("ferrule.server")
+
+
+NO_FILE = "the following arguments are required: FILE[:obj]"
 
 
 class RunParser(argparse.ArgumentParser):
@@ -39,19 +45,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run = commands.add_parser(
         "run",
         help="serve the server a file defines",
-        usage="ferrule run FILE[:obj] [options] [-- arguments of the file]",
+        usage="ferrule run [FILE[:obj]] [options] [-- arguments of the file]",
     )
     run.add_argument(
         "file",
+        nargs="?",
         metavar="FILE[:obj]",
-        help="a Python file or module, and the name of its server, or of a function that makes it",
+        help="a Python file or module, and the name of its server, or of a function that makes it;"
+        " or a folder whose ferrule.toml names the file (default: this one)",
     )
     run.add_argument(
         "--transport",
-        default=DEFAULT,
         choices=TRANSPORTS,
         metavar="NAME",
-        help="how clients reach it, see below (default: %(default)s)",
+        help=f"how clients reach it, see below (default: {DEFAULT})",
     )
     run.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     run.add_argument("--port", type=int, help="the port to listen on (default: 8000, for tcp 5000)")
@@ -66,7 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.environ["FERRULE_TRACEBACK"] = "1"
     known = awaited_at_exit()
     try:
-        _run(options.file, passed_on, options.transport, _given(options, "host", "port", "path", "allow_remote"))
+        run_settings = _configured(options.file, _given(options, "transport"))
+        if run_settings.file is None:
+            run.error(f'{NO_FILE}; or write file = "server.py" below [run] in a ferrule.toml')
+        _run(run_settings, passed_on, _given(options, "host", "port", "path", "allow_remote"))
         _end_without_waiting(known)
     except FerruleError as error:
         if options.traceback:
@@ -106,12 +116,43 @@ def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     return given
 
 
-def _run(place: str, arguments: list[str], transport: str, options: dict[str, Any]) -> None:
+def _configured(file: str | None, given: dict[str, Any]) -> RunSettings:
+    """Use the `ferrule.toml` beside a file, and return how to run it; what is wrong in it is refused before it runs."""
+    configuration = use_beside(_folder(file))
+    if file is not None and Path(file).is_dir():
+        file = None
+    known = ["run", "server", "client"]
+    if configuration.tables.keys() - known:
+        known.extend(kind.name for kind in TRANSPORTS.kinds)
+    require_tables(configuration, known)
+    if file is not None:
+        given["file"] = file
+    settings = read_run_settings(given)
+    read_sourced("server", ServerSettings, {}, "Server")
+    return settings
+
+
+def _folder(place: str | None) -> str:
+    """Return a folder, or that of a file; the working directory where there is neither, as with a module."""
+    if place is None:
+        return str(Path.cwd())
+    path = Path(place)
+    if path.is_dir():
+        return str(path.resolve())
+    for file in (path, Path(place.rpartition(":")[0])):
+        if file.is_file():
+            return str(file.resolve().parent)
+    return str(Path.cwd())
+
+
+def _run(settings: RunSettings, arguments: list[str], options: dict[str, Any]) -> None:
+    place = str(settings.file)
+    transport = settings.transport
     kind = TRANSPORTS[transport]
+    kind.new_listener(options)  # refuses what is wrong before anything is imported
     if kind.claim is None:
         _load(place, arguments).run(transport, **options)
         return
-    kind.check_options(options)
     watched = bool(kind.hint) and sys.stdin is not None and sys.stdin.isatty()
     # The wire is claimed before somebody's module is imported, so that nothing it prints can reach the peer.
     load(kind.claim)()

@@ -86,7 +86,7 @@ class ClientKeywords(TypedDict, total=False):
     cwd: FilePath | None
     """The working directory of a child process."""
     stderr: StderrSink
-    """Where the stderr of a child process goes: on to ours, nowhere, into the log, or to a function."""
+    """Where the stderr of a child goes: on to ours, `capture` to keep its end for errors, a function, or a file."""
     headers: Mapping[str, str] | None
     """Sent with every HTTP request, and with the one that opens a WebSocket: an authorization, for one."""
     http: HttpClientKeywords | None

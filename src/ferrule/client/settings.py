@@ -14,7 +14,8 @@ from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS
 from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.schema.model import LogLevel
 from ferrule.schema.tasks import TASKS_EXTENSION
-from ferrule.settings.option import FilePath, NonNegativeInt, PositiveSeconds, Seconds, check, read, require
+from ferrule.settings.option import FilePath, NonNegativeInt, PositiveSeconds, Seconds, check, require
+from ferrule.settings.sources import read_sourced
 from ferrule.transports.process.child import StderrSink
 
 ANSWERS = ("sampling", "elicitation", "url_elicitation", "roots")
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
     from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.telemetry.observer import Observer, Observers
-    from ferrule.transports.keywords import HttpClientKeywords, TcpClientKeywords, WebSocketClientKeywords
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
@@ -93,14 +93,14 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     cwd: FilePath | None = None
     """The working directory of a child process."""
     stderr: StderrSink = "pass"
-    """Where the stderr of a child process goes: on to ours, nowhere, into the log, or to a function."""
+    """Where the stderr of a child goes: on to ours, `capture` to keep its end for errors, a function, or a file."""
     headers: Mapping[str, str] | None = None
     """Sent with every HTTP request, and with the one that opens a WebSocket: an authorization, for one."""
-    http: HttpClientKeywords | None = None
+    http: Mapping[str, object] | None = None
     """More options of HTTP: see HttpOptions."""
-    tcp: TcpClientKeywords | None = None
+    tcp: Mapping[str, object] | None = None
     """Options of TCP, TLS and Unix sockets: see TcpOptions."""
-    websocket: WebSocketClientKeywords | None = None
+    websocket: Mapping[str, object] | None = None
     """Options of WebSocket: see WebSocketOptions."""
     observer: Observer | Sequence[Observer] | None = None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
@@ -109,8 +109,6 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
         check(self)
         if not isinstance(self.question_tasks, bool):
             _require_task_settings(self.question_tasks)
-        for name, value in (("http", self.http), ("tcp", self.tcp), ("websocket", self.websocket)):
-            require(name, value, Mapping[str, object] | None)
         known = (*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS)
         if self.protocol_version is not None and self.protocol_version not in known:
             raise SetupError(f"protocol_version must be one of {', '.join(known)}, not {self.protocol_version!r}")
@@ -154,10 +152,10 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
 def read_settings(options: ClientKeywords) -> ClientSettings:
     """Make settings of keyword options; raises SetupError for one that does not exist or cannot be."""
     if all(name in ClientSettings.__struct_fields__ for name in options):
-        return read(ClientSettings, options, "Client")
+        return read_sourced("client", ClientSettings, options, "Client")
     from ferrule.porting_hints import CLIENT_OPTIONS
 
-    return read(ClientSettings, options, "Client", beside=ANSWERS, hints=CLIENT_OPTIONS)
+    return read_sourced("client", ClientSettings, options, "Client", beside=ANSWERS, hints=CLIENT_OPTIONS)
 
 
 def _task_settings() -> type[TaskSettings]:

@@ -14,11 +14,12 @@ from ferrule.errors import SetupError
 from ferrule.transports.contract import Transport
 from ferrule.transports.memory import Memory
 from ferrule.transports.process.child import ChildKeywords, ChildProcess
-from ferrule.transports.registry import TRANSPORTS
+from ferrule.transports.registry import DEFAULT, TRANSPORTS
 
 UNDERSTOOD = (
     "a Server, a URL such as https://example.com/mcp or tcp://localhost:5000, a socket as unix:/path, "
-    "a path such as server.py or server.py:app, a command list, 'stdio:command', or an mcp.json"
+    "a path such as server.py or server.py:app, a folder with a ferrule.toml, a command list, 'stdio:command', "
+    "or an mcp.json"
 )
 
 OURS = "ferrule"
@@ -95,6 +96,8 @@ def _named(target: str, given: Given) -> Transport:
         path, _, name = target.partition(":")
     if path.endswith(".json"):
         return _configured(_config_file(path), given)
+    if _exists(f"{path}/ferrule.toml"):
+        return _run_by_us(str(Path(path).resolve()), given)
     if path.endswith(".py"):
         if not _exists(path):
             raise SetupError(f"no such file: {path}")
@@ -103,8 +106,13 @@ def _named(target: str, given: Given) -> Transport:
             place += f":{name}"
         elif _is_program(path):
             return _command([sys.executable, place], given)
-        return _command([sys.executable, "-m", "ferrule", "run", place], given)
+        return _run_by_us(place, given)
     raise SetupError(f"cannot reach {target!r}: a target is {UNDERSTOOD}")
+
+
+def _run_by_us(place: str, given: Given) -> Transport:
+    # The transport is named, since a ferrule.toml beside the file may name another for everybody else.
+    return _command([sys.executable, "-m", "ferrule", "run", "--transport", DEFAULT, place], given)
 
 
 def _is_program(path: str) -> bool:

@@ -37,6 +37,7 @@ from ferrule.server.offers.tool_entry import ToolEntry
 from ferrule.server.offers.tools import Recipe
 from ferrule.server.settings import ServerSettings
 from ferrule.settings.option import read
+from ferrule.settings.sources import read_sourced
 from ferrule.transports.contract import Listener
 from ferrule.wire.channel import Origin
 
@@ -89,7 +90,9 @@ class Server:
         **options: Unpack[ServerKeywords],
     ) -> None:
         _require_texts(name=name, version=version, instructions=instructions or "")
-        settings = self.settings = read(ServerSettings, options, "Server", beside=BESIDE_SETTINGS, hints=OPTIONS)
+        settings = self.settings = read_sourced(
+            "server", ServerSettings, options, "Server", beside=BESIDE_SETTINGS, hints=OPTIONS
+        )
         check_extensions(settings.extensions or (), "Server")
         self.name = name
         self.version = version
@@ -447,7 +450,7 @@ class Server:
         await self._serving.stop(grace)
 
     @overload
-    async def run_async(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioKeywords]) -> None: ...
+    async def run_async(self, transport: Literal["stdio"] | None = None, **options: Unpack[StdioKeywords]) -> None: ...
     @overload
     async def run_async(
         self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]
@@ -460,12 +463,12 @@ class Server:
     async def run_async(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
     @overload
     async def run_async(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
-    async def run_async(self, transport: str = "stdio", **options: object) -> None:
+    async def run_async(self, transport: str | None = None, **options: object) -> None:
         """Serve one transport by name, with signals that stop it in order."""
         await self._serving.run_async(transport, options)
 
     @overload
-    def run(self, transport: Literal["stdio"] = "stdio", **options: Unpack[StdioKeywords]) -> None: ...
+    def run(self, transport: Literal["stdio"] | None = None, **options: Unpack[StdioKeywords]) -> None: ...
     @overload
     def run(self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]) -> None: ...
     @overload
@@ -476,7 +479,7 @@ class Server:
     def run(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
     @overload
     def run(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
-    def run(self, transport: str = "stdio", **options: object) -> None:
+    def run(self, transport: str | None = None, **options: object) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks.
 
         What handlers started and left running is not waited for, only named in the log.

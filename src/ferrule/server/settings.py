@@ -14,11 +14,14 @@ from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import Icon
 from ferrule.settings.option import (
     Bytes,
+    FilePath,
     NonNegativeInt,
     PositiveInt,
     Seconds,
     check,
 )
+from ferrule.settings.sources import read_sourced
+from ferrule.transports.registry import DEFAULT, TRANSPORTS
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.settings import TaskSettings
@@ -27,6 +30,20 @@ if TYPE_CHECKING:
 Rate = Annotated[float, Meta(ge=1)]
 """So many a second, and in one burst."""
 ResultPolicy = Literal["refuse", "truncate", "spill"]
+
+
+class RunSettings(Struct, frozen=True, kw_only=True):
+    """How a program is run, where its arguments do not say."""
+
+    file: FilePath | None = None
+    """The file of `ferrule run`, with the name of its server where it has several: `server.py:app`."""
+    transport: str = DEFAULT
+    """How clients reach the server."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.transport not in TRANSPORTS:
+            raise SetupError(f"transport must be one of {', '.join(TRANSPORTS)}, not {self.transport!r}")
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -136,3 +153,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         from ferrule.telemetry.observer import observers_of
 
         return observers_of(self.observer, "Server")
+
+
+def read_run_settings(given: Mapping[str, Any]) -> RunSettings:
+    """Make the settings of a run of arguments, of the environment and of the `ferrule.toml` in use."""
+    return read_sourced("run", RunSettings, given, "run")

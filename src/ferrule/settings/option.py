@@ -43,6 +43,7 @@ WORDS: dict[Any, str] = {
     int: "a whole number",
     float: "a number",
     str: "a str",
+    os.PathLike: "a path",
     bytes: "bytes",
     tuple: "a list",
     list: "a list",
@@ -53,7 +54,7 @@ WORDS: dict[Any, str] = {
     NoneType: "None",
 }
 LISTS = (tuple, list, Sequence, Collection)
-SCALARS = (bool, int, float, str, bytes)
+SCALARS = (bool, int, float, str, bytes, os.PathLike)
 SIZES = ((1024 * 1024, "MiB"), (1024, "KiB"))
 
 SHORT_NAME = 5
@@ -138,7 +139,7 @@ Kinds = tuple[Kind, ...]
 
 def settable(kind: Kind) -> bool:
     """Whether a file or the environment can give values of a kind: a scalar, a word, a list of them or a mapping."""
-    return kind.base in (Literal, bool, int, float, str, Mapping) or bool(kind.items)
+    return kind.base in (Literal, bool, int, float, str, os.PathLike, Mapping) or bool(kind.items)
 
 
 def require(name: str, value: object, annotation: Any) -> None:
@@ -314,19 +315,24 @@ def pick(struct: type[Struct], given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_known(
-    where: str, given: Iterable[str], known: Iterable[str], hints: Mapping[str, str] | None = None
+    where: str,
+    given: Iterable[str],
+    known: Iterable[str],
+    hints: Mapping[str, str] | None = None,
+    *,
+    what: str = "option",
 ) -> None:
     """Raise SetupError for an option there is not; the error says what to write instead, and which there are."""
     names = set(known)
     for name in given:
         if name not in names:
-            raise SetupError(f"{where}: unknown option {name!r}{_instead(name, sorted(names), hints or {})}")
+            raise SetupError(f"{where}: unknown {what} {name!r}{_instead(name, sorted(names), hints or {}, what)}")
 
 
-def _instead(name: str, known: Sequence[str], hints: Mapping[str, str]) -> str:
+def _instead(name: str, known: Sequence[str], hints: Mapping[str, str], what: str) -> str:
     if name in hints:
         return f"; instead of {name}=… write {hints[name]}"
-    every = f"; the options are {', '.join(known)}"
+    every = f"; the {what}s are {', '.join(known)}"
     if len(name) <= SHORT_NAME:
         meant = alike(name, known, CLOSE_SHORT)
     else:

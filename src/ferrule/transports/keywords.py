@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from ssl import SSLContext
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from ferrule.settings.option import (
     Bytes,
@@ -20,10 +20,6 @@ from ferrule.settings.option import (
     PositiveSeconds,
     Seconds,
 )
-from ferrule.transports.http.client.options import Retry
-from ferrule.transports.http.settings import Response
-from ferrule.transports.tcp.settings import Framing, OnOversize
-from ferrule.transports.websocket.settings import Signal
 
 
 class StdioKeywords(TypedDict, total=False):
@@ -58,7 +54,7 @@ class WebSocketKeywords(TypedDict, total=False):
     """What may wait for the peer: over 80 % of it backpressure begins, below 50 % it ends."""
     backpressure_timeout: PositiveSeconds
     """How long a peer may take nothing of what waits for it before the WebSocket is closed with 1011."""
-    on_backpressure: Signal | None
+    on_backpressure: Callable[[str, int], None] | None
     """Called when backpressure begins and ends."""
     ping_interval: PositiveSeconds | None
     """How often the peer is pinged; None for never."""
@@ -81,7 +77,7 @@ class HttpKeywords(TypedDict, total=False):
 
     path: str
     """Where MCP is served."""
-    response: Response
+    response: Literal["auto", "json", "sse"]
     """JSON until something streams, or always one of the two."""
     stateless: bool
     """Serve the handshake era without sessions."""
@@ -178,7 +174,7 @@ class HttpKeywords(TypedDict, total=False):
 class AsgiKeywords(TypedDict, total=False):
     """The options of an ASGI app, beside its path and WebSockets."""
 
-    response: Response
+    response: Literal["auto", "json", "sse"]
     """JSON until something streams, or always one of the two."""
     stateless: bool
     """Serve the handshake era without sessions."""
@@ -249,7 +245,7 @@ class WebSocketListenerKeywords(TypedDict, total=False):
     """What may wait for the peer: over 80 % of it backpressure begins, below 50 % it ends."""
     backpressure_timeout: PositiveSeconds
     """How long a peer may take nothing of what waits for it before the WebSocket is closed with 1011."""
-    on_backpressure: Signal | None
+    on_backpressure: Callable[[str, int], None] | None
     """Called when backpressure begins and ends."""
     ping_interval: PositiveSeconds | None
     """How often the peer is pinged; None for never."""
@@ -321,7 +317,7 @@ class ListenerKeywords(TypedDict, total=False):
 class TcpKeywords(TypedDict, total=False):
     """The options of `Tcp`."""
 
-    framing: Framing
+    framing: Literal["line", "content-length", "auto"]
     """How messages are told apart: one a line, one after each Content-Length header, or as the peer begins."""
     max_message_size: MessageSize
     """The longest message that is read."""
@@ -339,7 +335,7 @@ class TcpKeywords(TypedDict, total=False):
     """How many peers may be connected at once."""
     idle_timeout: PositiveSeconds | None
     """How long a peer may send nothing while none of its calls run; None: for ever."""
-    on_oversize: OnOversize
+    on_oversize: Literal["close", "skip"]
     """What follows a message over the limit, once it is answered."""
     host: str
     """The address to listen on."""
@@ -364,7 +360,7 @@ class TcpKeywords(TypedDict, total=False):
 class UnixKeywords(TypedDict, total=False):
     """The options of `Unix`."""
 
-    framing: Framing
+    framing: Literal["line", "content-length", "auto"]
     """How messages are told apart: one a line, one after each Content-Length header, or as the peer begins."""
     max_message_size: MessageSize
     """The longest message that is read."""
@@ -382,7 +378,7 @@ class UnixKeywords(TypedDict, total=False):
     """How many peers may be connected at once."""
     idle_timeout: PositiveSeconds | None
     """How long a peer may send nothing while none of its calls run; None: for ever."""
-    on_oversize: OnOversize
+    on_oversize: Literal["close", "skip"]
     """What follows a message over the limit, once it is answered."""
     path: FilePath
     """The file of the socket."""
@@ -403,7 +399,7 @@ class HttpClientKeywords(TypedDict, total=False):
     """How many connections there may be besides, for streams that stay open and for what cannot wait."""
     max_waiting: NonNegativeInt | None
     """How many requests may wait for a connection; the next is refused. None for any number."""
-    retry: Retry
+    retry: Literal["safe", "all", "never"]
     """Send again what failed: only where nothing can happen twice, always, or never."""
     retry_statuses: Collection[int]
     """The HTTP statuses after which a request may be sent again at all."""
@@ -434,7 +430,7 @@ class HttpClientKeywords(TypedDict, total=False):
 class TcpClientKeywords(TypedDict, total=False):
     """The options of reaching a server over TCP or a Unix socket."""
 
-    framing: Framing
+    framing: Literal["line", "content-length", "auto"]
     """How messages are told apart: one a line, one after each Content-Length header, or as the peer begins."""
     max_message_size: MessageSize
     """The longest message that is read."""
@@ -477,7 +473,7 @@ class WebSocketClientKeywords(TypedDict, total=False):
     """What may wait for the peer: over 80 % of it backpressure begins, below 50 % it ends."""
     backpressure_timeout: PositiveSeconds
     """How long a peer may take nothing of what waits for it before the WebSocket is closed with 1011."""
-    on_backpressure: Signal | None
+    on_backpressure: Callable[[str, int], None] | None
     """Called when backpressure begins and ends."""
     ping_interval: PositiveSeconds | None
     """How often the peer is pinged; None for never."""

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.settings.option import require_known
+from ferrule.settings.sources import blamed, sourced
 from ferrule.transports.contract import Listener, Transport
 
 logger = logging.getLogger("ferrule.transports")
@@ -48,6 +49,8 @@ class TransportKind(Struct, frozen=True, kw_only=True):
     """The option of `Client` that holds the transport's own: "http" for `Client(url, http={…})`."""
     takes_headers: bool = False
     """Whether those have `headers`, so that an mcp.json may give some."""
+    settings: tuple[Late, ...] = ()
+    """The structs that declare the listener's options, so that a `ferrule.toml` and the environment can set them."""
     claim: Late | None = None
     """Called by the command line before it imports the server's file, which must not print where messages go."""
     hint: str = ""
@@ -57,21 +60,23 @@ class TransportKind(Struct, frozen=True, kw_only=True):
     beside_asgi: Late | None = None
     """The same for an ASGI app."""
 
-    def new_listener(self, options: Mapping[str, object]) -> Listener:
-        """Make a listener; raises SetupError for an option there is not."""
-        self.check_options(options)
-        assert self.listener is not None
-        made: Listener = load(self.listener)(**options)
-        return made
-
-    def check_options(self, options: Mapping[str, object]) -> None:
-        """Raise SetupError where there is no listener, or it has not one of these options."""
+    def new_listener(self, given: Mapping[str, Any]) -> Listener:
+        """Make a listener of the options given, of the environment and of the `ferrule.toml` in use."""
         if self.listener is None:
             raise SetupError(f"{self.name} cannot be served by name: make its listener and pass it to app.serve(…)")
-        parameters = inspect.signature(load(self.listener)).parameters
-        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-            return  # it looks at them itself
-        require_known(self.name, options, parameters)
+        structs: list[Any] = []
+        for each in self.settings:
+            structs.append(load(each))
+        options = sourced(self.name, structs, given)
+        make = load(self.listener)
+        parameters = inspect.signature(make).parameters
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            require_known(self.name, options, parameters)
+        try:
+            made: Listener = make(**options)
+        except SetupError as reason:
+            raise blamed(reason, self.name, given) from None
+        return made
 
     def new_transport(self, address: str, options: Mapping[str, object]) -> Transport:
         """Make the transport that reaches an address."""
@@ -173,6 +178,10 @@ def load(where: Late) -> Callable[..., Any]:
     return found
 
 
+HTTP_SETTINGS = (
+    "ferrule.transports.http.settings:EngineSettings",
+    "ferrule.transports.http.settings:EndpointSettings",
+)
 TRANSPORTS = Transports(
     TransportKind(
         name="stdio",
@@ -181,6 +190,7 @@ TRANSPORTS = Transports(
         prefixes=("stdio:",),
         transport="ferrule.transports.process.child:from_command_line",
         options="child",
+        settings=("ferrule.transports.process.stdio:StdioSettings",),
         claim="ferrule.transports.process.stdio:claim",
         hint="speaks MCP on stdin and stdout: start it from an MCP client",
     ),
@@ -189,6 +199,7 @@ TRANSPORTS = Transports(
         aliases=("streamable-http",),
         help="Streamable HTTP at http://127.0.0.1:8000/mcp",
         listener="ferrule.transports.http.listener:Http",
+        settings=HTTP_SETTINGS,
         prefixes=("http://", "https://"),
         transport="ferrule.transports.http.client.transport:HttpTransport",
         options="http",
@@ -198,6 +209,7 @@ TRANSPORTS = Transports(
         name="sse",
         help="HTTP+SSE, for clients older than Streamable HTTP",
         listener="ferrule.transports.http.listener:Sse",
+        settings=HTTP_SETTINGS,
         prefixes=("sse+http://", "sse+https://"),
         transport="ferrule.transports.http.client.old_sse:SseTransport",
         options="http",
@@ -207,6 +219,7 @@ TRANSPORTS = Transports(
         name="ws",
         help="WebSocket at ws://127.0.0.1:8000/mcp/ws",
         listener="ferrule.transports.websocket.listener:WebSocket",
+        settings=("ferrule.transports.websocket.settings:WebSocketSettings", *HTTP_SETTINGS),
         prefixes=("ws://", "wss://"),
         transport="ferrule.transports.websocket.client:WebSocketTransport",
         options="websocket",
@@ -218,6 +231,7 @@ TRANSPORTS = Transports(
         name="tcp",
         help="TCP on port 5000",
         listener="ferrule.transports.tcp.listener:Tcp",
+        settings=("ferrule.transports.tcp.settings:TcpSettings",),
         prefixes=("tcp://", "tls://"),
         transport="ferrule.transports.tcp.transport:TcpTransport",
         options="tcp",
@@ -226,6 +240,7 @@ TRANSPORTS = Transports(
         name="unix",
         help="a Unix socket at --path",
         listener="ferrule.transports.tcp.listener:Unix",
+        settings=("ferrule.transports.tcp.settings:UnixSettings",),
         prefixes=("unix:",),
         transport="ferrule.transports.tcp.transport:TcpTransport",
         options="tcp",

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -18,14 +18,14 @@ from ferrule.errors import Cancelled, Declined, ToolError
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.roots import ListRootsResult, Root
-from ferrule.schema.sampling import CreateMessageResult
+from ferrule.schema.sampling import CreateMessageResult, ModelPreferences, ToolChoice
+from ferrule.schema.tools import Tool
 from ferrule.server.application import Application
 from ferrule.server.calls.forms import Elicitation, elicit_question, read_elicitation, sample_question, url_question
 from ferrule.server.calls.services import Services
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.run import TaskRun
-    from ferrule.schema.keywords import SamplingKeywords
 
 _read_message = msgspec.json.Decoder(CreateMessageResult).decode
 _read_roots = msgspec.json.Decoder(ListRootsResult).decode
@@ -109,9 +109,31 @@ class ClientRequests:
         return {key: read_elicitation(raw, schema) for (key, (_, schema)), raw in learned}
 
     async def sample(
-        self, messages: Any, *, max_tokens: int = 1000, key: str = "", **options: Unpack[SamplingKeywords]
+        self,
+        messages: Any,
+        *,
+        max_tokens: int = 1000,
+        key: str = "",
+        model_preferences: ModelPreferences | Mapping[str, object] | None = None,
+        system_prompt: str | None = None,
+        include_context: Literal["none", "thisServer", "allServers"] | None = None,
+        temperature: float | None = None,
+        stop_sequences: Sequence[str] | None = None,
+        metadata: Mapping[str, object] | None = None,
+        tools: Sequence[Tool | Mapping[str, object]] | None = None,
+        tool_choice: ToolChoice | Mapping[str, object] | None = None,
     ) -> CreateMessageResult:
         """Ask the client's model; `messages` is text, a message or a list of them."""
+        options = {
+            "model_preferences": model_preferences,
+            "system_prompt": system_prompt,
+            "include_context": include_context,
+            "temperature": temperature,
+            "stop_sequences": stop_sequences,
+            "metadata": metadata,
+            "tools": tools,
+            "tool_choice": tool_choice,
+        }
         raw = (await self._learn([sample_question(messages, max_tokens, key, options)]))[0]
         try:
             return _read_message(raw)

@@ -18,6 +18,8 @@ from ferrule.runtime.link import Link
 from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.server.foreign_names import refuse_foreign
 from ferrule.server.hosting.host import Host
+from ferrule.server.settings import read_run_settings
+from ferrule.settings.sources import use_beside_program
 from ferrule.supervision.event_loop import require_asyncio
 from ferrule.supervision.signals import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running
 from ferrule.supervision.tracebacks import in_one_sentence
@@ -198,14 +200,16 @@ class Serving:
             entrance.closing = entrance.closing or not entrance.hosted
         await asyncio.gather(*(listener.close(within) for listener in list(self._listeners)))
 
-    async def run_async(self, transport: str, options: Mapping[str, object]) -> None:
+    async def run_async(self, transport: str | None, options: Mapping[str, object]) -> None:
         """Serve one transport by name, with signals that stop it in order."""
         require_asyncio("app.run_async()", "use app.run(), or `await app.run_async()` within asyncio.run(main())")
         await self._run(transport, options)
 
-    async def _run(self, transport: str, options: Mapping[str, object]) -> None:
-        kind = _kind(transport)
-        listener = _listener(transport, options)
+    async def _run(self, transport: str | None, options: Mapping[str, object]) -> None:
+        use_beside_program()
+        name = transport or read_run_settings({}).transport
+        kind = _kind(name)
+        listener = _listener(name, options)
         if kind.hint and sys.stdin is not None and sys.stdin.isatty():
             _say(f"{self._name} {kind.hint}. Ctrl-C ends it.")
         loop = asyncio.get_running_loop()
@@ -221,7 +225,7 @@ class Serving:
         if isinstance(listener, AnnouncedListener):
             _say(f"{self._name} serves MCP at {listener.url}. Ctrl-C ends it.")
 
-    def run(self, transport: str, options: Mapping[str, object]) -> None:
+    def run(self, transport: str | None, options: Mapping[str, object]) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks.
 
         What handlers started and left running is not waited for, only named in the log.

@@ -26,7 +26,7 @@ from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 Retry = Literal["safe", "all", "never"]
 
-RETRYABLE = frozenset({429, 500, 502, 503, 504})
+RETRYABLE = (429, 500, 502, 503, 504)
 """Statuses that may be over soon, unless the options name others (RFC 9110 §15.5, §15.6; RFC 6585 §4)."""
 
 
@@ -45,7 +45,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     """How many requests may wait for a connection; the next is refused. None for any number."""
     retry: Retry = "safe"
     """Send again what failed: only where nothing can happen twice, always, or never."""
-    retry_statuses: Collection[int] = tuple(sorted(RETRYABLE))
+    retry_statuses: Collection[int] = RETRYABLE
     """The HTTP statuses after which a request may be sent again at all."""
     max_retries: NonNegativeInt = 3
     """How often a request is sent again."""
