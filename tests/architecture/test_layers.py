@@ -189,6 +189,9 @@ def test_the_packages_of_transports_import_each_other_one_way_only() -> None:
     graph: dict[str, set[str]] = {}
     for module, found, part in imports_of_ours():
         importer, imported = module.name.split(".")[1:3], found.module.split(".")[1:3]
+        # Written by `make options` for type checkers; nothing imports it at run time.
+        if module.place == "transports/keywords.py":
+            continue
         if module.part == part == "transports" and len(imported) == 2 and importer != imported:
             graph.setdefault(".".join(importer), set()).add(".".join(imported))
     assert "transports.http" in graph["transports.websocket"]

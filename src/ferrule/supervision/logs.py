@@ -16,24 +16,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 OURS = "ferrule"
-NAMES = tuple(
-    f"{OURS}.{name}"
-    for name in (
-        *("auth", "calls", "client", "context", "dispatch", "extensions", "http", "http.access", "link", "observer"),
-        *(
-            "openapi",
-            "protocol",
-            "registry",
-            "results",
-            "scope",
-            "server",
-            "skills",
-            "supervision",
-            "tasks",
-            "telemetry",
-        ),
-        *("threads", "tools", "transports"),
-    )
+NAMES = (
+    "ferrule.auth",
+    "ferrule.balancing",
+    "ferrule.calls",
+    "ferrule.client",
+    "ferrule.context",
+    "ferrule.dispatch",
+    "ferrule.extensions",
+    "ferrule.http",
+    "ferrule.http.access",
+    "ferrule.link",
+    "ferrule.observer",
+    "ferrule.openapi",
+    "ferrule.protocol",
+    "ferrule.registry",
+    "ferrule.results",
+    "ferrule.routing",
+    "ferrule.scope",
+    "ferrule.server",
+    "ferrule.skills",
+    "ferrule.supervision",
+    "ferrule.tasks",
+    "ferrule.telemetry",
+    "ferrule.threads",
+    "ferrule.tools",
+    "ferrule.transports",
 )
 """Our loggers: a filter holds only for the very logger it was given to."""
 

@@ -27,7 +27,7 @@ def test_nothing_is_served_beside_http_unless_it_is_asked_for(make: Any) -> None
 @pytest.mark.parametrize(("make", "kind"), [(on_engine, WebSocketEndpoint), (under_asgi, AsgiWebSocketEndpoint)])
 @pytest.mark.parametrize(("given", "path"), [(True, "/mcp/ws"), ({"path": "/talk"}, "/talk")])
 def test_web_sockets_are_served_at_a_path_of_their_own(make: Any, kind: type, given: Any, path: str) -> None:
-    endpoint = make(given, "/mcp")(Server("s"), Guard(EndpointSettings(), "127.0.0.1"))
+    endpoint = make(given, "/mcp")(Server("s").host, Guard(EndpointSettings(), "127.0.0.1"))
     assert type(endpoint) is kind
     assert (endpoint.path, endpoint.draining) == (path, False)
 

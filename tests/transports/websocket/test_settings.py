@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ferrule.errors import SetupError
-from ferrule.transports.websocket.settings import WebSocketOptions, WebSocketSettings, read_options
+from ferrule.settings.option import read
+from ferrule.transports.websocket.settings import WebSocketOptions, WebSocketSettings
 
 
 def test_the_defaults_are_those_we_promise() -> None:
@@ -24,4 +25,4 @@ def test_the_defaults_are_those_we_promise() -> None:
 @pytest.mark.parametrize("wrong", [{"path": "ws"}, {"max_connections": 0}, {"pong_timeout": -1.0}, {"colour": "red"}])
 def test_what_cannot_work_is_refused_before_anything_is_served(wrong: dict[str, Any]) -> None:
     with pytest.raises(SetupError, match=next(iter(wrong))):
-        read_options(WebSocketSettings, wrong)
+        read(WebSocketSettings, wrong, "ws")
