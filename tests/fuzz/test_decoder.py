@@ -263,9 +263,9 @@ def test_frm_16_a_flood_of_mutated_messages_is_answered_to_the_last(seed: int) -
 
     async def scene() -> None:
         chance = random.Random(seed)
-        live = Live("2025-11-25")
+        live, messages = Live("2025-11-25"), corpus()
         for _ in range(ROUNDS // 400):
-            frames = [mutated(chance, corpus()) for _ in range(400)]
+            frames = [mutated(chance, messages) for _ in range(400)]
             wanted: Counter[Any] = Counter()
             for frame in frames:
                 wanted += tally(expected(frame, batches=False))
