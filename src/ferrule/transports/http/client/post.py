@@ -89,8 +89,6 @@ class Post(Resumable):
         self.session = ""
         self._origin: Origin | None = None
         """Where what comes before the answer comes from: the server asks on the stream of this request."""
-        if isinstance(message, Request):
-            self._origin = Origin("client", request=message.id)
 
     @property
     def what(self) -> str:
@@ -209,6 +207,8 @@ class Post(Resumable):
         """Take a message of the stream: the response, or what the server has to say before it."""
         answered = next((each for each in self.unanswered if answers(frame, self.identity or each)), None)
         if answered is None:
+            if self._origin is None and isinstance(self.message, Request):
+                self._origin = Origin("client", request=self.message.id)
             self.channel.deliver(frame, self._origin)
             return
         self.unanswered.remove(answered)
