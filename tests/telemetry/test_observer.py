@@ -122,7 +122,7 @@ def test_what_is_no_observer_is_refused(wrong: Any) -> None:
 @pytest.mark.parametrize("nobody", [None, [], ()])
 def test_without_observers_there_is_nothing_to_tell(nobody: Any) -> None:
     assert observers_of(nobody, "Server") is None
-    assert Server("observed", observer=nobody).observer is None
+    assert Server("observed", observer=nobody).host.observer is None
 
 
 def test_every_refusal_has_a_reason_of_its_own() -> None:
