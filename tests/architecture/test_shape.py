@@ -35,6 +35,13 @@ def test_the_source_keeps_its_shape(counted: dict[str, float], figure: str) -> N
     assert counted[figure] <= LIMITS[figure]
 
 
+def test_no_part_of_a_server_knows_the_server() -> None:
+    imports = Source(SOURCE).imports()
+    inside = {name: found for name, found in imports.items() if name.startswith("ferrule.server")}
+    assert [name for name, found in inside.items() if "ferrule.server.server" in found] == []
+    assert largest_ring({name: found & inside.keys() for name, found in inside.items()}) == []
+
+
 def test_a_ring_is_found() -> None:
     assert largest_ring({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": {"f"}, "f": {"e"}}) == ["a", "b", "c"]
     assert largest_ring({"a": {"b"}, "b": set()}) == []

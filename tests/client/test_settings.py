@@ -22,7 +22,7 @@ def of_client(**options: Any) -> ClientSettings:
 
 
 def of_server(**options: Any) -> Any:
-    return Server("s", **options).settings
+    return Server("s", **options).host.services.settings
 
 
 def unix(**options: Any) -> UnixSettings:

@@ -63,8 +63,8 @@ def test_an_extension_is_named_with_a_prefix(name: str) -> None:
 
 def test_extensions_are_off_until_declared_and_then_an_empty_object_means_supported() -> None:
     """EXT-1, EXT-3"""
-    assert Server("x").capabilities.extensions is None
-    assert Server("x", extensions={"com.example/a": {}}).capabilities.extensions == {"com.example/a": {}}
+    assert Server("x").host.capabilities.extensions is None
+    assert Server("x", extensions={"com.example/a": {}}).host.capabilities.extensions == {"com.example/a": {}}
     assert Client(Server("x")).answering.capabilities.extensions is None
     client = Client(Server("x"), extensions={"com.example/a": {}})
     assert client.answering.capabilities.extensions == {"com.example/a": {}}

@@ -105,8 +105,10 @@ class ClientRequests:
         asked = []
         for key, (message, schema) in questions.items():
             asked.append(elicit_question(message, schema, key))
-        learned = zip(questions.items(), await self._learn(asked), strict=True)
-        return {key: read_elicitation(raw, schema) for (key, (_, schema)), raw in learned}
+        answers = {}
+        for (key, (_, schema)), raw in zip(questions.items(), await self._learn(asked), strict=True):
+            answers[key] = read_elicitation(raw, schema)
+        return answers
 
     async def sample(
         self,
@@ -200,7 +202,13 @@ class ClientRequests:
             fresh = iter(await _all(self._call.era.ask(self._call, missing)))
         else:
             raise Cancelled("the call has ended")
-        return [next(fresh) if answer is None else answer for answer in known]
+        learned = []
+        for answer in known:
+            if answer is None:
+                learned.append(next(fresh))
+            else:
+                learned.append(answer)
+        return learned
 
 
 async def _all(awaitables: Sequence[Awaitable[Raw]]) -> list[Raw]:

@@ -67,12 +67,14 @@ class KeptResults:
     def _make_room(self, owner: Hashable, size: int) -> None:
         """Forget what expired, then the owner's oldest, then the oldest."""
         now = self._clock()
-        self._kept = {uri: kept for uri, kept in self._kept.items() if kept.expires > now}
         own = []
-        for uri, kept in self._kept.items():
-            if kept.owner == owner:
+        held = 0
+        for uri, kept in list(self._kept.items()):
+            if kept.expires <= now:
+                del self._kept[uri]
+            elif kept.owner == owner:
                 own.append(uri)
-        held = sum(self._kept[uri].size for uri in own)
+                held += kept.size
         while own and (held + size > self.max_bytes // SHARE or len(own) >= MOST_KEPT // SHARE):
             held -= self._kept.pop(own.pop(0)).size
         total = self.size

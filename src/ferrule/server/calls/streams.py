@@ -148,7 +148,13 @@ class Parts:
             joined += ["".join(parts)] if is_text else parts
         if len(joined) < 2:
             return joined[0] if joined else None
-        return [block for part in joined for block in ([part] if isinstance(part, Media) else blocks(part))]
+        made: list[Any] = []
+        for part in joined:
+            if isinstance(part, Media):
+                made.append(part)
+            else:
+                made.extend(blocks(part))
+        return made
 
 
 def _size_of(part: Any) -> int:

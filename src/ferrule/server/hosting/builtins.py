@@ -426,8 +426,11 @@ class Builtins:
     async def _visible_tasks(self, call: Call, wanted: list[str]) -> list[str]:
         """Choose of the tasks a client wants to hear of those it may see."""
         call.era.admit_to_tasks(call)
-        found = [task for task in wanted if await self._tasks().find(call, task) is not None]
-        return list(dict.fromkeys(found))
+        found: dict[str, None] = {}
+        for task in wanted:
+            if await self._tasks().find(call, task) is not None:
+                found[task] = None
+        return list(found)
 
     def _tells(self, flag: str) -> bool:
         return self._declares(f"{flag.partition('_')[0]}.list_changed")

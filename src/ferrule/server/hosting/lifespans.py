@@ -180,7 +180,10 @@ async def entered(lifespans: Sequence[Lifespan], server: Application, stack: con
 
 def _put_together(values: Mapping[str, Any]) -> Any:
     """Merge what several lifespans yielded: dicts into one, beside those that yielded nothing."""
-    given = {name: value for name, value in values.items() if value is not None}
+    given = {}
+    for name, value in values.items():
+        if value is not None:
+            given[name] = value
     if len(given) < 2:
         return next(iter(given.values()), None)
     merged: dict[Any, Any] = {}
@@ -189,7 +192,8 @@ def _put_together(values: Mapping[str, Any]) -> Any:
             raise SetupError(
                 f"lifespan {name} yielded {type(value).__name__}: of several lifespans each yields a dict, or nothing"
             )
-        if taken := [key for key in value if key in merged]:
-            raise SetupError(f"lifespan {name} yielded {taken[0]!r}, which one before it yielded already")
+        for key in value:
+            if key in merged:
+                raise SetupError(f"lifespan {name} yielded {key!r}, which one before it yielded already")
         merged.update(value)
     return merged

@@ -172,8 +172,10 @@ def _may_be_kept(result: CallToolResult | ReadResourceResult) -> bool:
     """Return whether a result may be kept: an error may not, nor a link that only this caller can read, for a while."""
     if isinstance(result, ReadResourceResult):
         return True
-    links = (block.uri for block in result.content if isinstance(block, ResourceLink))
-    return not result.is_error and not any(uri.startswith(PREFIX) for uri in links)
+    for block in result.content:
+        if isinstance(block, ResourceLink) and block.uri.startswith(PREFIX):
+            return False
+    return not result.is_error
 
 
 def _arguments(call: Call) -> bytes | None:

@@ -82,7 +82,10 @@ class MiddlewareStack:
 
     def around(self, method: str) -> list[Layer]:
         """Return what surrounds a method, outermost first."""
-        return [part for layer in self._layers for part in surrounding(layer, method)]
+        found: list[Layer] = []
+        for layer in self._layers:
+            found.extend(surrounding(layer, method))
+        return found
 
     def mended(self, call: Call, error: BaseException) -> BaseException:
         """Return what to raise instead of what a handler raised; the layer nearest to the handler is asked first."""
@@ -112,7 +115,10 @@ class MiddlewareStack:
                 listeners.append(layer.on_notification)
         if not listeners:
             return dict(notes), None
-        return {name: _heard(handler, listeners) for name, handler in notes.items()}, _heard(_nothing, listeners)
+        heard = {}
+        for name, handler in notes.items():
+            heard[name] = _heard(handler, listeners)
+        return heard, _heard(_nothing, listeners)
 
 
 def _heard(handler: NoteHandler, listeners: list[Callable[[Note, NoteHandler], None]]) -> NoteHandler:

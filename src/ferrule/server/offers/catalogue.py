@@ -209,7 +209,12 @@ class Catalogue(Generic[Entry]):
     def _make(self, entries: Iterable[Entry], cursor: str | None, view: View | None) -> PagedResult:
         listed = list(map(self.listed, entries))
         if view is not None:
-            listed = [shown for each in listed if (shown := view.shown(each)) is not None]
+            every = listed
+            listed = []
+            for each in every:
+                shown = view.shown(each)
+                if shown is not None:
+                    listed.append(shown)
         start = self._position(cursor, len(listed))
         end = start + self.page_size
         result = self._result(listed[start:end])

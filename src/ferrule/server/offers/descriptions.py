@@ -149,7 +149,10 @@ def _annotations(given: ToolAnnotations | Mapping[str, Any] | None) -> ToolAnnot
     if given is None or isinstance(given, ToolAnnotations):
         return given
     known = dict(zip(ToolAnnotations.__struct_encode_fields__, ToolAnnotations.__struct_fields__, strict=True))
-    names = {**known, **{ours: ours for ours in known.values()}}
-    if strange := [name for name in given if name not in names]:
-        raise SetupError(f"{strange[0]!r} is no annotation of a tool: there are {', '.join(known)}")
-    return ToolAnnotations(**{names[name]: value for name, value in given.items()})
+    said = {}
+    for name, value in given.items():
+        ours = known.get(name, name)
+        if ours not in known.values():
+            raise SetupError(f"{name!r} is no annotation of a tool: there are {', '.join(known)}")
+        said[ours] = value
+    return ToolAnnotations(**said)

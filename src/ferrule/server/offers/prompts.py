@@ -266,20 +266,21 @@ class Prompts:
 
 def _arguments(binding: Binding) -> list[PromptArgument]:
     properties = binding.input_schema.get("properties", {})
-    return [
-        PromptArgument(
-            name=name, description=rules.get("description"), required=True if name in binding.required else None
-        )
-        for name, rules in properties.items()
-    ]
+    arguments = []
+    for name, rules in properties.items():
+        required = True if name in binding.required else None
+        arguments.append(PromptArgument(name=name, description=rules.get("description"), required=required))
+    return arguments
 
 
 def _free_form(arguments: Sequence[PromptArgument] | None) -> Mapping[str, Any] | None:
     """Return the schema of declared arguments: exactly those, as text."""
     if arguments is None:
         return None
-    return {
-        "type": "object",
-        "properties": {argument.name: {"type": "string"} for argument in arguments},
-        "required": [argument.name for argument in arguments if argument.required],
-    }
+    properties = {}
+    required = []
+    for argument in arguments:
+        properties[argument.name] = {"type": "string"}
+        if argument.required:
+            required.append(argument.name)
+    return {"type": "object", "properties": properties, "required": required}

@@ -79,10 +79,20 @@ class Transformed(Recipe):
 
     def offer(self, tools: Tools, options: ToolOptions) -> ToolEntry:
         """Make the tool and offer it."""
-        given = {name: value for name, value in structs.asdict(options).items() if value != getattr(USUAL, name)}
-        changes = {**self._changes, **{name: given.pop(name) for name in self._changes if name in given}}
+        given = {}
+        changes = dict(self._changes)
+        for name, value in structs.asdict(options).items():
+            if value == getattr(USUAL, name):
+                continue
+            if name in changes:
+                changes[name] = value
+            else:
+                given[name] = value
         source = self._made(tools, given)
-        listed = {name: value for name in ("name", "title", "description") if (value := changes.get(name))}
+        listed = {}
+        for name in ("name", "title", "description"):
+            if changes.get(name):
+                listed[name] = changes[name]
         reshape = Reshape(source, self._arguments)
         entry = copy.copy(source)
         entry.source = source
@@ -171,16 +181,21 @@ class Reshape:
         size = len(memoryview(raw))
         if strange or lacking:
             shown: Any = given if size <= MAX_EXPLAINED_SIZE else NOT_SHOWN
-            strange = strange[: MAX_VIOLATIONS + 1]
-            raise InvalidArguments(
-                [*(missing(name, shown) for name in lacking), *(unknown(name, given[name]) for name in strange)]
-            )
+            violations = []
+            for name in lacking:
+                violations.append(missing(name, shown))
+            for name in strange[: MAX_VIOLATIONS + 1]:
+                violations.append(unknown(name, given[name]))
+            raise InvalidArguments(violations)
         if self._checker is not None and not self._checker.accepts(given, size):
             if size > MAX_EXPLAINED_SIZE:
                 raise InvalidArguments([too_long_to_explain()])
             raise InvalidArguments(self._checker.violations(given, size))
-        inner = {**self._defaults, **{self._originals.get(name, name): value for name, value in given.items()}}
-        inner.update({name: make() for name, make in self._presets.items()})
+        inner = dict(self._defaults)
+        for name, value in given.items():
+            inner[self._originals.get(name, name)] = value
+        for name, make in self._presets.items():
+            inner[name] = make()
         return Raw(_write(inner))
 
     def renamed(self, error: InvalidArguments) -> InvalidArguments:
@@ -219,11 +234,13 @@ class Reshape:
 
     def _check(self, schema: Mapping[str, Any], arguments: Mapping[str, Arg]) -> None:
         properties = schema.get("properties", {})
-        if wrong := [name for name, change in arguments.items() if not isinstance(change, Arg)]:
-            raise SetupError(f"tool {self._tool!r}: what becomes of {wrong[0]!r} is said by an Arg: Arg(name='x')")
-        if strange := [name for name in arguments if name not in properties]:
-            known = ", ".join(properties) or "none"
-            raise SetupError(f"tool {self._tool!r} has no argument {strange[0]!r} to transform; it has {known}")
+        for name, change in arguments.items():
+            if not isinstance(change, Arg):
+                raise SetupError(f"tool {self._tool!r}: what becomes of {name!r} is said by an Arg: Arg(name='x')")
+        for name in arguments:
+            if name not in properties:
+                known = ", ".join(properties) or "none"
+                raise SetupError(f"tool {self._tool!r} has no argument {name!r} to transform; it has {known}")
         moved = []
         for name, change in arguments.items():
             if change.is_hidden or change.name not in (None, name):
@@ -291,14 +308,21 @@ def _with_used_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     if not definitions:
         return schema
     used: set[str] = set()
-    waiting = list(_references({key: value for key, value in schema.items() if key != "$defs"}))
+    others = dict(schema)
+    del others["$defs"]
+    waiting = list(_references(others))
     while waiting:
         name = waiting.pop()
         if name in definitions and name not in used:
             used.add(name)
             waiting.extend(_references(definitions[name]))
-    kept = {name: rules for name, rules in definitions.items() if name in used}
-    return {**{key: value for key, value in schema.items() if key != "$defs"}, **({"$defs": kept} if kept else {})}
+    kept = {}
+    for name, rules in definitions.items():
+        if name in used:
+            kept[name] = rules
+    if kept:
+        others["$defs"] = kept
+    return others
 
 
 def _references(value: Any) -> Iterator[str]:
