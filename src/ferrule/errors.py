@@ -214,7 +214,7 @@ class MissingCapability(Refusal):
 
     code = ErrorCode.MISSING_CAPABILITY.value
 
-    def __init__(self, required: Mapping[str, Any], message: str = "") -> None:
+    def __init__(self, required: Mapping[str, object], message: str = "") -> None:
         names = ", ".join(required)
         super().__init__(message or f"Missing required client capability: {names}", {"requiredCapabilities": required})
 

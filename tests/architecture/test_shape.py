@@ -13,14 +13,14 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 327,  # goal: 230 without balancing, registry and supervisors
-    "modules under 60 lines": 80,
+    "modules": 326,  # 285 of them before balancing, registry, routing, settings, supervisors and telemetry
+    "modules under 60 lines": 79,
     "conditional expressions per 1000": 14,
-    "comprehensions per 1000": 16,  # goal: 12
-    "Any per 1000": 45,  # goal: 25
-    "gerund module names": 2,
-    "public attributes of the largest class": 79,
-    "modules in the largest ring": 10,  # goal: 0
+    "comprehensions per 1000": 12,
+    "Any per 1000": 25,
+    "gerund module names": 1,
+    "public attributes of the largest class": 70,
+    "modules in the largest ring": 0,
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import FerruleError
-from ferrule.wire.codec import HEAD_SIZE, MAX_MESSAGE_SIZE
+from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import (
     MAX_HEADER_NAME_SIZE,
     MAX_HEADER_SIZE,
@@ -23,6 +23,7 @@ from ferrule.wire.framing import (
     LineFramer,
     Oversize,
 )
+from ferrule.wire.messages import HEAD_SIZE
 
 MIB = 1024 * 1024
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from ferrule.wire.codec import HEAD_SIZE, Unreadable, decode
+from ferrule.wire.codec import Unreadable, decode
+from ferrule.wire.messages import HEAD_SIZE
 from ferrule.wire.rescue import MAX_BRACKETS, MAX_READ_AGAIN, Rescued, rescue, rescue_from_head
 
 SPOILT = {

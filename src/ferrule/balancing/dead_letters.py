@@ -33,7 +33,7 @@ class DeadLetters:
         """How many there have been."""
         self._letters: deque[DeadLetter] = deque(maxlen=size)
 
-    def add(self, now: float, method: str, target: str, reason: str, payload: Any = None) -> None:
+    def add(self, now: float, method: str, target: str, reason: str, payload: object = None) -> None:
         """Keep a letter; the oldest goes when there are too many."""
         self._forget(now)
         self.total += 1

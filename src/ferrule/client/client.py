@@ -62,12 +62,12 @@ class Client:
 
     def __init__(
         self,
-        target: Any,
+        target: object,
         *,
         sampling: AnswerHandler | None = None,
         elicitation: AnswerHandler | None = None,
         url_elicitation: AnswerHandler | None = None,
-        roots: Iterable[Any] | Callable[[], Any] | None = None,
+        roots: Iterable[object] | Callable[[], object] | None = None,
         **options: Unpack[ClientKeywords],
     ) -> None:
         settings = read_settings(options)
@@ -123,7 +123,7 @@ class Client:
     async def call_tool(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         *,
         timeout: float | None = None,
         on_progress: ProgressHandler | None = None,
@@ -150,7 +150,7 @@ class Client:
     async def start_task(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -264,7 +264,7 @@ class Client:
 
     async def complete(
         self,
-        ref: Reference | Mapping[str, Any] | str,
+        ref: Reference | Mapping[str, object] | str,
         argument: Mapping[str, str],
         *,
         context: Mapping[str, str] | None = None,
@@ -324,7 +324,7 @@ class Client:
         """
         return await self._requests.forward(method, params, timeout, on_progress, caller)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+    async def notify(self, method: str, params: Mapping[str, object] | None = None) -> None:
         """Send any notification."""
         await self._keeper.notify(method, dict(params or {}))
 
@@ -342,7 +342,7 @@ class Client:
         patience = given(timeout, self.settings.request_timeout)
         return Batch(self._keeper, patience, allowed=self.settings.allow_batch)
 
-    async def send_batch(self, requests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> list[Any]:
+    async def send_batch(self, requests: Iterable[tuple[str, Mapping[str, object] | None]]) -> list[Any]:
         """Send requests as one array; returns each one's result or exception."""
         async with self.batch() as batch:
             futures = []
@@ -380,7 +380,7 @@ class Client:
 
     # -- hearing
 
-    def on_notification(self, method: str, handler: Any = None) -> Any:
+    def on_notification(self, method: str, handler: object = None) -> Any:
         """Handle a notification by `f(params)`, `f(method, params)`, a queue or "module:function"; also a decorator."""
         if handler is None:
             return lambda fn: self.on_notification(method, fn)
@@ -405,12 +405,12 @@ class Client:
         self._keeper.phases.on_change(handler)
         return handler
 
-    def on_connected(self, handler: Callable[[], Any]) -> Callable[[], Any]:
+    def on_connected(self, handler: Callable[[], object]) -> Callable[[], object]:
         """Call `handler()` when the conversation is open."""
         self._keeper.phases.on_enter(Phase.INITIALIZED, handler)
         return handler
 
-    def on_disconnected(self, handler: Callable[[], Any]) -> Callable[[], Any]:
+    def on_disconnected(self, handler: Callable[[], object]) -> Callable[[], object]:
         """Call `handler()` when an open conversation ends, by our will or not."""
         self._keeper.phases.on_leave(Phase.INITIALIZED, handler)
         return handler
@@ -506,7 +506,7 @@ def _answering(
     sampling: AnswerHandler | None,
     elicitation: AnswerHandler | None,
     url_elicitation: AnswerHandler | None,
-    roots: Iterable[Any] | Callable[[], Any] | None,
+    roots: Iterable[object] | Callable[[], object] | None,
     settings: ClientSettings,
 ) -> Answering:
     return Answering(

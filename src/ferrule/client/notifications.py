@@ -46,7 +46,7 @@ class Notifications:
 
     # -- handlers
 
-    def on(self, method: str, handler: Any) -> None:
+    def on(self, method: str, handler: object) -> None:
         """Handle a notification; a server that is asked for it is asked now."""
         self.inbox.on(method, handler)
         conversation = self._keeper.conversation

@@ -114,7 +114,7 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
             raise SetupError(f"protocol_version must be one of {', '.join(known)}, not {self.protocol_version!r}")
 
     @property
-    def declared_extensions(self) -> Mapping[str, Any] | None:
+    def declared_extensions(self) -> Mapping[str, object] | None:
         """What a server is told of the extensions this client was told to use."""
         if self.tasks:
             return {TASKS_EXTENSION: {}, **(self.extensions or {})}
@@ -164,7 +164,7 @@ def _task_settings() -> type[TaskSettings]:
     return TaskSettings
 
 
-def _require_task_settings(given: Any) -> None:
+def _require_task_settings(given: object) -> None:
     if not isinstance(given, _task_settings()):
         raise SetupError(f"question_tasks is True, False or TaskSettings(...), not {given!r}")
 

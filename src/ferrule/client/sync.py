@@ -34,7 +34,7 @@ class SyncClient:
 
     def __init__(
         self,
-        target: Any,
+        target: object,
         *,
         sampling: AnswerHandler | None = None,
         elicitation: AnswerHandler | None = None,
@@ -176,7 +176,7 @@ class SyncClient:
         if not inspect.ismethod(attribute):
             return attribute
 
-        def call(*args: Any, **named: Any) -> Any:
+        def call(*args: object, **named: object) -> Any:
             value = self._called(attribute, args, named)
             if isinstance(value, Task):
                 return SyncTask(value, self._wait, self._each)

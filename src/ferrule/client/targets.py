@@ -150,7 +150,7 @@ def _exists(path: str) -> bool:
         return False
 
 
-def _config_file(path: str) -> Mapping[str, Any]:
+def _config_file(path: str) -> Mapping[str, object]:
     try:
         config: Mapping[str, Any] = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
     except OSError as reason:
@@ -160,7 +160,7 @@ def _config_file(path: str) -> Mapping[str, Any]:
     return config
 
 
-def _configured(config: Mapping[str, Any], given: Given) -> Transport:
+def _configured(config: Mapping[str, object], given: Given) -> Transport:
     servers = config.get("mcpServers") or config.get("servers") or {}
     if not isinstance(servers, Mapping) or not servers:
         raise SetupError('the configuration names no server: it needs "mcpServers" or "servers" with one in it')

@@ -1,21 +1,20 @@
-"""One request being answered, who asked it, and what else a session can make of a message."""
+"""One request being answered, who asked it, the era that decides about it, and what a session makes of a message."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from msgspec import Raw, Struct, UnsetType
 
+from ferrule.errors import CapabilityNotSupported, Refusal
+from ferrule.protocol.needs import Answers, Need, Question
+from ferrule.protocol.tasks import TaskWish
 from ferrule.schema.lifecycle import ServerCapabilities
+from ferrule.schema.methods import Method
 from ferrule.schema.model import ClientCapabilities, Implementation, Meta
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.messages import Failure, Id, Success
-
-if TYPE_CHECKING:
-    from ferrule.protocol.era import Era
-    from ferrule.protocol.needs import Answers
-    from ferrule.schema.methods import Method
 
 
 class Revision(Struct, frozen=True):
@@ -73,6 +72,59 @@ class Asker(Protocol):
 
     def ask(self, method: str, params: object, channel: Channel) -> Awaitable[Raw]:
         """Send the peer a request of ours and wait for its result."""
+
+
+class Agreement(Protocol):
+    """What a session has agreed on, as far as an era needs it."""
+
+    peer: Peer | None
+    """Who made the handshake; None before it."""
+    met_stateless: bool
+    """Whether the last request came without a handshake of its era."""
+
+
+class Era(Protocol):
+    """The rules of one protocol generation."""
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The revisions of this era we speak, newest first."""
+
+    def admit(self, session: Agreement, row: Method, meta: Meta | None) -> Peer:
+        """Return who asks, or raise Refusal."""
+
+    def recall(self, call: Call) -> Answers:
+        """Return what earlier rounds of this call have learned."""
+
+    def require(self, call: Call, question: Question) -> None:
+        """Raise CapabilityNotSupported unless the client can be asked this."""
+
+    def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
+        """Return what to wait for to learn the answers, or raise Need."""
+
+    def pause(self, call: Call, need: Need) -> object:
+        """Return the result that names what is missing."""
+
+    def seal(self, call: Call, result: object) -> object:
+        """Return a result its form on the wire."""
+
+    def lacking(self, failure: CapabilityNotSupported) -> Refusal:
+        """Return the refusal for a client that lacks a capability the request needs."""
+
+    def code(self, refusal: Refusal) -> int:
+        """Return a refusal its number."""
+
+    def data(self, refusal: Refusal) -> Any:
+        """Return what a refusal tells besides its number and its message."""
+
+    def task_wish(self, call: Call) -> TaskWish:
+        """Return what a call says about becoming a task."""
+
+    def task_demanded(self, tool: str) -> Refusal:
+        """Refuse a call that must become a task and may not."""
+
+    def admit_to_tasks(self, call: Call) -> None:
+        """Raise Refusal unless the caller may ask about tasks."""
 
 
 class Call(Struct, eq=False):

@@ -1,71 +1,20 @@
-"""What an era decides, and which era a request belongs to."""
+"""Which era a request belongs to, and which error numbers may be sent."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 
 from ferrule.codes import RESERVED, STANDARD
-from ferrule.errors import CapabilityNotSupported, Internal, Refusal
-from ferrule.protocol.call import Call, Peer, Revision
+from ferrule.errors import Internal
+from ferrule.protocol.call import Era, Revision
 from ferrule.schema.methods import Method
 from ferrule.schema.model import Meta
 from ferrule.wire.channel import Origin
 
-if TYPE_CHECKING:
-    from ferrule.protocol.needs import Answers, Need, Question
-    from ferrule.protocol.session import Session
-    from ferrule.protocol.tasks import TaskWish
-
-
 logger = logging.getLogger("ferrule.protocol")
-
-
-class Era(Protocol):
-    """The rules of one protocol generation."""
-
-    @property
-    def versions(self) -> tuple[str, ...]:
-        """The revisions of this era we speak, newest first."""
-
-    def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
-        """Return who asks, or raise Refusal."""
-
-    def recall(self, call: Call) -> Answers:
-        """Return what earlier rounds of this call have learned."""
-
-    def require(self, call: Call, question: Question) -> None:
-        """Raise CapabilityNotSupported unless the client can be asked this."""
-
-    def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
-        """Return what to wait for to learn the answers, or raise Need."""
-
-    def pause(self, call: Call, need: Need) -> object:
-        """Return the result that names what is missing."""
-
-    def seal(self, call: Call, result: object) -> object:
-        """Return a result its form on the wire."""
-
-    def lacking(self, failure: CapabilityNotSupported) -> Refusal:
-        """Return the refusal for a client that lacks a capability the request needs."""
-
-    def code(self, refusal: Refusal) -> int:
-        """Return a refusal its number."""
-
-    def data(self, refusal: Refusal) -> Any:
-        """Return what a refusal tells besides its number and its message."""
-
-    def task_wish(self, call: Call) -> TaskWish:
-        """Return what a call says about becoming a task."""
-
-    def task_demanded(self, tool: str) -> Refusal:
-        """Refuse a call that must become a task and may not."""
-
-    def admit_to_tasks(self, call: Call) -> None:
-        """Raise Refusal unless the caller may ask about tasks."""
 
 
 STANDARD_CODES, RESERVED_CODES = STANDARD, RESERVED

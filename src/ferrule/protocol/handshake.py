@@ -24,7 +24,7 @@ from ferrule.errors import (
     UnsupportedVersion,
     UrlElicitationRequired,
 )
-from ferrule.protocol.call import Call, Peer, Revision
+from ferrule.protocol.call import Agreement, Call, Peer, Revision
 from ferrule.protocol.capabilities import require_client
 from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.foreign import Foreign, read_as, without_stateless
@@ -250,7 +250,7 @@ class Handshake:
         self._numbers = ERLMCP if erlmcp_codes else {}
         self._strict = strict or erlmcp_codes
 
-    def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
+    def admit(self, session: Agreement, row: Method, meta: Meta | None) -> Peer:
         """Return who asks: whoever made the handshake; before it, only `initialize` and `ping` are answered."""
         session.met_stateless = False
         peer = session.peer

@@ -24,8 +24,8 @@ from ferrule.errors import (
     Refusal,
     quoted,
 )
-from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Event, Ignored, Note, Peer, Reply, Withdrawn
-from ferrule.protocol.era import Era, Eras
+from ferrule.protocol.call import Asker, Awaited, Call, Cancel, Era, Event, Ignored, Note, Peer, Reply, Withdrawn
+from ferrule.protocol.era import Eras
 from ferrule.schema.methods import Method
 from ferrule.schema.model import ClientCapabilities, EmptyResult, Meta, MetaOnly, is_remembered, read_meta
 from ferrule.schema.notices import CANCELLED, OLD_NAMES, CancelledParams

@@ -24,13 +24,12 @@ from ferrule.errors import (
     Refusal,
     UnsupportedVersion,
 )
-from ferrule.protocol.call import Call, Peer, Revision
+from ferrule.protocol.call import Agreement, Call, Peer, Revision
 from ferrule.protocol.capabilities import nested, require_client, require_extension
 from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.foreign import Foreign, kind_of, members_of, meta_of, read_as, spliced
 from ferrule.protocol.needs import Answers, Journal, Need, Question
 from ferrule.protocol.seal import Seal, SealTooLarge, request_binding
-from ferrule.protocol.session import Session
 from ferrule.protocol.tasks import TaskWish, acknowledged, input_request
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import Method
@@ -142,7 +141,7 @@ class Stateless:
         self._plain_head = _write(EmptyResult(result_type=COMPLETE, meta=self._identity))[:-1] + b","
         """What stands before the members of a result that was written ahead."""
 
-    def admit(self, session: Session, row: Method, meta: Meta | None) -> Peer:
+    def admit(self, session: Agreement, row: Method, meta: Meta | None) -> Peer:
         """Return who asks from the request alone."""
         session.met_stateless = True
         if meta is None or meta.version is UNSET or meta.client_capabilities is UNSET:

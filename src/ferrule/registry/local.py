@@ -119,7 +119,7 @@ class LocalRegistration:
         if until is not None:
             until.remove_done_callback(self._ended)
 
-    def update(self, *, capabilities: Iterable[str] | None = None, meta: Mapping[str, Any] | None = None) -> None:
+    def update(self, *, capabilities: Iterable[str] | None = None, meta: Mapping[str, object] | None = None) -> None:
         """Change what is said about it; None leaves that as it is."""
         self._registry.change(self, capabilities, meta)
 
@@ -160,7 +160,7 @@ class LocalRegistry:
         value: object,
         *,
         capabilities: Iterable[str] = (),
-        meta: Mapping[str, Any] | None = None,
+        meta: Mapping[str, object] | None = None,
         until: Ending | None = None,
     ) -> LocalRegistration:
         """Add an entry, which goes when `until` has ended; raise AlreadyRegistered where the name is taken."""
@@ -253,7 +253,7 @@ class LocalRegistry:
             self._tell_of_transport(transport, "unbound")
 
     def change(
-        self, registration: LocalRegistration, capabilities: Iterable[str] | None, meta: Mapping[str, Any] | None
+        self, registration: LocalRegistration, capabilities: Iterable[str] | None, meta: Mapping[str, object] | None
     ) -> None:
         """Change what is said about an entry, while it is there."""
         entry = registration.entry
@@ -408,7 +408,7 @@ class LocalRegistry:
                 self._tell_of_transport(transport, "bound")
 
 
-def _discard(tables: dict[Any, dict[str, Any]], key: Any, name: str) -> None:
+def _discard(tables: dict[Any, dict[str, Any]], key: object, name: str) -> None:
     """Take a name out of one of many tables, and the table when it is empty."""
     table = tables[key]
     del table[name]

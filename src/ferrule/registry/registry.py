@@ -84,7 +84,7 @@ class Registration(Protocol):
     def entry(self) -> Entry:
         """The entry as it is now."""
 
-    def update(self, *, capabilities: Iterable[str] | None = None, meta: Mapping[str, Any] | None = None) -> None:
+    def update(self, *, capabilities: Iterable[str] | None = None, meta: Mapping[str, object] | None = None) -> None:
         """Change what is said about it; None leaves that as it is."""
 
     def unregister(self) -> None:
@@ -114,7 +114,7 @@ class Registry(Protocol):
         value: object,
         *,
         capabilities: Iterable[str] = (),
-        meta: Mapping[str, Any] | None = None,
+        meta: Mapping[str, object] | None = None,
         until: Ending | None = None,
     ) -> Registration:
         """Add an entry, which goes when `until` has ended; raise AlreadyRegistered where the name is taken."""

@@ -79,7 +79,7 @@ class Group:
 
     # -- members
 
-    def add(self, name: str, target: Any, weight: float) -> None:
+    def add(self, name: str, target: object, weight: float) -> None:
         """Add a target."""
         if name in self.replicas:
             raise SetupError(f"there is a target {name!r} already")
@@ -231,7 +231,7 @@ class Group:
             self._plan_probe(replica)
 
 
-def named_targets(targets: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
+def named_targets(targets: Mapping[str, object] | Iterable[object]) -> dict[str, Any]:
     """Return targets by name: the given one, the address, or their number."""
     if isinstance(targets, Mapping):
         return dict(targets)

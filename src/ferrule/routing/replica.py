@@ -47,7 +47,7 @@ class Replica:
     def __init__(
         self,
         name: str,
-        target: Any,
+        target: object,
         weight: float,
         options: dict[str, Any],
         breaker: BreakerSettings,

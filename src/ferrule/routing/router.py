@@ -124,7 +124,7 @@ class Router:
 
     def __init__(
         self,
-        targets: Mapping[str, Any] | Iterable[Any] = (),
+        targets: Mapping[str, object] | Iterable[object] = (),
         *,
         balance: str = "least_loaded",
         weights: Mapping[str, float] | None = None,
@@ -137,7 +137,7 @@ class Router:
         keep_payload: bool = False,
         on_event: Callable[[RouterEvent], None] | None = None,
         random: Random = random.random,
-        **client_options: Any,
+        **client_options: object,
     ) -> None:
         self._breaker = breaker or BreakerSettings()
         self._group = Group(
@@ -186,7 +186,7 @@ class Router:
 
     # -- targets
 
-    def add(self, name: str, target: Any, *, weight: float = 1.0) -> None:
+    def add(self, name: str, target: object, *, weight: float = 1.0) -> None:
         """Add a target: whatever a `Client` connects to."""
         self._group.add(name, target, weight)
 
@@ -232,7 +232,7 @@ class Router:
     def request(
         self,
         method: str,
-        params: Mapping[str, Any] | None = None,
+        params: Mapping[str, object] | None = None,
         *,
         safe: bool | None = None,
         timeout: float | None = None,
@@ -245,7 +245,7 @@ class Router:
         call it is, and `key` what `balance="hash"` goes by.
         """
 
-        def ask(client: Client, seconds: float | None) -> Awaitable[Any]:
+        def ask(client: Client, seconds: float | None) -> Awaitable[object]:
             return client.request(method, params, timeout=seconds)
 
         if safe is None:
@@ -255,7 +255,7 @@ class Router:
     def call_tool(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         *,
         safe: bool | None = None,
         timeout: float | None = None,
@@ -324,7 +324,7 @@ class Router:
         finally:
             self._leave(ticket)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None, *, key: str | None = None) -> bool:
+    async def notify(self, method: str, params: Mapping[str, object] | None = None, *, key: str | None = None) -> bool:
         """Send a notification to one of the targets. Return whether it was sent; if not, it is in `dead_letters`."""
         call = RoutedCall(method, key, math.inf, safe=False)
         try:
@@ -504,7 +504,7 @@ class Router:
 
     # -- small parts
 
-    def _is_safe(self, method: str, params: Mapping[str, Any] | None) -> bool:
+    def _is_safe(self, method: str, params: Mapping[str, object] | None) -> bool:
         if method == "tools/call":
             return (params or {}).get("name") in self._safe_tools
         row = METHODS.get(method)

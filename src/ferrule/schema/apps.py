@@ -146,7 +146,7 @@ def ui_of(tool: Tool) -> ToolUi | None:
         return None
 
 
-def shows_pages(settings: Mapping[str, Any] | None) -> bool:
+def shows_pages(settings: Mapping[str, object] | None) -> bool:
     """Whether a client that declares the extension so shows pages of the type there is."""
     if settings is None:
         return False

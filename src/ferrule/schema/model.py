@@ -47,7 +47,7 @@ class Vocabulary(StructMeta):
     call makes its objects with `quickly`.
     """
 
-    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object], **keywords: Any) -> None:  # noqa: N805
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object], **keywords: object) -> None:  # noqa: N805
         super().__init__(name, bases, namespace, **keywords)
         for ours, theirs in _spec_names(cls).items():
             if ours != theirs and ours in cls.__dict__:
@@ -56,7 +56,7 @@ class Vocabulary(StructMeta):
         if tag_field is not None:
             setattr(cls, tag_field, cls.__struct_config__.tag)
 
-    def __call__(cls, *args: object, **members: Any) -> Any:  # noqa: N805
+    def __call__(cls, *args: object, **members: object) -> Any:  # noqa: N805
         try:
             return super().__call__(*args, **members)
         except TypeError as reason:

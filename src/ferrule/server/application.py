@@ -71,7 +71,7 @@ class Application(Protocol):
         """Return the prompts as they are listed."""
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, raise_on_error: bool = True
+        self, name: str, arguments: Mapping[str, object] | None = None, *, raise_on_error: bool = True
     ) -> CallToolResult:
         """Call a tool in process."""
 

@@ -396,7 +396,7 @@ class Server:
         """Let a function of this process hear no more."""
         self.host.services.subscriptions.remove(subscriber)
 
-    def on_roots_changed(self, handler: Callable[[], Any]) -> Callable[[], Any]:
+    def on_roots_changed(self, handler: Callable[[], object]) -> Callable[[], object]:
         """Call a function when a client says that its roots changed."""
         self.host.roots_handlers.append(handler)
         return handler
@@ -420,7 +420,7 @@ class Server:
         return self._local.list_prompts()
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, raise_on_error: bool = True
+        self, name: str, arguments: Mapping[str, object] | None = None, *, raise_on_error: bool = True
     ) -> CallToolResult:
         """Call a tool in process, without a client; raises ToolError when it failed, unless `raise_on_error` is off."""
         return await self._local.call_tool(name, arguments, raise_on_error=raise_on_error)
@@ -435,7 +435,7 @@ class Server:
 
     # -- serving
 
-    async def serve(self, *listeners: Listener, ready: Callable[[], Any] | None = None) -> None:
+    async def serve(self, *listeners: Listener, ready: Callable[[], object] | None = None) -> None:
         """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached.
 
         A transport that ends, or is closed by itself, takes only its own peers along.
@@ -523,12 +523,12 @@ def _decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
-def _name(fn: Any, options: Mapping[str, Any]) -> str:
+def _name(fn: Any, options: Mapping[str, object]) -> str:
     """Say what a handler is called, for errors."""
     return str(options.get("name") or getattr(fn, "__name__", type(fn).__name__))
 
 
-def _options(kind: type[Offered], options: Mapping[str, Any], what: str) -> Offered:
+def _options(kind: type[Offered], options: Mapping[str, object], what: str) -> Offered:
     made = read(kind, options, what, hints=OPTIONS)
     check_keys(made.meta or (), what)
     return made

@@ -155,6 +155,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         return observers_of(self.observer, "Server")
 
 
-def read_run_settings(given: Mapping[str, Any]) -> RunSettings:
+def read_run_settings(given: Mapping[str, object]) -> RunSettings:
     """Make the settings of a run of arguments, of the environment and of the `ferrule.toml` in use."""
     return read_sourced("run", RunSettings, given, "run")

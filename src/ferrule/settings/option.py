@@ -142,7 +142,7 @@ def settable(kind: Kind) -> bool:
     return kind.base in (Literal, bool, int, float, str, os.PathLike, Mapping) or bool(kind.items)
 
 
-def require(name: str, value: object, annotation: Any) -> None:
+def require(name: str, value: object, annotation: object) -> None:
     """Raise SetupError for a value that is not what an annotation says."""
     require_kind(name, value, kinds_of(annotation))
 
@@ -178,7 +178,7 @@ def _as_list(value: object, kinds: Kinds) -> str:
     return ""
 
 
-def kinds_of(annotation: Any) -> Kinds:
+def kinds_of(annotation: object) -> Kinds:
     """Return the kinds of an annotation."""
     if get_origin(annotation) in (Union, UnionType):
         found: list[Kind] = []
@@ -194,7 +194,7 @@ def kinds_of(annotation: Any) -> Kinds:
     return (_plain_kind(annotation),)
 
 
-def _plain_kind(annotation: Any) -> Kind:
+def _plain_kind(annotation: object) -> Kind:
     base = get_origin(annotation) or annotation
     if base is Literal:
         return Kind(Literal, choices=get_args(annotation))
@@ -213,7 +213,7 @@ def _is_checkable(kind: type) -> bool:
     return not getattr(kind, "_is_protocol", False) or getattr(kind, "_is_runtime_protocol", False)
 
 
-def _scalars(arguments: Iterable[Any]) -> tuple[Any, ...]:
+def _scalars(arguments: Iterable[object]) -> tuple[Any, ...]:
     found: list[Any] = []
     for argument in arguments:
         if argument is Ellipsis:
@@ -288,7 +288,7 @@ def _changed(settings: Struct) -> Iterator[tuple[str, object]]:
 
 def read(
     struct: type[S],
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
     where: str,
     *,
     beside: Iterable[str] = (),
@@ -305,7 +305,7 @@ def read(
         raise SetupError(f"{where}: {reason}") from None
 
 
-def pick(struct: type[Struct], given: Mapping[str, Any]) -> dict[str, Any]:
+def pick(struct: type[Struct], given: Mapping[str, object]) -> dict[str, Any]:
     """Return those of some options that are fields of a struct."""
     found = {}
     for name, value in given.items():

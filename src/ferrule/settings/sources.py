@@ -128,7 +128,7 @@ def require_tables(configuration: Configuration, known: Iterable[str]) -> None:
 # -- options of structs
 
 
-def sourced(table: str, structs: Iterable[type[Struct]], given: Mapping[str, Any]) -> dict[str, Any]:
+def sourced(table: str, structs: Iterable[type[Struct]], given: Mapping[str, object]) -> dict[str, Any]:
     """Return the options that were given, and beside them what the environment and the file say of others."""
     configuration = active()
     start = f"{PREFIX}{table.upper()}_"
@@ -148,7 +148,7 @@ def sourced(table: str, structs: Iterable[type[Struct]], given: Mapping[str, Any
 def read_sourced(
     table: str,
     struct: type[S],
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
     where: str,
     *,
     beside: Iterable[str] = (),
@@ -162,7 +162,7 @@ def read_sourced(
         raise blamed(reason, table, given) from None
 
 
-def blamed(reason: SetupError, table: str, given: Mapping[str, Any]) -> SetupError:
+def blamed(reason: SetupError, table: str, given: Mapping[str, object]) -> SetupError:
     """Return an error about options, with where those that it names are set; as it is where they are arguments."""
     words = set(WORD.findall(str(reason)))
     configuration = active()
@@ -197,7 +197,7 @@ def _from_file(configuration: Configuration, table: str, owners: Mapping[str, ty
     return found
 
 
-def _placed(value: Any, folder: str) -> Any:
+def _placed(value: object, folder: str) -> Any:
     """Return a path of a file's as seen from the file's folder, wherever the process was started; or a list of them."""
     if isinstance(value, str):
         return os.path.join(folder, value)

@@ -47,12 +47,12 @@ def _step(written: str, *, in_brackets: bool) -> str | int | None:
     return written[1:-1]
 
 
-def redact(value: Any, paths: Iterable[Path]) -> Any:
+def redact(value: object, paths: Iterable[Path]) -> Any:
     """Return a copy of a JSON value without what the paths lead to."""
     return _redacted(value, list(paths), 0)
 
 
-def _redacted(value: Any, paths: list[Path], depth: int) -> Any:
+def _redacted(value: object, paths: list[Path], depth: int) -> Any:
     if any(not path for path in paths) or depth > MAX_DEPTH:
         return REDACTED
     if isinstance(value, dict):
@@ -92,7 +92,7 @@ class RecordRule(Struct, frozen=True, kw_only=True):
             read_path(path)
 
 
-def content_to_keep(rules: Iterable[RecordRule], tool: str, arguments: Any, result: Any) -> dict[str, Any] | None:
+def content_to_keep(rules: Iterable[RecordRule], tool: str, arguments: object, result: object) -> dict[str, Any] | None:
     """Return what the first rule for a tool keeps of a call; None where there is none."""
     for rule in rules:
         if not any(fnmatchcase(tool, pattern) for pattern in rule.tools):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from ferrule.client.client import Client
 from ferrule.client.features.answers import AnswerHandler
@@ -22,7 +22,7 @@ def pair(
     sampling: AnswerHandler | None = None,
     elicitation: AnswerHandler | None = None,
     url_elicitation: AnswerHandler | None = None,
-    roots: Iterable[Any] | Callable[[], Any] | None = None,
+    roots: Iterable[object] | Callable[[], object] | None = None,
     **options: Unpack[ClientKeywords],
 ) -> Client:
     """Return a client of this server, still through the codec: `async with pair(app, era) as client: …`."""

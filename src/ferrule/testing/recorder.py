@@ -46,7 +46,7 @@ class Recorder:
         return [message for message in _each(said) if message.get("method") == method]
 
 
-def _each(said: Iterable[Any]) -> Iterator[dict[str, Any]]:
+def _each(said: Iterable[object]) -> Iterator[dict[str, Any]]:
     for message in said:
         parts = message if isinstance(message, list) else [message]
         for part in parts:

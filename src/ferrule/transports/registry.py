@@ -60,7 +60,7 @@ class TransportKind(Struct, frozen=True, kw_only=True):
     beside_asgi: Late | None = None
     """The same for an ASGI app."""
 
-    def new_listener(self, given: Mapping[str, Any]) -> Listener:
+    def new_listener(self, given: Mapping[str, object]) -> Listener:
         """Make a listener of the options given, of the environment and of the `ferrule.toml` in use."""
         if self.listener is None:
             raise SetupError(f"{self.name} cannot be served by name: make its listener and pass it to app.serve(…)")

@@ -27,11 +27,19 @@ from ferrule.budgets.bounds import (
 )
 from ferrule.budgets.weight import MOST_PER_BYTE, weight
 from ferrule.errors import EncodeError, InvalidRequest, MessageTooLarge, ParseError, Refusal, quoted
-from ferrule.wire.messages import EMPTY_PARAMS, ErrorObject, Failure, Id, Message, Notification, Request, Success
+from ferrule.wire.messages import (
+    EMPTY_PARAMS,
+    ErrorObject,
+    Failure,
+    Id,
+    Message,
+    Notification,
+    Request,
+    Success,
+    is_long,
+)
 
 MAX_MESSAGE_SIZE = 16 * 1024 * 1024
-HEAD_SIZE = 1024
-"""In how much of a frame that is not read its id is looked for."""
 
 
 class Envelope(Struct, gc=False):
@@ -96,7 +104,6 @@ Decoded = Message | Rejected
 SHORT = MAX_METHOD_LENGTH
 """A frame up to this size has no room for anything over its bound."""
 
-LONG_NUMBER = 10**MAX_ID_LENGTH
 """The least number that is too long for an id."""
 
 HEAVY = MAX_MESSAGE_WEIGHT // MOST_PER_BYTE
@@ -205,13 +212,6 @@ def _over_a_bound(envelope: Envelope, frame: bytes) -> Rejected | None:
     if size > HEAVY and weight(frame) > MAX_MESSAGE_WEIGHT:
         return Rejected(TOO_HEAVY, identity, method is UNSET)
     return None
-
-
-def is_long(identity: Id | UnsetType) -> bool:
-    """Whether an id is over its bound."""
-    if isinstance(identity, str):
-        return len(identity) > MAX_ID_LENGTH
-    return isinstance(identity, int) and abs(identity) >= LONG_NUMBER
 
 
 def _unusual(envelope: Envelope) -> Message | Rejected:

@@ -14,7 +14,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from ferrule.errors import FerruleError
-from ferrule.wire.codec import HEAD_SIZE, MAX_MESSAGE_SIZE
+from ferrule.wire.codec import MAX_MESSAGE_SIZE
+from ferrule.wire.messages import HEAD_SIZE
 
 MAX_HEADER_SIZE = 8 * 1024
 MAX_HEADER_NAME_SIZE = 256

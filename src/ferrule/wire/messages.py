@@ -7,8 +7,21 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from ferrule.budgets.bounds import MAX_ID_LENGTH
+
+HEAD_SIZE = 1024
+"""In how much of a frame that is not read its id is looked for."""
+LONG_NUMBER = 10**MAX_ID_LENGTH
+
 Id = int | str
 """A request's id; `1` and `"1"` are different ids. JSON-RPC 2.0 §4 allows null too, MCP does not."""
+
+
+def is_long(identity: Id | UnsetType) -> bool:
+    """Whether an id is over its bound."""
+    if isinstance(identity, str):
+        return len(identity) > MAX_ID_LENGTH
+    return isinstance(identity, int) and abs(identity) >= LONG_NUMBER
 
 
 class Request(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):

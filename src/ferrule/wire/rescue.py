@@ -16,8 +16,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from ferrule.wire.codec import HEAD_SIZE, is_long
-from ferrule.wire.messages import Id
+from ferrule.wire.messages import HEAD_SIZE, Id, is_long
 
 MAX_READ_AGAIN = 16 * 1024
 MAX_BRACKETS = 500
@@ -81,7 +80,7 @@ def _rescued(members: dict[str, object], *, nearly_json: bool = False) -> Rescue
     return Rescued(identity if _is_id(identity) else UNSET, response, nearly_json)
 
 
-def _is_id(value: Any) -> bool:
+def _is_id(value: object) -> bool:
     if isinstance(value, str):
         if is_long(value):
             return False

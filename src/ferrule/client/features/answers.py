@@ -72,7 +72,7 @@ ASKED_ON: ContextVar[AskedOn | None] = ContextVar("ferrule_asked_on", default=No
 """Set while a question is answered, for the handler that answers it."""
 
 
-def root(given: str | Path | Root | Mapping[str, Any]) -> Root:
+def root(given: str | Path | Root | Mapping[str, object]) -> Root:
     """Make a root of a path, a file URI or a root."""
     if isinstance(given, Mapping):
         given = msgspec.convert(given, Root)
@@ -109,11 +109,11 @@ class Answering:
         sampling: AnswerHandler | None = None,
         elicitation: AnswerHandler | None = None,
         url_elicitation: AnswerHandler | None = None,
-        roots: Iterable[Any] | Callable[[], Any] | None = None,
+        roots: Iterable[object] | Callable[[], object] | None = None,
         *,
         sampling_tools: bool = False,
         sampling_context: bool = False,
-        extensions: Mapping[str, Any] | None = None,
+        extensions: Mapping[str, object] | None = None,
         rate: float | None = None,
         tasks: TaskSettings | None = None,
     ) -> None:
@@ -266,7 +266,7 @@ class Answering:
         return ListRootsResult(roots=await self.root_access.readable(list(map(root, given))))
 
 
-async def _called(handler: AnswerHandler, params: Any) -> Any:
+async def _called(handler: AnswerHandler, params: object) -> Any:
     """Call a handler; a plain function runs in a thread, since it may wait for a person."""
     if inspect.iscoroutinefunction(handler):
         return await handler(params)
@@ -276,12 +276,12 @@ async def _called(handler: AnswerHandler, params: Any) -> Any:
     return value
 
 
-async def _in_thread(work: Callable[[], Any]) -> Any:
+async def _in_thread(work: Callable[[], object]) -> Any:
     """Run work in a thread of its own, which keeps no process alive: the person may never answer."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 
-    def settle(value: Any, error: BaseException | None) -> None:
+    def settle(value: object, error: BaseException | None) -> None:
         if not done.done():
             done.set_result((value, error))
 
@@ -337,7 +337,7 @@ def _sampled(value: Any) -> CreateMessageResult:
         raise SetupError(f"the sampling handler gave no message: {reason}") from None
 
 
-def _elicited(value: Any) -> ElicitResult:
+def _elicited(value: object) -> ElicitResult:
     """Read what a handler gave: a result, the content of an accepted form, an action, or a yes or no."""
     if isinstance(value, ElicitResult):
         return value

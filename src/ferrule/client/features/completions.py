@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -48,7 +47,7 @@ class Completions:
 
     async def complete(
         self,
-        ref: Reference | Mapping[str, Any] | str,
+        ref: Reference | Mapping[str, object] | str,
         argument: Mapping[str, str],
         context: Mapping[str, str] | None,
         timeout: float | None,
@@ -69,7 +68,7 @@ class Completions:
         return completion
 
 
-def _reference(ref: Reference | Mapping[str, Any] | str) -> Reference:
+def _reference(ref: Reference | Mapping[str, object] | str) -> Reference:
     if isinstance(ref, Mapping):
         read: Reference = msgspec.convert(ref, Reference)
         return read

@@ -95,7 +95,7 @@ class QuestionTasks:
         """An answer has no progress."""
         return False
 
-    def written(self, result: Any) -> bytes:
+    def written(self, result: object) -> bytes:
         """Write an answer as it is kept."""
         return msgspec.json.encode(result)
 

@@ -126,7 +126,7 @@ class Requests:
         return [item async for item in each()]
 
     async def pages(
-        self, method: str, member: str, timeout: float | None, asked: Mapping[str, Any] | None = None
+        self, method: str, member: str, timeout: float | None, asked: Mapping[str, object] | None = None
     ) -> AsyncIterator[Any]:
         """Yield the items of a list one after another, page by page."""
         cursor: str | None = None
@@ -212,7 +212,7 @@ def malformed(method: str, reason: Exception) -> InvalidAnswer:
     return InvalidAnswer(f"the server's answer to {method} is malformed: {reason}")
 
 
-def given(value: float | None, otherwise: Any) -> Any:
+def given(value: float | None, otherwise: object) -> Any:
     """Return a value, or what stands for it when there is none; zero is a value."""
     if value is None:
         return otherwise

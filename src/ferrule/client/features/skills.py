@@ -131,7 +131,7 @@ def _bytes_of(uri: str, result: ReadResourceResult) -> bytes:
         raise ContentMismatch(f"{uri} was answered with what is not base64") from None
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     """Compare JSON values: a boolean is no number."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other

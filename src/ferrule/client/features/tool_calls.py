@@ -68,7 +68,7 @@ class ToolCalls:
     async def call(
         self,
         name: str,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, object],
         timeout: float | None,
         on_progress: ProgressHandler | None,
         meta: dict[str, Any] | None,
@@ -116,7 +116,7 @@ class ToolCalls:
         self,
         refusal: PeerError,
         name: str,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, object],
         how: RequestOptions,
         timeout: float | None,
         raise_on_error: bool,
@@ -146,7 +146,9 @@ class ToolCalls:
 
     # -- as tasks
 
-    async def start_task(self, name: str, arguments: Mapping[str, Any], how: RequestOptions, ttl: float | None) -> Task:
+    async def start_task(
+        self, name: str, arguments: Mapping[str, object], how: RequestOptions, ttl: float | None
+    ) -> Task:
         """Call a tool as a task and do not wait for its end."""
         if ttl is None:
             return await self._begin(name, arguments, how, True)
@@ -155,7 +157,7 @@ class ToolCalls:
     async def _call_as_task(
         self,
         name: str,
-        arguments: Mapping[str, Any],
+        arguments: Mapping[str, object],
         how: RequestOptions,
         choice: TaskChoice,
         timeout: float | None,
@@ -174,7 +176,7 @@ class ToolCalls:
                 self._tasks.cancel_unheard(task.id)
             raise
 
-    async def _begin(self, name: str, arguments: Mapping[str, Any], how: RequestOptions, choice: TaskChoice) -> Task:
+    async def _begin(self, name: str, arguments: Mapping[str, object], how: RequestOptions, choice: TaskChoice) -> Task:
         conversation = await self._keeper.present(how.timeout)
         params: Params = {"name": name, "arguments": arguments}
         conversation.allow("tools/call")

@@ -147,7 +147,7 @@ class ToolFacts:
             await self.check(name, result)
         return result
 
-    def fits(self, name: str, value: Any, size: int) -> bool:
+    def fits(self, name: str, value: object, size: int) -> bool:
         """Whether a value of at most `size` bytes is known at once to fit; where not, `check` finds out why."""
         check = self.output_checks[name]
         return isinstance(check, Checker) and check.accepts(value, size)
@@ -194,7 +194,7 @@ class HandlingRules:
         self.of_tools = tools.handling
         """How calls of tools may be handled; a tool says so when it is listed."""
 
-    def handling(self, method: str, params: Mapping[str, Any]) -> Handling | None:
+    def handling(self, method: str, params: Mapping[str, object]) -> Handling | None:
         """Return how a request may be handled; None for one that is like any other."""
         if method == "tools/call":
             return self.of_tools.get(str(params.get("name")))
@@ -202,7 +202,7 @@ class HandlingRules:
             return REPEATABLE
         return None
 
-    def repeatable(self, method: str, params: Mapping[str, Any]) -> bool:
+    def repeatable(self, method: str, params: Mapping[str, object]) -> bool:
         """Return whether a request does the same when it is done twice."""
         handling = self.handling(method, params)
         return handling is not None and handling.repeatable

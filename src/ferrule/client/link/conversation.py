@@ -181,7 +181,7 @@ class Conversation(ClientLink):
             return await self._rounds(method, params, how, raw, identity)
         return raw
 
-    def handling(self, requests: Iterable[tuple[str, Mapping[str, Any]]]) -> Handling | None:
+    def handling(self, requests: Iterable[tuple[str, Mapping[str, object]]]) -> Handling | None:
         """Return how several requests may be handled that are sent as one message."""
         if all(self._rules.repeatable(method, params) for method, params in requests):
             return REPEATABLE
@@ -253,7 +253,7 @@ class Conversation(ClientLink):
             how.caller,
         )
 
-    def call_tool(self, name: str, arguments: Mapping[str, Any], how: RequestOptions) -> Awaited:
+    def call_tool(self, name: str, arguments: Mapping[str, object], how: RequestOptions) -> Awaited:
         """Send a call of a tool as `start` does; one that says nothing unusual takes a way without detours."""
         if "tools/call" not in self._allowed:
             self.allow("tools/call")

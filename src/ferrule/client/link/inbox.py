@@ -45,7 +45,7 @@ class Inbox:
         """The notifications someone handles."""
         return frozenset(self._handlers)
 
-    def on(self, method: str, handler: Any) -> Deliver:
+    def on(self, method: str, handler: object) -> Deliver:
         """Add a handler: `f(params)`, `f(method, params)`, a queue, or `"module:function"`; gives what `off` takes."""
         deliver = _deliverer(handler)
         self._handlers.setdefault(OLD_NAMES.get(method, method), []).append(deliver)

@@ -354,7 +354,7 @@ class ClientLink:
             return ""
         return peer.version
 
-    def trim(self, value: Any) -> Any:
+    def trim(self, value: object) -> Any:
         """Return a value the form the agreed revision knows."""
         peer = self.peer
         if peer is None:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Raw, structs
 
@@ -28,16 +28,17 @@ from ferrule.protocol.needs import Need, Question
 from ferrule.protocol.tasks import input_request, related
 from ferrule.runtime.dispatch import Handler, internal, need_within
 from ferrule.runtime.tasks.form import describe
+from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.schema.model import JsonObject
 from ferrule.schema.notices import LOG_MESSAGE, PROGRESS, TASK_STATUS_CHANGED
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tasks import GOING_ON, RELATED_TASK_KEY, TASK, CreateTaskResult, Task, TaskError
 from ferrule.stores.contracts import StoredTask
+from ferrule.supervision.scope import Scope
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.messages import Notification
 
 if TYPE_CHECKING:
-    from ferrule.runtime.tasks.tasks import Tasks
     from ferrule.wire.channel import Channel
 
 
@@ -63,6 +64,46 @@ class OpenQuestion:
         self.answer = answer
         self.by: Call | None = None
         """Whose way back it was sent on, while that is there."""
+
+
+class Owner(Protocol):
+    """The side whose tasks run, as far as a run needs it: whom to notify, and how results are kept."""
+
+    def changed(self, task: StoredTask) -> None:
+        """Notify those who subscribed to a task."""
+
+    def may_tell_progress(self, call: Call) -> bool:
+        """Return whether one more progress notice may go out now to the caller of a task."""
+
+    def written(self, result: object) -> bytes:
+        """Write the result of a task as it is kept."""
+
+
+class Tasks(Protocol):
+    """All tasks of one side, as far as one of them needs the others."""
+
+    settings: TaskSettings
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop they run in."""
+
+    @property
+    def scope(self) -> Scope:
+        """Where their work lives."""
+
+    @property
+    def holder(self) -> Owner:
+        """The side they belong to."""
+
+    async def keep(self, run: TaskRun, message: str | None) -> StoredTask:
+        """Make a call a task."""
+
+    def stop(self, run: TaskRun) -> None:
+        """Stop the work of a task."""
+
+    def ended(self, run: TaskRun) -> None:
+        """Called when a task has ended."""
 
 
 class TaskRun:
@@ -131,7 +172,7 @@ class TaskRun:
         await self.begin(message)
         await self.answered
 
-    async def change(self, **members: Any) -> bool:
+    async def change(self, **members: object) -> bool:
         """Put the task into another state, and tell whoever wants to know; False when it has ended already."""
         async with self._lock:
             if self.kept.ended:

@@ -63,12 +63,12 @@ class ClientRequests:
     async def elicit(
         self,
         message: str,
-        schema: Any = None,
+        schema: object = None,
         *,
         key: str = "",
         url: str = "",
         elicitation_id: str = "",
-        response_type: Any = None,
+        response_type: object = None,
     ) -> Elicitation:
         """Ask the client's user, by form, or by a URL to visit; gives `.action` and `.data`.
 
@@ -85,7 +85,7 @@ class ClientRequests:
         question = elicit_question(message, schema, key)
         return read_elicitation((await self._learn([question]))[0], schema)
 
-    async def ask(self, message: str, schema: Any = None, *, key: str = "") -> Any:
+    async def ask(self, message: str, schema: object = None, *, key: str = "") -> Any:
         """Ask the client's user and give the value; raises Declined when there is none."""
         answer = await self.elicit(message, schema, key=key)
         if answer.action != "accept":
@@ -112,7 +112,7 @@ class ClientRequests:
 
     async def sample(
         self,
-        messages: Any,
+        messages: object,
         *,
         max_tokens: int = 1000,
         key: str = "",
@@ -150,7 +150,7 @@ class ClientRequests:
         except msgspec.ValidationError as reason:
             raise ToolError(f"the client gave no usable roots: {reason}") from None
 
-    async def step(self, name: str, deed: Callable[[], Any] | Awaitable[Any]) -> Any:
+    async def step(self, name: str, deed: Callable[[], object] | Awaitable[object]) -> Any:
         """Do something that must not happen twice: what it gives is remembered over the rounds of this call.
 
         It is remembered as JSON and given so in every round, also in the one that does it.

@@ -41,7 +41,7 @@ class SyncContext:
         loop = self._loop
         call = self._context.call
 
-        def wait(*args: Any, **kwargs: Any) -> Any:
+        def wait(*args: object, **kwargs: object) -> Any:
             if loop is None or _running_loop() is loop:
                 raise SetupError(f"ctx.sync.{name} would block the event loop: use `await ctx.{name}` in async code")
             return _run_in(loop, call, attribute(*args, **kwargs))
@@ -64,7 +64,7 @@ def _run_in(loop: asyncio.AbstractEventLoop, call: Call, work: Coroutine[Any, An
         waiting = asyncio.current_task()
         owner = call.task if call.as_task is None else call.as_task.work
 
-        def give_up(_: Any) -> None:
+        def give_up(_: object) -> None:
             if waiting is not None:
                 waiting.cancel()
 
@@ -100,7 +100,7 @@ def amount(value: Any) -> int | float | None:
     return value if -sys.float_info.max <= value <= sys.float_info.max else None
 
 
-def progress_amount(value: Any, method: str) -> int | float | None:
+def progress_amount(value: object, method: str) -> int | float | None:
     """Return how far the work is as a number; None, and a warning, for what is none."""
     number = amount(value)
     if number is None:
@@ -108,7 +108,7 @@ def progress_amount(value: Any, method: str) -> int | float | None:
     return number
 
 
-def loggable(data: Any) -> Raw | str:
+def loggable(data: object) -> Raw | str:
     """Write what a log message is to say, or its text where it cannot be written: an exception, for one."""
     try:
         return Raw(json_of(data))
@@ -116,7 +116,7 @@ def loggable(data: Any) -> Raw | str:
         return text_of(data)
 
 
-def text_of(data: Any) -> str:
+def text_of(data: object) -> str:
     """Return the text of anything, with escapes for what no text can hold."""
     if isinstance(data, BaseException):
         text = f"{type(data).__name__}: {data}"
@@ -273,7 +273,7 @@ class Context(ClientRequests, Generic[State]):
 
     progress = report_progress
 
-    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
+    async def log(self, level: LogLevel, data: object, logger: str | None = None) -> None:
         """Send the client a log message, if it wants messages of this level."""
         if level not in LEVELS:
             raise ValueError(f"unknown log level {level!r}; one of {', '.join(LEVELS)}")
@@ -299,7 +299,7 @@ class Context(ClientRequests, Generic[State]):
         """
         self._call.channel.release()
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+    async def notify(self, method: str, params: Mapping[str, object] | None = None) -> None:
         """Send the client a notification of an extension, as part of this call."""
         call = self._call
         if call.cancelled:
@@ -321,19 +321,19 @@ class Context(ClientRequests, Generic[State]):
         channel.send(Notification(ELICITATION_COMPLETE, {"elicitationId": elicitation_id}))
         await channel.wait_writable()
 
-    async def debug(self, data: Any, logger: str | None = None) -> None:
+    async def debug(self, data: object, logger: str | None = None) -> None:
         """Log at level debug."""
         await self.log("debug", data, logger)
 
-    async def info(self, data: Any, logger: str | None = None) -> None:
+    async def info(self, data: object, logger: str | None = None) -> None:
         """Log at level info."""
         await self.log("info", data, logger)
 
-    async def warning(self, data: Any, logger: str | None = None) -> None:
+    async def warning(self, data: object, logger: str | None = None) -> None:
         """Log at level warning."""
         await self.log("warning", data, logger)
 
-    async def error(self, data: Any, logger: str | None = None) -> None:
+    async def error(self, data: object, logger: str | None = None) -> None:
         """Log at level error."""
         await self.log("error", data, logger)
 

@@ -30,7 +30,7 @@ class Concurrent:
         self.max_waiting = _at_least(0, max_waiting, self.what, "max_waiting")
 
 
-def _at_least(least: int, value: Any, what: str, option: str) -> int:
+def _at_least(least: int, value: object, what: str, option: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise SetupError(f"{what}: {option} must be a number of at least {least}, not {value!r}")
     return value
@@ -102,7 +102,7 @@ def _threaded(bulkhead: Bulkhead, work: Callable[[Any, Any], Any]) -> Run:
 def _awaited(run: Run) -> Run:
     """Wait for what a plain function gives, where that is a coroutine."""
 
-    async def run_and_wait(arguments: Any, context: Any) -> Any:
+    async def run_and_wait(arguments: object, context: object) -> Any:
         value = await run(arguments, context)
         if isinstance(value, Coroutine):
             return await value
@@ -112,7 +112,7 @@ def _awaited(run: Run) -> Run:
 
 
 def _in_turn(places: Slots, run: Run) -> Run:
-    async def wait_and_run(arguments: Any, context: Any) -> Any:
+    async def wait_and_run(arguments: object, context: object) -> Any:
         async with places:
             return await run(arguments, context)
 

@@ -82,7 +82,7 @@ class Found(Media):
 
     def __init__(
         self,
-        source: Any = None,
+        source: object = None,
         *,
         path: str | os.PathLike[str] | None = None,
         data: bytes | None = None,
@@ -90,7 +90,7 @@ class Found(Media):
         mime_type: str | None = None,
         name: str | None = None,
         annotations: Annotations | None = None,
-        meta: Mapping[str, Any] | None = None,
+        meta: Mapping[str, object] | None = None,
         max_size: int = MAX_MEDIA,
     ) -> None:
         given = []
@@ -223,7 +223,9 @@ class MediaKeywords(TypedDict, total=False):
 class File(Found, Linkable):
     """Any file: a small one is sent within the result, a large one as a link that the caller can read for a while."""
 
-    def __init__(self, source: Any = None, *, embed_up_to: int = EMBED_UP_TO, **options: Unpack[MediaKeywords]) -> None:
+    def __init__(
+        self, source: object = None, *, embed_up_to: int = EMBED_UP_TO, **options: Unpack[MediaKeywords]
+    ) -> None:
         super().__init__(source, **options)
         self.embed_up_to = embed_up_to
 
@@ -262,7 +264,7 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _understood(source: Any, kind: str) -> Any:
+def _understood(source: object, kind: str) -> Any:
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     if isinstance(source, str | os.PathLike):

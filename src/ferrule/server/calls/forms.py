@@ -68,7 +68,7 @@ class Visits(Struct, frozen=True):
     elicitations: list[Visit]
 
 
-def elicit_question(message: str, schema: Any, key: str) -> Question:
+def elicit_question(message: str, schema: object, key: str) -> Question:
     """Ask for a form to be filled in; the schema is a type, a JSON Schema, or None for a mere yes."""
     return Question("elicitation/create", {"message": message, "mode": "form", "requestedSchema": _form(schema)}, key)
 
@@ -81,7 +81,7 @@ def url_question(message: str, url: str, key: str, identity: str = "") -> Questi
     return Question("elicitation/create", params, key)
 
 
-def checked_url(url: Any) -> str:
+def checked_url(url: object) -> str:
     """Return a URL that a client may open; raises SetupError for one that is not absolute, http or https."""
     if not isinstance(url, str) or len(url) > MAX_URI_LENGTH:
         raise SetupError(f"elicitation: the URL must be a str of at most {MAX_URI_LENGTH:,} characters")
@@ -132,7 +132,7 @@ def ask_to_visit(call: Call, refusal: UrlElicitationRequired) -> None:
         call.era.ask(call, missing)
 
 
-def _visits(data: Any) -> list[Visit]:
+def _visits(data: object) -> list[Visit]:
     try:
         return msgspec.convert(data, Visits).elicitations
     except msgspec.ValidationError:
@@ -163,7 +163,7 @@ class TypedForm(Struct, frozen=True):
         return convert(given, self.type, strict=False)
 
 
-def _form(schema: Any) -> dict[str, Any]:
+def _form(schema: object) -> dict[str, Any]:
     schema = _meant(schema)
     if schema is None:
         return {"type": "object", "properties": {}}
@@ -172,7 +172,7 @@ def _form(schema: Any) -> dict[str, Any]:
     return _typed_form(schema).schema
 
 
-def _typed_form(type_: Any) -> TypedForm:
+def _typed_form(type_: object) -> TypedForm:
     """Return the form of a type: compiled once, unless the type cannot be told from others by its hash."""
     try:
         return _kept_form(type_)
@@ -181,7 +181,7 @@ def _typed_form(type_: Any) -> TypedForm:
         return _new_form(type_)
 
 
-def _new_form(type_: Any) -> TypedForm:
+def _new_form(type_: object) -> TypedForm:
     schema = schema_of(type_)
     is_single = inlined(schema).get("type") != "object"
     form = inlined(_single(schema) if is_single else schema)
@@ -192,7 +192,7 @@ def _new_form(type_: Any) -> TypedForm:
 _kept_form = lru_cache(maxsize=MOST_FORMS)(_new_form)
 
 
-def _with_text_choices(rules: Any) -> Any:
+def _with_text_choices(rules: object) -> Any:
     """Write the choices of a form as text, which is all a form can offer; the answer is read back into the type."""
     if isinstance(rules, list):
         return list(map(_with_text_choices, rules))
@@ -272,7 +272,7 @@ def _without_null(rules: dict[str, Any]) -> dict[str, Any]:
     return rules
 
 
-def read_elicitation(raw: Raw, schema: Any = None) -> Elicitation:
+def read_elicitation(raw: Raw, schema: object = None) -> Elicitation:
     """Read the user's answer into the type that was asked for."""
     try:
         answer = _read_answer(raw)
@@ -292,7 +292,7 @@ def read_elicitation(raw: Raw, schema: Any = None) -> Elicitation:
         raise InvalidParams(f"The answer to the elicitation does not fit its form: {reason}") from None
 
 
-def _fitting(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+def _fitting(content: dict[str, Any], schema: Mapping[str, object]) -> dict[str, Any]:
     """Check an answer against the schema it was asked with: its client may not have."""
     _, checker = given_schema(_form(schema), "the requested schema")
     found = checker.violations(content, len(msgspec.json.encode(content)))
@@ -301,7 +301,7 @@ def _fitting(content: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, An
     return content
 
 
-def sample_question(messages: Any, max_tokens: int, key: str, options: Mapping[str, Any]) -> Question:
+def sample_question(messages: object, max_tokens: int, key: str, options: Mapping[str, object]) -> Question:
     """Ask the client's model."""
     params = {"messages": list(map(_message, _listed(messages))), "maxTokens": max_tokens}
     for name, value in options.items():
@@ -310,13 +310,13 @@ def sample_question(messages: Any, max_tokens: int, key: str, options: Mapping[s
     return Question("sampling/createMessage", params, key)
 
 
-def _listed(messages: Any) -> list[Any]:
+def _listed(messages: object) -> list[Any]:
     if isinstance(messages, list | tuple):
         return list(messages)
     return [messages]
 
 
-def _message(part: Any) -> dict[str, Any]:
+def _message(part: object) -> dict[str, Any]:
     if isinstance(part, str):
         return {"role": "user", "content": {"type": "text", "text": part}}
     if isinstance(part, SamplingMessage):
@@ -332,7 +332,7 @@ def _message(part: Any) -> dict[str, Any]:
     return {"role": "user", "content": _plain(part)}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, Model):
         return msgspec.to_builtins(value)
     if isinstance(value, list | tuple):

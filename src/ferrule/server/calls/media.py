@@ -55,7 +55,7 @@ def in_ascii(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def holds_media(value: Any) -> bool:
+def holds_media(value: object) -> bool:
     """Return whether anything in a value is still to be read."""
     if isinstance(value, Media):
         return True
@@ -64,7 +64,7 @@ def holds_media(value: Any) -> bool:
     return isinstance(value, Mapping) and value.keys() == {"role", "content"} and holds_media(value["content"])
 
 
-def is_quick(value: Any) -> bool:
+def is_quick(value: object) -> bool:
     """Return whether everything in a value can be written in place."""
     if isinstance(value, Media):
         return value.quick
@@ -73,7 +73,7 @@ def is_quick(value: Any) -> bool:
     return not isinstance(value, list | tuple) or all(is_quick(item) for item in value if holds_media(item))
 
 
-def written(value: Any, keep: Keep) -> Any:
+def written(value: object, keep: Keep) -> Any:
     """Put content blocks where media are; blocks."""
     if isinstance(value, Media):
         return value.block(keep)

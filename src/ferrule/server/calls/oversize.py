@@ -39,7 +39,7 @@ class Sizes(Protocol):
         """What becomes of a larger one."""
 
     @property
-    def output_schema(self) -> Mapping[str, Any] | None:
+    def output_schema(self) -> Mapping[str, object] | None:
         """What a result was promised to look like, by hand."""
 
 

@@ -58,12 +58,12 @@ class ToolResult:
 
     def __init__(
         self,
-        content: Any = None,
-        structured: Any = None,
+        content: object = None,
+        structured: object = None,
         *,
-        meta: Mapping[str, Any] | None = None,
+        meta: Mapping[str, object] | None = None,
         is_error: bool = False,
-        structured_content: Any = None,
+        structured_content: object = None,
     ) -> None:
         self.content = content
         if structured_content is None:
@@ -92,11 +92,11 @@ class ToolResult:
         )
 
 
-def _is_wrapped(value: Any) -> bool:
+def _is_wrapped(value: object) -> bool:
     return isinstance(value, Mapping) and value.keys() == {"result"}
 
 
-def json_of(value: Any) -> bytes:
+def json_of(value: object) -> bytes:
     """Write a value as JSON, refusing what JSON has no form for."""
     try:
         written = _encode(value)
@@ -109,7 +109,7 @@ def json_of(value: Any) -> bytes:
     return written
 
 
-def has_nonfinite(value: Any) -> bool:
+def has_nonfinite(value: object) -> bool:
     """Look for NaN and infinity, which the encoder writes as null."""
     if isinstance(value, float):
         return not math.isfinite(value)
@@ -137,7 +137,7 @@ def _text_block(value: str) -> TextContent:
     return _text(str(value))
 
 
-def unstructured(value: Any) -> CallToolResult:
+def unstructured(value: object) -> CallToolResult:
     """Wrap what a tool without an output schema returned."""
     if isinstance(value, str):
         return _result(content=[_text_block(value)])
@@ -159,19 +159,19 @@ def blocks(value: Any) -> list[ContentBlock]:
     return [_text(json_of(value).decode())]
 
 
-def _holds_blocks(value: Any) -> bool:
+def _holds_blocks(value: object) -> bool:
     """Return whether a value is a list of content, whatever its type promised."""
     return isinstance(value, list | tuple) and any(isinstance(item, CONTENT_TYPES) for item in value)
 
 
-def wrapped_text(value: Any) -> CallToolResult:
+def wrapped_text(value: object) -> CallToolResult:
     """Wrap a value whose type says text."""
     if type(value) is str:
         return _result(content=[_text_block(value)], structured_content={"result": value})
     return wrapped(value)
 
 
-def wrapped_number(value: Any) -> CallToolResult:
+def wrapped_number(value: object) -> CallToolResult:
     """Wrap a value whose type says integer or truth."""
     if type(value) is int:
         return _result(content=[_text(str(value))], structured_content={"result": value})
@@ -204,7 +204,7 @@ def whole(result: CallToolResult | PlainResult) -> CallToolResult:
     return result
 
 
-def wrapped(value: Any) -> CallToolResult:
+def wrapped(value: object) -> CallToolResult:
     """Wrap a value that is not an object."""
     if isinstance(value, CallToolResult):
         return copy.copy(value)
@@ -215,7 +215,7 @@ def wrapped(value: Any) -> CallToolResult:
     return _result(content=[_text(text)], structured_content={"result": Raw(written)})
 
 
-def structured(value: Any) -> CallToolResult:
+def structured(value: object) -> CallToolResult:
     """Wrap a value that is an object, written once for both forms."""
     if isinstance(value, CallToolResult):
         return copy.copy(value)
@@ -233,8 +233,8 @@ def writer_for(wrap: Wrap) -> Callable[[Any], CallToolResult | PlainResult]:
 
 
 def wrapper_for(
-    returns: Any,
-    output_schema: Mapping[str, Any] | None,
+    returns: object,
+    output_schema: Mapping[str, object] | None,
     wraps: bool,
     to_plain: Callable[[Any], Any] | None = None,
 ) -> Wrap:
@@ -253,7 +253,7 @@ def wrapper_for(
     return wrapped
 
 
-def contents_of(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
+def contents_of(value: object, uri: str, mime_type: str | None) -> ReadResourceResult:
     """Make the result of reading a resource."""
     if isinstance(value, ReadResourceResult):
         return copy.copy(value)
@@ -268,7 +268,7 @@ def _holds_contents(parts: Any) -> bool:
     return bool(parts) and all(isinstance(part, ResourceContents | str | bytes) for part in parts)
 
 
-def _contents(part: Any, uri: str, mime_type: str | None) -> ResourceContents:
+def _contents(part: object, uri: str, mime_type: str | None) -> ResourceContents:
     if isinstance(part, ResourceContents):
         return part
     if isinstance(part, str):
@@ -279,7 +279,7 @@ def _contents(part: Any, uri: str, mime_type: str | None) -> ResourceContents:
     return _resource(uri=uri, mime_type=mime_type or "application/json", text=json_of(part).decode())
 
 
-def prompt_of(value: Any, description: str | None) -> GetPromptResult:
+def prompt_of(value: object, description: str | None) -> GetPromptResult:
     """Make the result of getting a prompt."""
     if isinstance(value, GetPromptResult):
         return copy.copy(value)
@@ -287,7 +287,7 @@ def prompt_of(value: Any, description: str | None) -> GetPromptResult:
     return GetPromptResult(description=description, messages=[message for part in parts for message in _messages(part)])
 
 
-def _messages(part: Any) -> list[PromptMessage]:
+def _messages(part: object) -> list[PromptMessage]:
     """Make messages of one part: of several blocks under one role, as many messages."""
     role = "user"
     content = part
@@ -311,7 +311,7 @@ def _role(given: str) -> Role:
     return "user"
 
 
-def _prompt_blocks(content: Any) -> list[ContentBlock]:
+def _prompt_blocks(content: object) -> list[ContentBlock]:
     if isinstance(content, Mapping) and "type" in content:
         block: ContentBlock = msgspec.convert(content, ContentBlock)
         return [block]

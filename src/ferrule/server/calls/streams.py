@@ -27,7 +27,7 @@ def size_of(result: CallToolResult) -> int:
     return max(sum(map(block_size, result.content)), _data_size(result.structured_content))
 
 
-def _data_size(value: Any) -> int:
+def _data_size(value: object) -> int:
     """Return how long data is as JSON, without what only wraps it."""
     if isinstance(value, dict) and value.keys() == {"result"}:
         value = value["result"]
@@ -95,7 +95,7 @@ class Parts:
         """Whether no more is wanted."""
         return self._size > self._budget.size
 
-    def take(self, item: Any) -> Progress | None:
+    def take(self, item: object) -> Progress | None:
         """Take what was yielded; gives what to tell the client."""
         if isinstance(item, Progress):
             self._tells = True
@@ -114,7 +114,7 @@ class Parts:
         self._count += 1
         return Progress(self._count, None, item)
 
-    def _hold(self, part: Any) -> None:
+    def _hold(self, part: object) -> None:
         """Keep a part, within the budget: it counts no more than it will in the result."""
         if isinstance(part, str) and part:
             self._texts.append(part)
@@ -135,7 +135,7 @@ class Parts:
             self._parts.append("".join(self._texts))
             self._texts.clear()
 
-    def result(self, returned: Any = None) -> Any:
+    def result(self, returned: object = None) -> Any:
         """Return the result: what was returned, else the parts; a single part is given as it is."""
         if returned is not None or self._whole is not None:
             if returned is None:
@@ -157,7 +157,7 @@ class Parts:
         return made
 
 
-def _size_of(part: Any) -> int:
+def _size_of(part: object) -> int:
     if isinstance(part, str):
         return len(part)
     # What media are is known when they are read.

@@ -62,7 +62,7 @@ class ToolTasks:
         """Return whether one more progress notice may go out now to the caller of a task."""
         return self._home.links.may_tell_progress(call)
 
-    def written(self, result: Any) -> bytes:
+    def written(self, result: object) -> bytes:
         """Write the result of a tool, which may hold values of any type."""
         return _write(result)
 

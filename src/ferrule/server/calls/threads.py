@@ -61,7 +61,7 @@ class Job:
         except RuntimeError:
             logger.debug("a handler ended after its loop was closed")
 
-    def _settle(self, result: Any, error: BaseException | None) -> None:
+    def _settle(self, result: object, error: BaseException | None) -> None:
         self.ended()
         if self.future.done():
             return

@@ -32,7 +32,7 @@ class ToolResults:
 
     __slots__ = ("_binding", "_exact", "_home", "_policy", "_wrap")
 
-    def __init__(self, home: Services, binding: Binding, wrap: Wrap, exact: Any, policy: SizePolicy | None) -> None:
+    def __init__(self, home: Services, binding: Binding, wrap: Wrap, exact: object, policy: SizePolicy | None) -> None:
         self._home = home
         self._binding = binding
         self._wrap = wrap
@@ -43,7 +43,7 @@ class ToolResults:
         """Return the same for a server that mounts the tool's own."""
         return ToolResults(host, self._binding, self._wrap, self._exact, self._policy)
 
-    async def finish(self, call: Call, value: Any) -> CallToolResult:
+    async def finish(self, call: Call, value: object) -> CallToolResult:
         """Make the result of what the tool gave; a value of just the declared plain type needs no check."""
         if isinstance(value, TO_BE_MADE):
             value = await self._made(call, value)
@@ -52,7 +52,7 @@ class ToolResults:
             return result
         return self._policy.apply(result, lambda body, mime_type: self._keep(call, body, mime_type))
 
-    async def _made(self, call: Call, value: Any) -> Any:
+    async def _made(self, call: Call, value: object) -> Any:
         """Make a whole result, and read the media, of what may be or hold such."""
         if not isinstance(value, ToolResult):
             if holds_media(value):
@@ -63,7 +63,7 @@ class ToolResults:
             value = ToolResult(given, value.structured, meta=value.meta, is_error=value.is_error)
         return value.made(self._binding.wraps_output)
 
-    def wrapped(self, value: Any) -> CallToolResult:
+    def wrapped(self, value: object) -> CallToolResult:
         """Check and wrap a value with nothing in it that is still to be made or read."""
         if isinstance(value, CallToolResult):
             self._check_whole(value)
@@ -96,7 +96,7 @@ class ToolResults:
         return home.kept_results.keep(home.links.owner(call), body, mime_type)
 
 
-async def read_media(home: Services, call: Call, value: Any) -> Any:
+async def read_media(home: Services, call: Call, value: object) -> Any:
     """Put content blocks where media are: in place where that is quick, else in a thread."""
     owner = home.links.owner(call)
 

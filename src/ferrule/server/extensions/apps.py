@@ -101,7 +101,7 @@ class Apps(Extension):
         self._add(uri, _giver(uri, html), meta, {"name": uri.rpartition("/")[2], **offered})
         return None
 
-    def _add(self, uri: str, fn: Callable[..., Any], meta: dict[str, Any], options: Mapping[str, Any]) -> None:
+    def _add(self, uri: str, fn: Callable[..., Any], meta: dict[str, Any], options: Mapping[str, object]) -> None:
         if uri in self._pages:
             raise SetupError(f"there is a page {uri} already")
         facts = {**options, "mime_type": PAGE_TYPE, "meta": meta or None, "contents_meta": meta or None}
@@ -156,7 +156,7 @@ def _meta(asked: PageOptions) -> dict[str, Any]:
     return {}
 
 
-def _giver(uri: str, html: str | os.PathLike[str]) -> Callable[[], Any]:
+def _giver(uri: str, html: str | os.PathLike[str]) -> Callable[[], object]:
     if not isinstance(html, str):
         file = Path(html)
         if not file.is_file():

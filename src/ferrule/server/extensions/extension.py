@@ -55,7 +55,7 @@ class Extension:
     def __init__(
         self,
         name: str,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         *,
         required: bool = False,
         handshake: bool = True,
@@ -100,7 +100,7 @@ class Extension:
 
         return add
 
-    def notification(self, name: str, *, params: type[Any] = dict) -> Callable[[F], F]:
+    def notification(self, name: str, *, params: type[object] = dict) -> Callable[[F], F]:
         """Listen to a notification of the client: the function gets its params."""
         self._check_new(name, NOTICES, self.notifications, "notification")
         read = msgspec.json.Decoder(params).decode
@@ -114,7 +114,7 @@ class Extension:
 
         return add
 
-    def _check_new(self, name: str, core: Any, own: Mapping[str, Any], kind: str) -> None:
+    def _check_new(self, name: str, core: Any, own: Mapping[str, object], kind: str) -> None:
         if name in core:
             raise SetupError(f"{self.name}: {name} is a {kind} of the protocol itself; choose another name")
         if name in own:
@@ -253,7 +253,7 @@ def _listener(home: Services, name: str, heard: Heard) -> NoteHandler:
     fn = heard.fn
     is_async = inspect.iscoroutinefunction(probe(fn))
 
-    async def deliver(params: Any) -> None:
+    async def deliver(params: object) -> None:
         try:
             value = await (fn(params) if is_async else bulkhead.run(lambda: fn(params)))
             if isinstance(value, Coroutine):

@@ -169,7 +169,7 @@ def _unreadable(raw: RawJson, error: Exception) -> InvalidArguments:
     return InvalidArguments([Violation("", NOT_SHOWN, "json", f"cannot be read as JSON: {error}")])
 
 
-def _read_part(decode: Callable[[Any], Any], type_: Any, part: msgspec.Raw) -> tuple[Any, Exception | None]:
+def _read_part(decode: Callable[[Any], Any], type_: object, part: msgspec.Raw) -> tuple[Any, Exception | None]:
     """Read one long argument as it is, else as the JSON its text holds, else with 2 for 2.0. Return it, or why not."""
     value, refused = _decoded(decode, part)
     if refused is None:
@@ -357,7 +357,7 @@ def _in_own_words(refused: RefusedArguments, arguments: dict[str, Any]) -> list[
     return found
 
 
-def _convert(value: Any, type_: Any, *, mend: bool) -> Any:
+def _convert(value: object, type_: object, *, mend: bool) -> Any:
     """Convert a value as it is, else, to `mend` it, with 2 for 2.0, else with a text parsed as the JSON it holds."""
     try:
         return _fitted(value, type_)
@@ -371,7 +371,7 @@ def _convert(value: Any, type_: Any, *, mend: bool) -> Any:
     raise refusal
 
 
-def _fitted(value: Any, type_: Any) -> Any:
+def _fitted(value: object, type_: object) -> Any:
     try:
         return convert(value, type_)
     except TypeError as error:
@@ -381,7 +381,7 @@ def _fitted(value: Any, type_: Any) -> Any:
         raise msgspec.ValidationError(UNHASHABLE) from None
 
 
-def _repairs(value: Any, *, mend: bool) -> Iterator[Any]:
+def _repairs(value: object, *, mend: bool) -> Iterator[object]:
     if mend:
         yield _with_whole_numbers(value)
     for parsed in _parsed(value):
@@ -390,7 +390,7 @@ def _repairs(value: Any, *, mend: bool) -> Iterator[Any]:
             yield _with_whole_numbers(parsed)
 
 
-def _with_whole_numbers(value: Any) -> Any:
+def _with_whole_numbers(value: object) -> Any:
     """Write each float that is a whole number as an int: JSON Schema calls both integers."""
     if isinstance(value, float):
         if value.is_integer():
@@ -416,7 +416,7 @@ def _whole(text: str) -> int | float:
 _decode_whole_numbers = msgspec.json.Decoder(float_hook=_whole).decode
 
 
-def _parsed(value: Any) -> list[Any]:
+def _parsed(value: object) -> list[Any]:
     """Return the JSON value a text holds, unless that is again a text."""
     if not isinstance(value, str):
         return []

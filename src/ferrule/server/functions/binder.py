@@ -33,7 +33,7 @@ _UNDESCRIBED = (NOTHING, Any, object, None, types.NoneType, Never, NoReturn)
 class Invoke(Protocol):
     """Calls a handler with raw JSON; `hidden` fills the parameters that are kept from the caller."""
 
-    def __call__(self, raw: RawJson, context: Any = None, hidden: Mapping[str, Any] = ...) -> Any: ...
+    def __call__(self, raw: RawJson, context: object = None, hidden: Mapping[str, object] = ...) -> Any: ...
 
 
 class Binding:
@@ -112,7 +112,7 @@ class Binding:
         """Whether `check_output` has anything to compare with."""
         return self.output_schema is not None
 
-    def check_output(self, value: Any) -> None:
+    def check_output(self, value: object) -> None:
         """Raise `InvalidOutput` when the handler's value does not fit the output schema."""
         self._output.check(value)
 
@@ -121,8 +121,8 @@ def bind(
     fn: Callable[..., Any],
     *,
     context_type: type | None = None,
-    schema: Mapping[str, Any] | None = None,
-    output_schema: Mapping[str, Any] | None = None,
+    schema: Mapping[str, object] | None = None,
+    output_schema: Mapping[str, object] | None = None,
     hidden: frozenset[str] = frozenset(),
     content_types: tuple[type, ...] = (),
     name: str | None = None,
@@ -172,7 +172,7 @@ def _invoke(signature: Signature, read: Read) -> Invoke:
         return _invoke_by_name(signature, read)
     if context is None:
 
-        def invoke(raw: RawJson, context: Any = None, hidden: Mapping[str, Any] = {}) -> Any:
+        def invoke(raw: RawJson, context: object = None, hidden: Mapping[str, object] = {}) -> Any:
             return fn(*read(raw))
 
     elif context not in places:
@@ -180,7 +180,7 @@ def _invoke(signature: Signature, read: Read) -> Invoke:
     else:
         place = places.index(context)
 
-        def invoke(raw: RawJson, context: Any = None, hidden: Mapping[str, Any] = {}) -> Any:
+        def invoke(raw: RawJson, context: object = None, hidden: Mapping[str, object] = {}) -> Any:
             values = read(raw)
             return fn(*values[:place], context, *values[place:])
 
@@ -197,7 +197,7 @@ def _invoke_by_name(signature: Signature, read: Read) -> Invoke:
         if value is not NOTHING:
             defaults[name] = value
 
-    def invoke(raw: RawJson, context: Any = None, hidden: Mapping[str, Any] = {}) -> Any:
+    def invoke(raw: RawJson, context: object = None, hidden: Mapping[str, object] = {}) -> Any:
         values = read(raw)
         # The caller's own names come first, so that none of them can replace a hidden value or the context.
         given = dict(values[-1]) if signature.takes_rest else {}
@@ -217,7 +217,12 @@ class _Output:
     """What a handler's values must look like."""
 
     def __init__(
-        self, signature: Signature, given: Mapping[str, Any] | None, content_types: tuple[type, ...], *, describe: bool
+        self,
+        signature: Signature,
+        given: Mapping[str, object] | None,
+        content_types: tuple[type, ...],
+        *,
+        describe: bool,
     ) -> None:
         self.schema: dict[str, Any] | None = None
         self.wraps = False
@@ -233,7 +238,7 @@ class _Output:
         elif describe and _is_described(signature, content_types):
             self._describe(_given_by(signature))
 
-    def _describe(self, type_: Any) -> None:
+    def _describe(self, type_: object) -> None:
         try:
             made = readable(type_)
             self.schema, self.wraps = wrapped_schema(made)
@@ -244,7 +249,7 @@ class _Output:
         self._declared = type_
         self._type = made
 
-    def check(self, value: Any) -> None:
+    def check(self, value: object) -> None:
         """Raise `InvalidOutput` when a value does not fit."""
         if type(value) is self._declared and (type(value) is not float or math.isfinite(value)):
             return
@@ -265,7 +270,7 @@ class _Output:
         if found:
             raise InvalidOutput(self._name, found)
 
-    def _written(self, value: Any) -> Any:
+    def _written(self, value: object) -> Any:
         try:
             written = plain(value) if self.is_otherwise else value
             return msgspec.to_builtins(written, str_keys=True, enc_hook=encode_hook)
@@ -273,7 +278,7 @@ class _Output:
             violation = Violation("", type(value).__name__, "json", f"cannot be written as JSON: {error}")
             raise InvalidOutput(self._name, [violation]) from error
 
-    def _reads_back(self, builtins: Any) -> bool:
+    def _reads_back(self, builtins: object) -> bool:
         try:
             convert(builtins, self._type)
         except (msgspec.ValidationError, RecursionError):
@@ -302,7 +307,7 @@ def _is_described(signature: Signature, content_types: tuple[type, ...]) -> bool
     return annotation not in _UNDESCRIBED and not names(annotation, content_types)
 
 
-def names(annotation: Any, wanted: tuple[type, ...]) -> bool:
+def names(annotation: object, wanted: tuple[type, ...]) -> bool:
     """Return whether an annotation names one of some types, anywhere in it."""
     if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, wanted):
         return True

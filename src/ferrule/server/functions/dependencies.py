@@ -264,11 +264,11 @@ def _streaming_directly(place: Any, plan: Plan, taken: str | None) -> Callable[.
     return call
 
 
-async def _here(work: Callable[[], Any]) -> Any:
+async def _here(work: Callable[[], object]) -> Any:
     return work()
 
 
-async def _whole(plain: Plain, work: Callable[[], Any]) -> Any:
+async def _whole(plain: Plain, work: Callable[[], object]) -> Any:
     """Run a plain handler; a cancelled caller waits for its thread, which still uses what the providers gave."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()

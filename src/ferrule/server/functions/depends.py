@@ -30,7 +30,7 @@ def Depends(provider: Callable[..., Any], *, use_cache: bool = True, inline: boo
     return Dependency(provider, use_cache=use_cache, inline=inline)
 
 
-def dependency_of(default: Any, annotation: Any) -> Dependency | None:
+def dependency_of(default: object, annotation: object) -> Dependency | None:
     """Find the wish for a provider in a parameter's default or in its `Annotated`."""
     if isinstance(default, Dependency):
         return default

@@ -65,7 +65,7 @@ def with_questions(
     return _asking(fn, signature, asked, inline=inline)
 
 
-def _mentions_ask(fn: Any) -> bool:
+def _mentions_ask(fn: object) -> bool:
     """Look without resolving: few handlers have such parameters, and all would pay."""
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -137,7 +137,7 @@ def _asking(
     else:
         place = context
 
-    def questions(given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    def questions(given: Mapping[str, object]) -> dict[str, tuple[str, Any]]:
         return {each.name: (each.message.format_map(given), each.schema) for each in asked}
 
     def filled(given: dict[str, Any], answers: Mapping[str, Elicitation]) -> inspect.BoundArguments:
@@ -150,11 +150,11 @@ def _asking(
 
     visible = own.replace(parameters=_ordered(kept))
 
-    async def ready(args: Any, kwargs: Any) -> inspect.BoundArguments:
+    async def ready(args: object, kwargs: object) -> inspect.BoundArguments:
         given = _arguments(visible, args, kwargs)
         return filled(given, await given[place].elicit_all(questions(given)))
 
-    def ready_in_thread(args: Any, kwargs: Any) -> inspect.BoundArguments:
+    def ready_in_thread(args: object, kwargs: object) -> inspect.BoundArguments:
         given = _arguments(visible, args, kwargs)
         return filled(given, given[place].sync.elicit_all(questions(given)))
 

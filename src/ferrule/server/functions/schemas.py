@@ -49,7 +49,7 @@ class _Inlining:
         kept = dict(sorted(self._kept.items()))
         return {**written, "$defs": kept} if kept else written
 
-    def _part(self, part: Any, inside: tuple[str, ...]) -> Any:
+    def _part(self, part: object, inside: tuple[str, ...]) -> Any:
         if isinstance(part, list):
             return [self._part(item, inside) for item in part]
         if not isinstance(part, dict):
@@ -82,7 +82,7 @@ def _referred(part: Schema) -> str | None:
     return None
 
 
-def _is_tag_map(key: str, item: Any) -> bool:
+def _is_tag_map(key: str, item: object) -> bool:
     """Return whether a member names definitions by tag, which says nothing once they are gone."""
     return key == "discriminator" and isinstance(item, dict) and "mapping" in item
 
@@ -114,7 +114,7 @@ _LIST_RULES = {"min_length": "minItems", "max_length": "maxItems"}
 _MAP_RULES = {"min_length": "minProperties", "max_length": "maxProperties"}
 
 
-def schema_of(type_: Any) -> Schema:
+def schema_of(type_: object) -> Schema:
     """Describe a type; a class is described at the root, with what it refers to under `$defs`."""
     writer = _Writer()
     try:
@@ -162,7 +162,7 @@ def _mirrored(schema: Schema) -> Schema:
     return _mirrored({**given[0], **rest})
 
 
-def wrapped_schema(type_: Any) -> tuple[Schema, bool]:
+def wrapped_schema(type_: object) -> tuple[Schema, bool]:
     """Describe a `readable` result as an object, and say whether it had to be put under `result` for that."""
     writer = _Writer("serialization")
     inner = writer.describe(type_)
@@ -191,7 +191,7 @@ def _property(parameter: Parameter, writer: _Writer) -> Schema:
     return schema
 
 
-def _default(value: Any) -> Schema:
+def _default(value: object) -> Schema:
     """The `default` keyword, left out for a value JSON cannot say."""
     try:
         return {"default": msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook)}
@@ -223,18 +223,18 @@ def _rooted(schema: Schema, definitions: Schema) -> Schema:
     return _with_definitions(root, kept)
 
 
-def _refers(value: Any, reference: str) -> bool:
+def _refers(value: object, reference: str) -> bool:
     if isinstance(value, dict):
         return value.get("$ref") == reference or any(_refers(item, reference) for item in value.values())
     return isinstance(value, list | tuple) and any(_refers(item, reference) for item in value)
 
 
-def _rules(node: Any, names: dict[str, str]) -> Schema:
+def _rules(node: object, names: dict[str, str]) -> Schema:
     found = {keyword: getattr(node, attribute) for attribute, keyword in names.items()}
     return {keyword: value for keyword, value in found.items() if value is not None}
 
 
-def _label(class_: Any) -> str:
+def _label(class_: object) -> str:
     """A name for `$defs`, with a generic's arguments in it."""
     parts = [getattr(get_origin(class_) or class_, "__name__", str(class_)), *map(_label, get_args(class_))]
     return re.sub(r"\W+", "_", "_".join(parts))
@@ -249,7 +249,7 @@ def _class_text(class_: Any) -> Schema:
     return {"description": inspect.cleandoc(text)}
 
 
-def _field_texts(class_: Any) -> dict[str, str]:
+def _field_texts(class_: object) -> dict[str, str]:
     """The texts that stand beside the types of a class's fields."""
     hints = {}
     for field in record_fields(class_) or ():
@@ -263,7 +263,7 @@ def _field_texts(class_: Any) -> dict[str, str]:
     return found
 
 
-def _literals(type_: Any) -> dict[frozenset[Any], tuple[Any, ...]]:
+def _literals(type_: object) -> dict[frozenset[Any], tuple[Any, ...]]:
     """Find the literals in a type, each by its values, with None and without: None may be told apart from them."""
     parts = get_args(type_)
     if get_origin(type_) is Literal:
@@ -282,12 +282,12 @@ class _Writer:
         self._orders: dict[frozenset[Any], tuple[Any, ...]] = {}
         """Literals as they were written: msgspec sorts them, and who is shown a form reads it from top to bottom."""
 
-    def describe(self, type_: Any) -> Schema:
+    def describe(self, type_: object) -> Schema:
         """Describe a `readable` type."""
         self._orders |= _literals(type_)
         return self.node(mi.type_info(type_))
 
-    def define(self, type_: Any, make: Callable[[], Schema]) -> Schema:
+    def define(self, type_: object, make: Callable[[], Schema]) -> Schema:
         """Describe a type once, and refer to it: its members may do so too."""
         name = self._names.get(type_)
         if name is None:
@@ -352,7 +352,7 @@ class _Writer:
             self._orders |= _literals(field.type)
         return self.define(node.cls, lambda: make(node))
 
-    def _free_name(self, class_: Any) -> str:
+    def _free_name(self, class_: object) -> str:
         name = _label(class_)
         if name in self.definitions:
             name = re.sub(r"\W+", "_", f"{class_.__module__}_{name}")

@@ -193,7 +193,7 @@ def _fillable(offered: Sequence[inspect.Parameter], name: str, open_ended: bool)
     return [parameter for parameter in offered if parameter.kind not in stars]
 
 
-def _parameter(raw: inspect.Parameter, annotation: Any, texts: dict[str, str], name: str) -> Parameter:
+def _parameter(raw: inspect.Parameter, annotation: object, texts: dict[str, str], name: str) -> Parameter:
     place = f"{name}(): parameter {raw.name!r}"
     if type(raw.default).__module__ in {"dataclasses", "msgspec._core"} and type(raw.default).__name__ == "Field":
         raise SetupError(f"{place} has a field() of a class as its default: write the default itself")
@@ -218,7 +218,7 @@ def _parameter(raw: inspect.Parameter, annotation: Any, texts: dict[str, str], n
     return Parameter(raw.name, annotation, default, description, alias, factory if default is NOTHING else None)
 
 
-def _field_among(annotation: Any) -> Any:
+def _field_among(annotation: object) -> Any:
     """What `pydantic.Field` said inside `Annotated`."""
     return next((item for item in getattr(annotation, "__metadata__", ()) if is_field(item)), None)
 
@@ -233,7 +233,7 @@ def _alias(field: Any, place: str) -> str | None:
     return alias
 
 
-def _annotated_text(annotation: Any) -> str | None:
+def _annotated_text(annotation: object) -> str | None:
     """The description inside `Annotated`: a text, a `msgspec.Meta`, a `pydantic.Field` or a `Doc`."""
     if get_origin(annotation) in (Union, types.UnionType):
         return next(filter(None, map(_annotated_text, get_args(annotation))), None)
@@ -262,7 +262,7 @@ def _context_among(annotations: dict[str, Any], context_type: type | None, name:
     return found[0] if found else None
 
 
-def _is_context(annotation: Any, context_type: type) -> bool:
+def _is_context(annotation: object, context_type: type) -> bool:
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
@@ -275,7 +275,7 @@ def _is_context(annotation: Any, context_type: type) -> bool:
     return isinstance(plain, type) and issubclass(plain, context_type)
 
 
-def _resolve(annotation: Any, namespace: dict[str, Any], place: str) -> Any:
+def _resolve(annotation: object, namespace: dict[str, Any], place: str) -> Any:
     if annotation is NOTHING:
         return NOTHING
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
@@ -288,7 +288,7 @@ def _resolve(annotation: Any, namespace: dict[str, Any], place: str) -> Any:
         ) from error
 
 
-def _namespace(function: Any, known: tuple[type, ...]) -> dict[str, Any]:
+def _namespace(function: object, known: tuple[type, ...]) -> dict[str, Any]:
     """The names a string annotation may use; `known` types resolve even when imported for type checking only."""
     names: dict[str, Any] = {type_.__name__: type_ for type_ in known}
     names |= getattr(function, "__globals__", {})
@@ -303,7 +303,7 @@ def _namespace(function: Any, known: tuple[type, ...]) -> dict[str, Any]:
     return names
 
 
-def _underlying(fn: Any) -> Any:
+def _underlying(fn: object) -> Any:
     """The Python function behind partials, methods, wrappers, classes and callable objects."""
     while not inspect.isfunction(fn) or hasattr(fn, "__wrapped__"):
         if isinstance(fn, functools.partial):
@@ -321,13 +321,13 @@ def _underlying(fn: Any) -> Any:
     return fn
 
 
-def _without_partial(fn: Any) -> Any:
+def _without_partial(fn: object) -> Any:
     while isinstance(fn, functools.partial):
         fn = fn.func
     return fn
 
 
-def probe(fn: Any) -> Any:
+def probe(fn: object) -> Any:
     """What to ask whether a call gives a coroutine or a generator."""
     fn = _without_partial(fn)
     if inspect.isroutine(fn) or inspect.isclass(fn):
@@ -348,12 +348,12 @@ def takes(fn: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def _name_of(fn: Any) -> str:
+def _name_of(fn: object) -> str:
     fn = _without_partial(fn)
     return str(getattr(fn, "__name__", None) or type(fn).__name__)
 
 
-def _docstring_of(fn: Any) -> str | None:
+def _docstring_of(fn: object) -> str | None:
     fn = _without_partial(fn)
     if inspect.isroutine(fn) or inspect.isclass(fn):
         return inspect.getdoc(fn)

@@ -84,7 +84,7 @@ class Guards:
         """Find the resource a call names among those its caller sees; raises Refusal when there is none."""
         return self._found(call.params.uri, call)
 
-    async def _call_tool(self, run: Callable[[Call, Any], Awaitable[Any]], call: Call) -> Any:
+    async def _call_tool(self, run: Callable[[Call, Any], Awaitable[object]], call: Call) -> Any:
         entry = self.tool(call)
         if entry is None:
             raise self._tools.missing(call.params.name)

@@ -178,7 +178,7 @@ async def entered(lifespans: Sequence[Lifespan], server: Application, stack: con
     return _put_together(values)
 
 
-def _put_together(values: Mapping[str, Any]) -> Any:
+def _put_together(values: Mapping[str, object]) -> Any:
     """Merge what several lifespans yielded: dicts into one, beside those that yielded nothing."""
     given = {}
     for name, value in values.items():

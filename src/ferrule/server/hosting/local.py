@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -55,7 +54,7 @@ class LocalCalls:
         return [entry.prompt for entry in self._offers.prompts.catalogue]
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None, *, raise_on_error: bool
+        self, name: str, arguments: Mapping[str, object] | None, *, raise_on_error: bool
     ) -> CallToolResult:
         """Call a tool; raises ToolError when it failed, unless `raise_on_error` is off."""
         raw = Raw(msgspec.json.encode(arguments or {}))
@@ -80,7 +79,7 @@ class LocalCalls:
         params = GetPromptParams(name=name, arguments=dict(arguments or {}))
         return await self._offers.prompts.fill(self._call("prompts/get", params))
 
-    def _call(self, name: str, params: Any = None) -> Call:
+    def _call(self, name: str, params: object = None) -> Call:
         """Make a call that nobody sent."""
         changes = self._host.services.changes
         if changes.loop is None or changes.loop.is_closed():

@@ -126,7 +126,7 @@ class Serving:
         """By which peers come in now: one for each listener, one for each ASGI app that runs."""
         self._starting: set[asyncio.Task[Any]] = set()
 
-    async def serve(self, *listeners: TransportListener, ready: Callable[[], Any] | None = None) -> None:
+    async def serve(self, *listeners: TransportListener, ready: Callable[[], object] | None = None) -> None:
         """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached.
 
         A transport that ends, or is closed by itself, takes only its own peers along.
@@ -144,7 +144,7 @@ class Serving:
             stack.push_async_callback(entrance.leave)
 
     async def _serve_all(
-        self, served: Sequence[tuple[TransportListener, Entrance]], ready: Callable[[], Any] | None
+        self, served: Sequence[tuple[TransportListener, Entrance]], ready: Callable[[], object] | None
     ) -> None:
         self._listeners.extend(listener for listener, _ in served)
         waiting = len(served)
@@ -265,7 +265,7 @@ def _kind(transport: str) -> TransportKind:
     return kind
 
 
-def _listener(transport: str, options: Mapping[str, Any]) -> TransportListener:
+def _listener(transport: str, options: Mapping[str, object]) -> TransportListener:
     kind = _kind(transport)
     refuse_foreign(transport, options, ours=("host", "port", "auth"))
     return kind.new_listener(options)

@@ -16,7 +16,7 @@ class Middleware:
     raising. Only overridden hooks are composed into a server's handlers, when it starts.
     """
 
-    def joined(self, server: Any) -> None:
+    def joined(self, server: object) -> None:
         """Called with the `Server` whose calls these are."""
 
     async def on_request(self, call: Call, proceed: Handler) -> Any:

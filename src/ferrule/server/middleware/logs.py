@@ -123,7 +123,7 @@ class Shown:
         self._left = most
         """How many values are still copied: each takes a character at least."""
 
-    def of(self, value: Any, depth: int = 0) -> Any:
+    def of(self, value: object, depth: int = 0) -> Any:
         """Return the copy of one value."""
         self._left -= 1
         if depth > MAX_DEPTH:
@@ -137,5 +137,5 @@ class Shown:
             return [self.of(item, depth + 1) for item in itertools.takewhile(self._has_room, value)]
         return value
 
-    def _has_room(self, _: Any) -> bool:
+    def _has_room(self, _: object) -> bool:
         return self._left >= 0

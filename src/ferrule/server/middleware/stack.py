@@ -16,7 +16,7 @@ from ferrule.settings.option import alike
 AnyLayer = Layer | Middleware
 
 
-def checked(layer: Any, where: str) -> AnyLayer:
+def checked(layer: object, where: str) -> AnyLayer:
     """Return a layer that can surround calls; SetupError says what is wrong with another."""
     if isinstance(layer, Middleware):
         for hook in HOOKS.values():
@@ -34,7 +34,7 @@ def checked(layer: Any, where: str) -> AnyLayer:
     if not takes(layer, 2):
         name = getattr(layer, "__qualname__", repr(layer))
         raise SetupError(f"{where}: {name} must take two arguments: async def {name}(call, proceed)")
-    return layer  # type: ignore[no-any-return]  # a function, as far as can be seen
+    return layer
 
 
 def _refuse_misspelled(kind: type[Middleware], where: str) -> None:

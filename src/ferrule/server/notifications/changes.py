@@ -41,7 +41,7 @@ class ChangeNotices:
         """Tell that a list changed."""
         self.soon(lambda: self._merge(self._lists, kind, lambda: self._subscriptions.changed(kind)))
 
-    def _merge(self, notices: Coalescer, key: str, tell: Callable[[], Any]) -> None:
+    def _merge(self, notices: Coalescer, key: str, tell: Callable[[], object]) -> None:
         """Tell now, or once the interval since the last notice is over, or not at all when that is due anyway."""
         loop = self.loop
         if loop is None or loop.is_closed():
@@ -53,11 +53,11 @@ class ChangeNotices:
         elif delay is not None:
             loop.call_later(delay, self._tell_late, notices, key, tell)
 
-    def _tell_late(self, notices: Coalescer, key: str, tell: Callable[[], Any]) -> None:
+    def _tell_late(self, notices: Coalescer, key: str, tell: Callable[[], object]) -> None:
         notices.fired(key, asyncio.get_running_loop().time())
         tell()
 
-    def soon(self, deed: Callable[[], Any]) -> None:
+    def soon(self, deed: Callable[[], object]) -> None:
         """Do it now when we are on the server's loop or it has none, else as soon as that loop can."""
         loop = self.loop
         if loop is None or loop.is_closed() or _running_loop() is loop:

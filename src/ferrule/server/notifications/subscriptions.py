@@ -275,7 +275,7 @@ class Subscriptions:
             subscriber.tell(notice)
         return len(subscribers)
 
-    def task_changed(self, task_id: str, told: Callable[[], Any]) -> int:
+    def task_changed(self, task_id: str, told: Callable[[], object]) -> int:
         """Tell everyone who listens to a task how it stands; gives how many were told."""
         subscribers = list(self._by_task.get(task_id, ()))
         if subscribers:

@@ -46,13 +46,13 @@ class Follower(Protocol):
     def check(self, key: str) -> None:
         """Raise SetupError if one of this key could not be followed."""
 
-    def added(self, key: str, entry: Any) -> None:
+    def added(self, key: str, entry: object) -> None:
         """Called when one was added."""
 
     def removed(self, key: str) -> None:
         """Called when one was removed."""
 
-    def exchanged(self, key: str, entry: Any) -> None:
+    def exchanged(self, key: str, entry: object) -> None:
         """Called when one runs in another way than before."""
 
     def switched(self) -> None:

@@ -160,7 +160,7 @@ class Branch:
         for key, entry in self._source.registered.items():
             self.added(key, entry)
 
-    def added(self, key: str, entry: Any) -> None:
+    def added(self, key: str, entry: object) -> None:
         """Take over one entry."""
         renamed = self._rename(key)
         self._target.add(renamed, self._adopt(self._mount.adopted(entry, key), renamed))
@@ -174,7 +174,7 @@ class Branch:
         """Follow what was switched on or off."""
         self._target.switch()
 
-    def exchanged(self, key: str, entry: Any) -> None:
+    def exchanged(self, key: str, entry: object) -> None:
         """Put a new copy in the place of the old one."""
         renamed = self._taken[key]
         old = self._target.registered[renamed]

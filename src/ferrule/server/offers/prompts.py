@@ -34,7 +34,7 @@ from ferrule.settings.option import PositiveInt, check
 class Message(dict[str, Any]):
     """One message of a prompt: a text, a content block, a picture, or a list of them, and who says it."""
 
-    def __init__(self, content: Any, role: str = "user") -> None:
+    def __init__(self, content: object, role: str = "user") -> None:
         super().__init__(role=role, content=content)
 
     @property
@@ -51,14 +51,14 @@ class Message(dict[str, Any]):
 class UserMessage(Message):
     """What the user says."""
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: object) -> None:
         super().__init__(content, "user")
 
 
 class AssistantMessage(Message):
     """What the assistant says."""
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: object) -> None:
         super().__init__(content, "assistant")
 
 

@@ -123,7 +123,7 @@ def family_of(code: int) -> str:
 class Refused(ToolError):
     """Raised by a tool that will not do what it was asked, for one of the known reasons."""
 
-    def __init__(self, code: int, message: str = "", data: Any = None) -> None:
+    def __init__(self, code: int, message: str = "", data: object = None) -> None:
         if code not in REASONS:
             raise SetupError(f"{code} is not a refusal code: they are numbers from 1001 to 1089, listed in REASONS")
         self.code = code

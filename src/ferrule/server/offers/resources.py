@@ -86,7 +86,7 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
         check(self)
 
 
-def _is_text(annotation: Any) -> bool:
+def _is_text(annotation: object) -> bool:
     """Return whether a type is a text, whatever is said of it, or else nothing."""
     if get_origin(annotation) is Annotated:
         return _is_text(get_args(annotation)[0])

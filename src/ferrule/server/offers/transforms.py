@@ -255,7 +255,7 @@ class Reshape:
                 f" so {moved[0]!r} can be neither renamed nor hidden: write a function that calls it"
             )
 
-    def _check_value(self, schema: Mapping[str, Any], original: str, word: str, value: Any) -> None:
+    def _check_value(self, schema: Mapping[str, Any], original: str, word: str, value: object) -> None:
         """Refuse a value that the tool would refuse at every call, when nobody can put it right any more."""
         if value is UNSET:
             return
@@ -284,14 +284,14 @@ class Reshape:
             raise SetupError(f"{where} is required, so it cannot be hidden without a value: give preset=…")
 
 
-def _checked_value(value: Any, where: str) -> Any:
+def _checked_value(value: object, where: str) -> Any:
     try:
         return Raw(_write(value))
     except (TypeError, ValueError, NotImplementedError) as reason:
         raise SetupError(f"{where} cannot be written as JSON: {reason}") from None
 
 
-def _changed(rules: Any, change: Arg) -> Any:
+def _changed(rules: object, change: Arg) -> Any:
     if not isinstance(rules, Mapping):
         return rules
     changed = {**rules, **(change.schema or {})}
@@ -325,7 +325,7 @@ def _with_used_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     return others
 
 
-def _references(value: Any) -> Iterator[str]:
+def _references(value: object) -> Iterator[str]:
     if isinstance(value, Mapping):
         reference = value.get("$ref")
         if isinstance(reference, str) and reference.startswith("#/$defs/"):
@@ -348,7 +348,7 @@ def _renamed(violation: Violation, shown: Mapping[str, str]) -> Violation:
 def _foreign(tool: Tool, call: Callable[[dict[str, Any]], Awaitable[Any]]) -> tuple[Callable[..., Any], ToolOptions]:
     """Make a handler of somebody else's tool."""
 
-    async def handle(**arguments: Any) -> CallToolResult:
+    async def handle(**arguments: object) -> CallToolResult:
         return await call(arguments)  # type: ignore[no-any-return]  # it is checked like what any tool gives
 
     options = ToolOptions(

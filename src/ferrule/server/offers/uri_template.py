@@ -407,7 +407,7 @@ def _fill(expression: Expression, values: Mapping[str, Any], keeps_slashes: Sequ
     return ""
 
 
-def _fill_variable(operator: Operator, variable: Variable, value: Any, safe: str) -> list[str]:
+def _fill_variable(operator: Operator, variable: Variable, value: object, safe: str) -> list[str]:
     """Return the pieces of one variable, none when it has no value."""
     if value is None or (isinstance(value, (Mapping, list, tuple)) and not value):
         return []
@@ -432,7 +432,7 @@ def _named(name: str, text: str, empty: str) -> str:
     return f"{name}={text}" if text else name + empty
 
 
-def _quote(value: Any, safe: str) -> str:
+def _quote(value: object, safe: str) -> str:
     text = str(value)
     if safe != RESERVED:
         return quote(text, safe=safe)

@@ -59,7 +59,7 @@ class Document:
             raise SetupError(f"an OpenAPI document is an object, not {type(found).__name__}")
         return cls(found)
 
-    def follow(self, part: Any, place: str) -> dict[str, Any]:
+    def follow(self, part: object, place: str) -> dict[str, Any]:
         """Return a part of the document, or what it refers to."""
         for _ in range(MAX_HOPS):
             if not isinstance(part, Mapping):
@@ -69,7 +69,7 @@ class Document:
             part = self.at(part["$ref"])
         raise SetupError(f"{place}: the references in the OpenAPI document go round in a circle")
 
-    def at(self, reference: Any) -> Any:
+    def at(self, reference: object) -> Any:
         """Return what stands at a reference such as `#/components/schemas/Pet`."""
         if not isinstance(reference, str) or not reference.startswith("#/"):
             raise SetupError(f"the reference {reference!r} leaves the OpenAPI document: bundle it into one file first")

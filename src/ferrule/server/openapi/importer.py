@@ -135,7 +135,7 @@ class Caller:
         # Looked for in the class: an object that stands in for a client in a test has every method one asks for.
         self._streams = inspect.isfunction(getattr(type(client), "stream", None))
 
-    async def call(self, arguments: Mapping[str, Any], context: Context) -> Response:
+    async def call(self, arguments: Mapping[str, object], context: Context) -> Response:
         """Make the request; raises ToolError when there is no answer, or too much of it."""
         operation = self.operation
         outgoing = compose(operation, arguments)
@@ -168,7 +168,7 @@ def _offer_tool(server: Application, name: str, caller: Caller, options: ImportO
     """Offer an operation as a tool; return False if it was left out."""
     operation = caller.operation
 
-    async def run(ferrule_context: Context, **arguments: Any) -> CallToolResult:
+    async def run(ferrule_context: Context, **arguments: object) -> CallToolResult:
         response = await caller.call(arguments, ferrule_context)
         result = result_of(operation, response)
         if said.get("output_schema") is not None and result.structured_content is None:
@@ -221,7 +221,7 @@ def _offer_resource(server: Application, name: str, caller: Caller, scheme: str)
         uri += "{?" + ",".join(behind) + "}"
     template = UriTemplate(uri)
 
-    async def read(ferrule_context: Context, **values: Any) -> str | bytes:
+    async def read(ferrule_context: Context, **values: object) -> str | bytes:
         given = {}
         for argument, value in values.items():
             if value is not None:

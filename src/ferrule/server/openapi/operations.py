@@ -152,7 +152,7 @@ class _Arguments:
         if wanted - given:
             raise SetupError(f"{self._place}: the path names {sorted(wanted - given)[0]!r}, which is no parameter")
 
-    def read_body(self, given: Any) -> Body | None:
+    def read_body(self, given: object) -> Body | None:
         """Take the body: the members of an object become arguments of their own, anything else is one."""
         if not given:
             return None
@@ -179,7 +179,7 @@ class _Arguments:
                 self._required.append(argument)
         return Body(media_type, fields, frozenset(a for a, n in fields.items() if self._is_binary(properties[n])))
 
-    def _add_whole(self, schema: Any, media_type: str, required: bool, description: Any) -> Body:
+    def _add_whole(self, schema: object, media_type: str, required: bool, description: object) -> Body:
         argument = BODY if BODY not in self._properties else f"{BODY}__{BODY}"
         binary = not _is_json(media_type) and not media_type.startswith("text/") and media_type not in FORMS
         if binary:
@@ -196,7 +196,7 @@ class _Arguments:
             self._required.append(argument)
         return Body(media_type, None, frozenset({argument} if binary else ()))
 
-    def _members(self, schema: Any) -> tuple[dict[str, Any], set[str]] | None:
+    def _members(self, schema: object) -> tuple[dict[str, Any], set[str]] | None:
         """Return the properties of an object and which are required; None for anything that is not plainly one."""
         said = self._schemas.resolved(schema)
         if said.get("anyOf") or said.get("oneOf") or said.get("nullable") or said.get("additionalProperties"):
@@ -215,12 +215,12 @@ class _Arguments:
                 shown[n] = p
         return (shown, required) if shown else None
 
-    def _is_binary(self, schema: Any) -> bool:
+    def _is_binary(self, schema: object) -> bool:
         said = self._schemas.resolved(schema)
         return said.get("format") == "binary" or said.get("contentMediaType") == "application/octet-stream"
 
 
-def _preferred(contents: Mapping[str, Any]) -> str | None:
+def _preferred(contents: Mapping[str, object]) -> str | None:
     """Choose how to write a body that may be written in several ways."""
     ranked = sorted(contents, key=lambda kind: (not _is_json(kind), kind not in FORMS, not kind.startswith("text/")))
     return ranked[0] if ranked else None
@@ -231,7 +231,9 @@ def _is_json(media_type: str) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 
 
-def _output(document: Document, schemas: Schemas, responses: Mapping[str, Any]) -> tuple[dict[str, Any] | None, bool]:
+def _output(
+    document: Document, schemas: Schemas, responses: Mapping[str, object]
+) -> tuple[dict[str, Any] | None, bool]:
     """Return the schema every good answer keeps, if there is one, and whether it had to be wrapped to be an object."""
     # A document written in YAML may have its statuses as numbers.
     answers = {str(status): said for status, said in responses.items()}

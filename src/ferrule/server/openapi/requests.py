@@ -36,7 +36,7 @@ class Outgoing(Struct, frozen=True):
     content: bytes | None
 
 
-def compose(operation: Operation, arguments: Mapping[str, Any]) -> Outgoing:
+def compose(operation: Operation, arguments: Mapping[str, object]) -> Outgoing:
     """Write the arguments of one call to where they belong; raises ToolError for one that cannot go there."""
     given = {}
     for p in operation.parameters:
@@ -61,7 +61,7 @@ def compose(operation: Operation, arguments: Mapping[str, Any]) -> Outgoing:
     return Outgoing(operation.method, path + ("?" + "&".join(pairs) if pairs else ""), headers, content)
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     """Write one value as a web form does."""
     if isinstance(value, str):
         return value
@@ -72,11 +72,11 @@ def _plain(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _encoded(value: Any) -> str:
+def _encoded(value: object) -> str:
     return quote(_plain(value), safe="")
 
 
-def _flat(value: Mapping[str, Any], joint: str) -> Iterable[str]:
+def _flat(value: Mapping[str, object], joint: str) -> Iterable[str]:
     return (f"{_encoded(name)}{joint}{_encoded(item)}" for name, item in value.items())
 
 
@@ -147,7 +147,7 @@ def paths_beside(operation: Operation, left_out: Iterable[Operation]) -> tuple[s
     return tuple(found)
 
 
-def _segment(parameter: Parameter, value: Any) -> str:
+def _segment(parameter: Parameter, value: object) -> str:
     name = _encoded(parameter.name)
     lead, joint = {"label": (".", "."), "matrix": (f";{name}=", f";{name}=")}.get(parameter.style, ("", ","))
     if not parameter.explode:
@@ -159,7 +159,7 @@ def _segment(parameter: Parameter, value: Any) -> str:
     return lead + _encoded(value)
 
 
-def _query(parameter: Parameter, value: Any) -> list[str]:
+def _query(parameter: Parameter, value: object) -> list[str]:
     name = _encoded(parameter.name)
     if value is None:
         return []
@@ -191,7 +191,7 @@ def _check_query(operation: Operation, given: Mapping[Parameter, Any]) -> None:
                 raise ToolError(f"{operation.place}: {parameter.argument!r} may not have the member {name!r}")
 
 
-def _header(parameter: Parameter, value: Any) -> str:
+def _header(parameter: Parameter, value: object) -> str:
     if isinstance(value, list):
         text = ",".join(map(_plain, value))
     elif isinstance(value, Mapping):
@@ -204,7 +204,7 @@ def _header(parameter: Parameter, value: Any) -> str:
     return text
 
 
-def _content(body: Body | None, arguments: Mapping[str, Any]) -> tuple[bytes | None, str]:
+def _content(body: Body | None, arguments: Mapping[str, object]) -> tuple[bytes | None, str]:
     if body is None:
         return None, ""
     kind = body.media_type.partition(";")[0].strip().lower()
@@ -223,7 +223,7 @@ def _content(body: Body | None, arguments: Mapping[str, Any]) -> tuple[bytes | N
     return msgspec.json.encode(members), body.media_type
 
 
-def _whole(body: Body, arguments: Mapping[str, Any], kind: str) -> tuple[bytes | None, str]:
+def _whole(body: Body, arguments: Mapping[str, object], kind: str) -> tuple[bytes | None, str]:
     argument = next((name for name in ("body", "body__body") if name in arguments), None)
     if argument is None:
         return None, ""
@@ -244,7 +244,7 @@ def _bytes_of(name: str, value: Any) -> bytes:
         raise ToolError(f"{name} must be base64") from None
 
 
-def _multipart(members: Mapping[str, Any], binary: set[str]) -> tuple[bytes, str]:
+def _multipart(members: Mapping[str, object], binary: set[str]) -> tuple[bytes, str]:
     boundary = secrets.token_hex(16)
     parts: list[bytes] = []
     for name, value in members.items():
@@ -253,7 +253,7 @@ def _multipart(members: Mapping[str, Any], binary: set[str]) -> tuple[bytes, str
     return b"".join([*parts, f"--{boundary}--\r\n".encode()]), f"multipart/form-data; boundary={boundary}"
 
 
-def _form_part(boundary: str, name: str, value: Any, is_file: bool) -> bytes:
+def _form_part(boundary: str, name: str, value: object, is_file: bool) -> bytes:
     field = name.replace("\\", "\\\\").replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
     head = f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"'
     if is_file:

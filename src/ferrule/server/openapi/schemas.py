@@ -34,14 +34,14 @@ class Schemas:
         self._names: dict[str, str] = {}
         self._count = 0
 
-    def whole(self, schema: Any, side: Side) -> dict[str, Any]:
+    def whole(self, schema: object, side: Side) -> dict[str, Any]:
         """Return a schema that stands alone."""
         needed: set[str] = set()
         written = self._written(schema, side, needed)
         definitions = self.definitions(needed, side)
         return {**written, "$defs": definitions} if definitions else written
 
-    def part(self, schema: Any, side: Side, needed: set[str]) -> dict[str, Any]:
+    def part(self, schema: object, side: Side, needed: set[str]) -> dict[str, Any]:
         """Return a schema that will stand inside another, and add what it refers to."""
         return self._written(schema, side, needed)
 
@@ -58,7 +58,7 @@ class Schemas:
             waiting.extend(further)
         return dict(sorted(found.items()))
 
-    def resolved(self, schema: Any) -> dict[str, Any]:
+    def resolved(self, schema: object) -> dict[str, Any]:
         """Return what a schema says, behind any references."""
         return self._document.follow(schema, "a schema")
 
@@ -82,7 +82,7 @@ class Schemas:
             self._names[reference] = name
         return self._names[reference]
 
-    def _written(self, schema: Any, side: Side, needed: set[str]) -> dict[str, Any]:
+    def _written(self, schema: object, side: Side, needed: set[str]) -> dict[str, Any]:
         if schema is True or schema is None:
             return {}
         if not isinstance(schema, Mapping):
@@ -124,7 +124,7 @@ class Schemas:
                 beside[word] = value
         return {**self._written(beside, side, needed), **written}
 
-    def _value(self, word: str, value: Any, side: Side, needed: set[str]) -> Any:
+    def _value(self, word: str, value: object, side: Side, needed: set[str]) -> Any:
         if word in LISTS and isinstance(value, list):
             return [self._written(item, side, needed) for item in value]
         if word in MAPS and isinstance(value, Mapping):
@@ -133,7 +133,7 @@ class Schemas:
             return self._written(value, side, needed)
         return value
 
-    def _hide(self, schema: Mapping[str, Any], written: dict[str, Any], side: Side) -> None:
+    def _hide(self, schema: Mapping[str, object], written: dict[str, Any], side: Side) -> None:
         """Leave out properties that this side never sees."""
         properties = schema.get("properties")
         if not isinstance(properties, Mapping):
@@ -149,7 +149,7 @@ class Schemas:
                 written["required"] = [name for name in written["required"] if name not in hidden]
 
 
-def _from_3_0(schema: Mapping[str, Any], written: dict[str, Any]) -> dict[str, Any]:
+def _from_3_0(schema: Mapping[str, object], written: dict[str, Any]) -> dict[str, Any]:
     """Say in 2020-12 what the dialect of OpenAPI 3.0 says in its own way."""
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         mark = written.get(exclusive)

@@ -88,7 +88,7 @@ def _greeting() -> tuple[dict[str, Any], dict[str, Any]]:
     return {"id": 1, "method": "initialize", "params": opening()}, {"method": "notifications/initialized"}
 
 
-def _call(identity: int, tool: str, **arguments: Any) -> dict[str, Any]:
+def _call(identity: int, tool: str, **arguments: object) -> dict[str, Any]:
     return {"id": identity, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 

@@ -43,7 +43,7 @@ class Tools:
         self.begun += 1
         self.began.set()
 
-    async def echo(self, value: Any) -> dict[str, Any]:
+    async def echo(self, value: object) -> dict[str, Any]:
         """Return back what was given."""
         return {"value": value}
 

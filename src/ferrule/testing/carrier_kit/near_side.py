@@ -79,11 +79,11 @@ class NearSide(Witness):
         self.sent.append(identity)
         return future
 
-    def start(self, tool: str, **arguments: Any) -> asyncio.Future[Any]:
+    def start(self, tool: str, **arguments: object) -> asyncio.Future[Any]:
         """Call a tool; what is returned waits for the whole response."""
         return self.ask("tools/call", {"name": tool, "arguments": arguments})
 
-    async def call(self, tool: str, **arguments: Any) -> Any:
+    async def call(self, tool: str, **arguments: object) -> Any:
         """Call a tool and give what it returned; an error is given as the response it was."""
         return returned(await soon(self.start(tool, **arguments), self.patience, f"no answer to {tool} came"))
 

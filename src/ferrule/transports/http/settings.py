@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -181,7 +181,7 @@ def _require_hosts(hosts: Collection[str]) -> None:
             )
 
 
-def split_options(options: Mapping[str, Any], where: str = "http") -> tuple[EndpointSettings, EngineSettings]:
+def split_options(options: Mapping[str, object], where: str = "http") -> tuple[EndpointSettings, EngineSettings]:
     """Sort keyword options into the two groups; refuses unknown ones."""
     require_known(where, options, (*EndpointSettings.__struct_fields__, *EngineSettings.__struct_fields__))
     endpoint = read(EndpointSettings, pick(EndpointSettings, options), where)

@@ -12,6 +12,7 @@ from ferrule.transports.http.endpoint.caller import Callers, origin_of
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.answer import Answer
+from ferrule.transports.http.engine.connection import Connection
 from ferrule.transports.http.heads import RETRY_AFTER, refuse
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.sockets.admission import Admission, process_admission
@@ -99,7 +100,7 @@ class WebSocketEndpoint(Entrance[WebSocketChannel]):
             self.callers.admit(request, responder, self._open)
 
     def _open(self, request: HttpRequest, responder: Responder) -> None:
-        connection = cast("Answer", responder).connection
+        connection = cast("Connection | None", cast("Answer", responder).connection)
         if connection is None:
             # The peer is gone already.
             return

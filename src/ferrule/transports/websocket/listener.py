@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec import Struct
 
@@ -39,7 +39,7 @@ class Options(Struct, frozen=True):
     endpoint: EndpointSettings
 
 
-def sort_options(options: Mapping[str, Any]) -> Options:
+def sort_options(options: Mapping[str, object]) -> Options:
     """Sort keyword options; refuses unknown ones."""
     known = {*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, *GUARDING} - {"websocket"}
     require_known("ws", options, known)

@@ -51,7 +51,7 @@ class Constraints(msgspec.Struct):
     native: bool = True
     """Whether all is said in the words of msgspec, or is a mere description."""
 
-    def add(self, item: Any) -> None:
+    def add(self, item: object) -> None:
         """Read one part of the metadata."""
         if isinstance(item, msgspec.Meta):
             self.rules |= _given(item, RULES)
@@ -82,7 +82,7 @@ class Constraints(msgspec.Struct):
         if type(item).__name__ == "Predicate":
             self.checks.append(item.func)
 
-    def _add_foreign(self, item: Any) -> None:
+    def _add_foreign(self, item: object) -> None:
         """Read what pydantic says in words we share; whatever else it says makes the whole type its own."""
         members = vars(item) if hasattr(item, "__dict__") else {}
         if dataclasses.is_dataclass(item):
@@ -99,7 +99,7 @@ class Constraints(msgspec.Struct):
         self.rules |= {name: value for name, value in said.items() if name in RULES}
 
 
-def read_metadata(metadata: Iterable[Any]) -> Constraints:
+def read_metadata(metadata: Iterable[object]) -> Constraints:
     """Read the metadata of an `Annotated`."""
     found = Constraints()
     for item in metadata:
@@ -107,7 +107,7 @@ def read_metadata(metadata: Iterable[Any]) -> Constraints:
     return found
 
 
-def description_of(metadata: Iterable[Any]) -> str | None:
+def description_of(metadata: Iterable[object]) -> str | None:
     """Return the text among the metadata of an `Annotated`."""
     text = read_metadata(metadata).texts.get("description")
     if isinstance(text, str):
@@ -115,12 +115,12 @@ def description_of(metadata: Iterable[Any]) -> str | None:
     return None
 
 
-def _given(item: Any, names: Iterable[str]) -> dict[str, Any]:
+def _given(item: object, names: Iterable[str]) -> dict[str, Any]:
     found = {name: getattr(item, name, None) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def constrained(type_: Any, said: Constraints) -> Any:
+def constrained(type_: object, said: Constraints) -> Any:
     """Return a type that keeps to its constraints: by msgspec where it can, else by a check of our own."""
     texts = [msgspec.Meta(**said.texts)] if said.texts else []
     if "pattern" in said.rules:
@@ -147,7 +147,7 @@ _KINDS = dict.fromkeys(("ge", "gt", "le", "lt"), "a number, a date or a time") |
 }
 
 
-def _pattern(given: Any) -> str:
+def _pattern(given: object) -> str:
     text = str(getattr(given, "pattern", given))
     try:
         re.compile(text)
@@ -156,7 +156,7 @@ def _pattern(given: Any) -> str:
     return text
 
 
-def _can_hold(type_: Any, rule: str) -> bool:
+def _can_hold(type_: object, rule: str) -> bool:
     class_ = type_.made if isinstance(type_, Form) else get_origin(type_) or type_
     if not isinstance(class_, type):
         return False
@@ -167,10 +167,10 @@ def _can_hold(type_: Any, rule: str) -> bool:
     return issubclass(class_, _COUNTED if rule == "multiple_of" else _ORDERED)
 
 
-def _checked(type_: Any, rules: dict[str, Any], checks: list[Callable[[Any], Any]]) -> Form:
+def _checked(type_: object, rules: dict[str, Any], checks: list[Callable[[Any], Any]]) -> Form:
     name = shown(type_)
 
-    def read(value: Any) -> Any:
+    def read(value: object) -> Any:
         made = convert(value, type_)
         for rule, bound in rules.items():
             words, holds = _TESTS[rule]
@@ -184,7 +184,7 @@ def _checked(type_: Any, rules: dict[str, Any], checks: list[Callable[[Any], Any
     return form(name, read, lambda writer: _described(type_, rules, writer))
 
 
-def _described(type_: Any, rules: dict[str, Any], writer: Writer) -> Schema:
+def _described(type_: object, rules: dict[str, Any], writer: Writer) -> Schema:
     """Describe the type with the rules that JSON Schema has a word for."""
     schema = writer.describe(type_)
     places = [schema, *schema.get("anyOf", ())]

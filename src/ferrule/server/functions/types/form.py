@@ -15,13 +15,13 @@ class Writer(Protocol):
     mode: Mode
     definitions: dict[str, Schema]
 
-    def describe(self, type_: Any) -> Schema:
+    def describe(self, type_: object) -> Schema:
         """Describe a type."""
 
-    def define(self, type_: Any, make: Callable[[], Schema]) -> Schema:
+    def define(self, type_: object, make: Callable[[], Schema]) -> Schema:
         """Describe a type that may refer to itself, once, and give a reference to it."""
 
-    def node(self, node: Any) -> Schema:
+    def node(self, node: object) -> Schema:
         """Describe what msgspec knows of a type."""
 
 
@@ -48,7 +48,7 @@ def form(name: str, read: Read, describe: Describe, *, keys: Iterable[str] = (),
     return Form(name, (), {**members, "keys": frozenset(keys), "made": made})
 
 
-def choices(values: Iterable[Any]) -> Schema:
+def choices(values: Iterable[object]) -> Schema:
     """Describe a choice between values."""
     listed = list(values)
     for type_, name in ((str, "string"), (int, "integer")):
@@ -57,12 +57,12 @@ def choices(values: Iterable[Any]) -> Schema:
     return {"enum": listed}
 
 
-def either(members: Iterable[Any]) -> Any:
+def either(members: Iterable[object]) -> Any:
     """Return the union of types that are known at run time only."""
     return Union[tuple(members)]  # noqa: UP007  `|` refuses some typing objects
 
 
-def shown(type_: Any) -> str:
+def shown(type_: object) -> str:
     """Name a type as a person would write it."""
     if isinstance(type_, type) and not hasattr(type_, "__args__"):
         return type_.__qualname__

@@ -27,12 +27,12 @@ class Known(msgspec.Struct, frozen=True):
     describe: Describe
 
 
-def convert(value: Any, type_: Any, *, strict: bool = True) -> Any:
+def convert(value: object, type_: object, *, strict: bool = True) -> Any:
     """Make a value of a type from JSON values; `msgspec.ValidationError` when it does not fit."""
     return msgspec.convert(value, type_, dec_hook=decode_hook, str_keys=True, strict=strict)
 
 
-def decode_hook(type_: Any, value: Any) -> Any:
+def decode_hook(type_: object, value: object) -> Any:
     """Make a value of a type msgspec does not know."""
     known = type_ if isinstance(type_, Form) else known_class(type_)
     if known is None:
@@ -40,7 +40,7 @@ def decode_hook(type_: Any, value: Any) -> Any:
     return known.read(value)
 
 
-def encode_hook(value: Any) -> Any:
+def encode_hook(value: object) -> Any:
     """Write a value of a type msgspec does not know."""
     if is_path(type(value)):
         return str(value)
@@ -66,7 +66,7 @@ def is_path(class_: type) -> bool:
     return pathlib is not None and issubclass(class_, pathlib.PurePath)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Write what msgspec would write by other names than it is read by: see `written_otherwise`."""
     class_ = type(value)
     if pydantic_types.is_pydantic_dataclass(class_):
@@ -82,14 +82,14 @@ def plain(value: Any) -> Any:
     return value
 
 
-def written_otherwise(class_: Any) -> bool:
+def written_otherwise(class_: object) -> bool:
     """Return whether msgspec would write a class by other names: aliases, and attributes that begin with `_`."""
     attributes = getattr(class_, "__attrs_attrs__", ())
     return pydantic_types.is_pydantic_dataclass(class_) or any(field.alias != field.name for field in attributes)
 
 
 @functools.lru_cache(maxsize=1024)
-def known_class(type_: Any) -> Known | None:
+def known_class(type_: object) -> Known | None:
     """Find how a class is read; None for one that nobody knows."""
     class_ = get_origin(type_) or type_
     if not isinstance(class_, type):
@@ -109,7 +109,7 @@ def known_class(type_: Any) -> Known | None:
 
 
 def _text(make: Callable[[str], Any], what: str, format_: str | None) -> Known:
-    def read(value: Any) -> Any:
+    def read(value: object) -> Any:
         if not isinstance(value, str):
             raise ValueError(f"Expected {what} as `str`")
         return make(value)
@@ -130,8 +130,8 @@ def _subclass(class_: Any, plain: type) -> Known:
     return Known(lambda value: class_(convert(value, plain)), lambda writer: writer.describe(plain))
 
 
-def _container(shape: Any, make: Callable[[Any], Any]) -> Known:
-    def read(value: Any) -> Any:
+def _container(shape: object, make: Callable[[Any], Any]) -> Known:
+    def read(value: object) -> Any:
         return make(convert(value, shape))
 
     return Known(read, lambda writer: writer.describe(shape))

@@ -39,42 +39,42 @@ _ABOUT_TYPES = ("Unable to serialize", "Circular reference")
 """How pydantic begins to say what cannot be written; anything else comes from a function of the user's."""
 
 
-def is_pydantic(type_: Any) -> bool:
+def is_pydantic(type_: object) -> bool:
     """Return whether pydantic reads a class: a model, a dataclass of its own, or a class that says how."""
     if "pydantic" not in sys.modules or not isinstance(type_, type):
         return False
     return hasattr(type_, "__pydantic_validator__") or hasattr(type_, "__get_pydantic_core_schema__")
 
 
-def is_model(type_: Any) -> bool:
+def is_model(type_: object) -> bool:
     """Return whether a class is a model of pydantic."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(type_, type) and issubclass(type_, pydantic.BaseModel)
 
 
-def is_pydantic_dataclass(type_: Any) -> bool:
+def is_pydantic_dataclass(type_: object) -> bool:
     """Return whether a class is a dataclass that pydantic reads."""
     return is_pydantic(type_) and hasattr(type_, "__dataclass_fields__")
 
 
-def is_field(value: Any) -> bool:
+def is_field(value: object) -> bool:
     """Return whether a value is what `pydantic.Field` gives."""
     return type(value).__name__ == "FieldInfo" and type(value).__module__ == "pydantic.fields"
 
 
-def speaks_pydantic(metadata: Any) -> bool:
+def speaks_pydantic(metadata: object) -> bool:
     """Return whether pydantic has to read a part of `Annotated`."""
     return type(metadata).__module__.partition(".")[0] == "pydantic" or hasattr(
         type(metadata), "__get_pydantic_core_schema__"
     )
 
 
-def pydantic_form(type_: Any) -> Form:
+def pydantic_form(type_: object) -> Form:
     """Return a stand-in for any type that pydantic reads."""
     return form(shown(type_), model_reader(type_), lambda writer: describe_model(type_, writer), keys=_keys(type_))
 
 
-def _adapter(type_: Any) -> Any:
+def _adapter(type_: object) -> Any:
     try:
         adapter = sys.modules["pydantic"].TypeAdapter(type_)
         # A class whose annotations cannot be resolved yet says so when it is first looked into.
@@ -85,12 +85,12 @@ def _adapter(type_: Any) -> Any:
         raise TypeError(f"pydantic cannot read it: {str(error).partition(chr(10))[0]}") from error
 
 
-def model_reader(type_: Any) -> Callable[[Any], Any]:
+def model_reader(type_: object) -> Callable[[Any], Any]:
     """Return the function that makes a value of the type."""
     # The JSON reading, because strict models take dates and the like as text only there.
     validate = _adapter(type_).validate_json
 
-    def read(value: Any) -> Any:
+    def read(value: object) -> Any:
         written = msgspec.json.encode(value)
         try:
             return validate(written)
@@ -118,7 +118,7 @@ def _short(error: Any) -> Violation:
     return Violation(place, "…", _rule(str(first["type"])), first["msg"])
 
 
-def describe_model(type_: Any, writer: Writer) -> Schema:
+def describe_model(type_: object, writer: Writer) -> Schema:
     """Describe a type as pydantic does, its definitions among the others."""
     schema: Schema = _adapter(type_).json_schema(mode=writer.mode)
     definitions = schema.pop("$defs", {})
@@ -131,7 +131,7 @@ def describe_model(type_: Any, writer: Writer) -> Schema:
     return schema
 
 
-def dump(value: Any) -> Any:
+def dump(value: object) -> Any:
     """Write a model or a dataclass of pydantic as JSON values, by the names its schema has."""
     try:
         serializer = getattr(type(value), "__pydantic_serializer__", None)
@@ -147,7 +147,7 @@ def dump(value: Any) -> Any:
         raise NotImplementedError(f"a serializer of the type {name} failed") from None
 
 
-def _keys(type_: Any) -> list[str]:
+def _keys(type_: object) -> list[str]:
     """The members a model reads, to tell which of several is meant."""
     fields: dict[str, Any] = getattr(type_, "__pydantic_fields__", {})
     return [field.alias or name for name, field in fields.items()]
@@ -163,7 +163,7 @@ def _free(name: str, definition: Schema, taken: dict[str, Schema]) -> str:
     return free
 
 
-def _renamed(value: Any, names: dict[str, str]) -> Any:
+def _renamed(value: object, names: dict[str, str]) -> Any:
     if isinstance(value, dict):
         return {
             key: f"#/$defs/{names[part.removeprefix('#/$defs/')]}" if key == "$ref" else _renamed(part, names)

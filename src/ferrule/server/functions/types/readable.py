@@ -27,12 +27,12 @@ _NO_KEYS = (list, tuple, set, frozenset, dict, bool, collections.deque)
 _PLAIN_CHOICES = (str, int, bool, types.NoneType)
 
 
-def readable(type_: Any) -> Any:
+def readable(type_: object) -> Any:
     """Return a type that reads the same values; `TypeError` with the reason for one that no JSON can be read into."""
     return _Rewriting().whole(type_)
 
 
-def mentions(type_: Any, wanted: Any) -> bool:
+def mentions(type_: object, wanted: object) -> bool:
     """Return whether a type has anywhere inside it a class that `wanted` says yes to."""
     return _mentions(type_, wanted, set())
 
@@ -56,7 +56,7 @@ class _Rewriting:
         self._seen: set[Any] = set()
         self._grew = False
 
-    def whole(self, type_: Any) -> Any:
+    def whole(self, type_: object) -> Any:
         # A class met inside itself is taken for one that needs no mirror, so what was rewritten before a mirror was
         # found to be needed is rewritten again, until none is new.
         while True:
@@ -71,7 +71,7 @@ class _Rewriting:
     def _field(self, field: RecordField) -> RecordField:
         return dataclasses.replace(field, type=self.rewrite(field.type))
 
-    def rewrite(self, type_: Any) -> Any:
+    def rewrite(self, type_: object) -> Any:
         origin = get_origin(type_)
         if origin is Annotated:
             return self._annotated(type_)
@@ -94,7 +94,7 @@ class _Rewriting:
             return self._generic(type_, origin)
         return self._class(type_)
 
-    def _annotated(self, type_: Any) -> Any:
+    def _annotated(self, type_: object) -> Any:
         inner, *metadata = get_args(type_)
         said = read_metadata(metadata)
         if said.foreign:
@@ -122,7 +122,7 @@ class _Rewriting:
             raise refusals[0]
         return constrained(union_of(members), structs.replace(said, rules={}, checks=[]))
 
-    def _union(self, type_: Any) -> Any:
+    def _union(self, type_: object) -> Any:
         members = get_args(type_)
         others = tuple(member for member in members if member is not types.NoneType)
         if len(others) > 1 and all(map(pydantic_types.is_pydantic, others)):
@@ -177,7 +177,7 @@ class _Rewriting:
             return type_
         return origin[tuple(made)]
 
-    def _class(self, type_: Any) -> Any:
+    def _class(self, type_: object) -> Any:
         if type_ is object:
             return Any
         if type_ is typing.LiteralString:
@@ -192,7 +192,7 @@ class _Rewriting:
             return pydantic_types.pydantic_form(type_)
         return self._record(type_)
 
-    def _record(self, type_: Any) -> Any:
+    def _record(self, type_: object) -> Any:
         if type_ in self._mirrors:
             return self._mirrors[type_].form
         if type_ in self._seen:
@@ -210,7 +210,7 @@ class _Rewriting:
             return self._mirrors[type_].form
         return type_
 
-    def _is_kept(self, owner: Any, field: RecordField) -> bool:
+    def _is_kept(self, owner: object, field: RecordField) -> bool:
         try:
             return self.rewrite(field.type) is field.type and not field.is_odd
         except TypeError as error:
@@ -220,7 +220,7 @@ class _Rewriting:
 class _Alias:
     """A named type that may be a part of itself."""
 
-    def __init__(self, type_: Any) -> None:
+    def __init__(self, type_: object) -> None:
         self.target: Any = None
         self.used = False
         self.form: Form = form(
@@ -230,11 +230,11 @@ class _Alias:
         )
 
 
-def _is_type(part: Any) -> bool:
+def _is_type(part: object) -> bool:
     return part is not ... and not isinstance(part, list | tuple)
 
 
-def _literal(type_: Any) -> Any:
+def _literal(type_: object) -> Any:
     values = get_args(type_)
     if all(type(value) in _PLAIN_CHOICES for value in values):
         return type_
@@ -250,7 +250,7 @@ def _enum(type_: Any) -> Any:
     return choice_of(type_.__name__, list(type_), {})
 
 
-def _refuse_keys(type_: Any, origin: Any, arguments: tuple[Any, ...]) -> None:
+def _refuse_keys(type_: object, origin: object, arguments: tuple[Any, ...]) -> None:
     """Refuse sets of what has no hash, and maps whose keys are no text."""
     if not arguments:
         return

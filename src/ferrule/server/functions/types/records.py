@@ -33,7 +33,7 @@ class RecordField:
     """Whether more is said of it than msgspec understands."""
 
 
-def record_fields(type_: Any) -> list[RecordField] | None:
+def record_fields(type_: object) -> list[RecordField] | None:
     """Return the fields of a class that has some; None for any other type."""
     class_ = get_origin(type_) or type_
     if not isinstance(class_, type):
@@ -94,7 +94,7 @@ def _of_dataclass(type_: Any, class_: Any) -> list[RecordField]:
     return [_dataclass_field(field, hints[field.name]) for field in fields]
 
 
-def _dataclass_field(field: dataclasses.Field[Any], hint: Any) -> RecordField:
+def _dataclass_field(field: dataclasses.Field[Any], hint: object) -> RecordField:
     if field.default is not dataclasses.MISSING:
         return RecordField(field.name, field.name, hint, required=False, default=field.default)
     if field.default_factory is not dataclasses.MISSING:
@@ -125,7 +125,7 @@ def _of_named_tuple(type_: Any, class_: Any) -> list[RecordField]:
     return found
 
 
-def _hints(type_: Any) -> dict[str, Any]:
+def _hints(type_: object) -> dict[str, Any]:
     """The annotations of a class and of the classes it inherits from, with the arguments of generics put in."""
     hints: dict[str, Any] = {}
     for owner, bound in _lineage(type_):
@@ -135,7 +135,7 @@ def _hints(type_: Any) -> dict[str, Any]:
     return hints
 
 
-def _lineage(type_: Any) -> list[tuple[Any, dict[Any, Any]]]:
+def _lineage(type_: object) -> list[tuple[Any, dict[Any, Any]]]:
     """The classes of a type's ancestry, the oldest first, each with what its type variables stand for."""
     class_ = get_origin(type_) or type_
     parameters = getattr(class_, "__parameters__", ())
@@ -179,7 +179,7 @@ class Mirror:
         self.fields = list(fields)
         self.form.keys = frozenset(field.key for field in fields)
 
-    def read(self, value: Any) -> Any:
+    def read(self, value: object) -> Any:
         """Make an object of JSON values, or say everything that is wrong with them."""
         members = self._members(value)
         given: dict[str, Any] = {}
@@ -200,7 +200,7 @@ class Mirror:
             raise Unfit(problems)
         return self.class_(**given)
 
-    def _members(self, value: Any) -> dict[str, Any]:
+    def _members(self, value: object) -> dict[str, Any]:
         kind = "array" if self._is_array else "object"
         if not isinstance(value, list if self._is_array else dict):
             raise ValueError(f"Expected `{kind}`, got `{type(value).__name__}`")

@@ -19,7 +19,7 @@ _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
 """Where msgspec says something is wrong: at the end, where only the place of the whole union belongs."""
 
 
-def union_of(members: Sequence[Any]) -> Any:
+def union_of(members: Sequence[object]) -> Any:
     """Return one type for several: msgspec's own union where it has one, else a stand-in that tries each."""
     if Any in members:
         return Any
@@ -36,7 +36,7 @@ def union_of(members: Sequence[Any]) -> Any:
     return either((tried, None))
 
 
-def _is_readable(type_: Any) -> bool:
+def _is_readable(type_: object) -> bool:
     try:
         msgspec.json.Decoder(type_)
     except TypeError:
@@ -44,11 +44,11 @@ def _is_readable(type_: Any) -> bool:
     return True
 
 
-def _alternatives(members: Sequence[Any]) -> Form:
+def _alternatives(members: Sequence[object]) -> Form:
     groups = _grouped(members)
     keys = list(map(known_keys, groups))
 
-    def read(value: Any) -> Any:
+    def read(value: object) -> Any:
         reasons = []
         fitting = []
         for known, group in zip(keys, groups, strict=True):
@@ -74,7 +74,7 @@ def _alternatives(members: Sequence[Any]) -> Form:
     return form(" | ".join(map(shown, members)), read, describe)
 
 
-def _grouped(members: Iterable[Any]) -> list[Any]:
+def _grouped(members: Iterable[object]) -> list[Any]:
     """Put together the members that msgspec can tell apart at full speed, in the order they are written in."""
     groups: list[tuple[Any, ...]] = []
     for member in members:
@@ -98,11 +98,11 @@ def known_keys(type_: Any) -> frozenset[str]:
     return frozenset(field.encode_name for found in nodes for field in getattr(found, "fields", ()))
 
 
-def choice_of(name: str, members: Iterable[Any], text: Schema) -> Form:
+def choice_of(name: str, members: Iterable[object], text: Schema) -> Form:
     """Return a stand-in for a choice between values, each read from what it is written as."""
     written = [(_written(member), member) for member in members]
 
-    def read(value: Any) -> Any:
+    def read(value: object) -> Any:
         for form_, member in written:
             if type(value) is type(form_) and value == form_:
                 return member
@@ -111,7 +111,7 @@ def choice_of(name: str, members: Iterable[Any], text: Schema) -> Form:
     return form(name, read, lambda writer: {**choices([form_ for form_, _ in written]), **text})
 
 
-def _written(member: Any) -> Any:
+def _written(member: object) -> Any:
     value = member.value if isinstance(member, enum.Enum) else member
     if isinstance(value, bytes):
         raise TypeError(f"the choice {value!r} has no JSON form: write it as text")

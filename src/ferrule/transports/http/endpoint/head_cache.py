@@ -8,7 +8,8 @@ Rule 2: the verdict on the sender is kept for as long as its verifier lets it, a
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -19,8 +20,9 @@ from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
-    from ferrule.transports.http.endpoint.router import HttpEndpoint
+    from ferrule.transports.http.endpoint.handshake import HandshakeEndpoint
     from ferrule.transports.http.endpoint.sessions import EndpointSession
+    from ferrule.transports.http.endpoint.stateless import StatelessEndpoint
 
 MARK, INITIALIZE, ESCAPE = b"protocolVersion", b'"initialize"', b"\\"
 """Only a body with one of these can be a handshake or belong to the stateless era; an escape can hide either."""
@@ -55,14 +57,27 @@ class Sender:
         return self._origin
 
 
+class Endpoint(Protocol):
+    """What judges a request whose head is not known, and takes one whose head is."""
+
+    draining: bool
+    clock: Callable[[], float]
+    handshake: HandshakeEndpoint
+    stateless: StatelessEndpoint
+
+    def judge(self, request: HttpRequest, responder: Responder) -> None:
+        """Answer a request, or refuse it."""
+
+    def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
+        """Return which arguments of a tool its HTTP headers mirror."""
+
+
 class HeadCache:
     """Posts to one session, with a head that was judged."""
 
     __slots__ = ("_endpoint", "_head", "_sender", "_session")
 
-    def __init__(
-        self, endpoint: HttpEndpoint, session: EndpointSession, head: bytes, identity: Principal | None
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, session: EndpointSession, head: bytes, identity: Principal | None) -> None:
         self._endpoint = endpoint
         self._session = session
         self._head = head
@@ -83,7 +98,7 @@ class ToolCalls:
 
     __slots__ = ("_endpoint", "_head", "_name", "_sender", "_version")
 
-    def __init__(self, endpoint: HttpEndpoint, body: mirror.Peek, head: bytes, identity: Principal | None) -> None:
+    def __init__(self, endpoint: Endpoint, body: mirror.Peek, head: bytes, identity: Principal | None) -> None:
         self._endpoint = endpoint
         self._name = body.params.name
         self._version = body.version or ""
@@ -114,7 +129,7 @@ class Expiring:
 
     __slots__ = ("_decided", "_endpoint", "_until")
 
-    def __init__(self, endpoint: HttpEndpoint, decided: HeadCache | ToolCalls, until: float) -> None:
+    def __init__(self, endpoint: Endpoint, decided: HeadCache | ToolCalls, until: float) -> None:
         self._endpoint = endpoint
         self._decided = decided
         self._until = until
@@ -127,7 +142,7 @@ class Expiring:
             self._endpoint.judge(request, responder)
 
 
-def remember(endpoint: HttpEndpoint, request: HttpRequest, decided: HeadCache | ToolCalls) -> None:
+def remember(endpoint: Endpoint, request: HttpRequest, decided: HeadCache | ToolCalls) -> None:
     """Let the next request with the same head take the short way, while the verdict on its sender holds."""
     known = request.known
     if known is None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Hashable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ferrule.budgets.shares import Shares
 from ferrule.stores.contracts import EventLog
@@ -20,8 +21,12 @@ from ferrule.transports.http.heads import STREAM_HEAD
 from ferrule.transports.http.message import Responder
 from ferrule.transports.http.settings import EndpointSettings
 
-if TYPE_CHECKING:
-    from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel
+
+class Keeper(Hashable, Protocol):
+    """What keeps streams or events for a reader, and lets go of them where others need the room."""
+
+    def forget_oldest(self) -> None:
+        """Keep the oldest no more."""
 
 
 class Streaming:
@@ -37,9 +42,9 @@ class Streaming:
         """When a reader that was sent away may come back."""
         self.now = 0.0
         """When the keepalive last ticked: exact enough to tell old events from new ones."""
-        self.finished: Shares[HttpSession] = Shares()
+        self.finished: Shares[Keeper] = Shares()
         """How many ended streams each session keeps for readers that lost the end."""
-        self.undelivered: Shares[SessionChannel] = Shares()
+        self.undelivered: Shares[Keeper] = Shares()
         """Bytes that wait for clients that have opened no stream for them yet."""
 
     @property

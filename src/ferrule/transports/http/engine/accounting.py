@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
@@ -19,7 +20,6 @@ from ferrule.transports.sockets.observed import connections_of
 
 if TYPE_CHECKING:
     from ferrule.telemetry.observer import Observers
-    from ferrule.transports.http.engine.connection import Connection
 
 RETRY_AFTER = b"retry-after: 1\r\n"
 """With 503, RFC 9110 §15.6.4 and §10.2.3."""
@@ -54,6 +54,13 @@ class Managed(Protocol):
 
     def abort(self) -> None:
         """End at once; what was not taken is lost."""
+
+
+class Arriving(Hashable, Protocol):
+    """A connection that is read from: its requests are on an account."""
+
+    def shed(self) -> None:
+        """Let go of what was read: there is no room for it."""
 
 
 class Accounting:
@@ -95,13 +102,13 @@ class Accounting:
             self.handle = noting_size(handle)
         self.observed = connections_of(observer, "http")
         """What reports connections to observers; None where nobody wants to know."""
-        self.arriving: set[Connection] = set()
+        self.arriving: set[Arriving] = set()
         """Accepted, and not usable yet: in the middle of the TLS handshake, say."""
         self.connections: set[Managed] = set()
         self._empty = asyncio.Event()
         self.requests = Account("requests being read", settings.max_buffered, within=process.requests)
         """Bytes of requests that are not whole yet, or wait behind another."""
-        self._reading: Shares[Connection] = Shares()
+        self._reading: Shares[Arriving] = Shares()
         self.draining = False
         self.leaving = False
         """Whether each connection ends with its next answer."""
@@ -121,7 +128,7 @@ class Accounting:
         if not self.connections:
             self._empty.set()
 
-    def debit(self, connection: Connection, more: int) -> bool:
+    def debit(self, connection: Arriving, more: int) -> bool:
         """Count bytes a connection holds more of unread requests. Return False where it has to let go of all it holds.
 
         Where there is no room, whoever holds most is shed: a few large bodies that never end keep nobody else out.
@@ -135,7 +142,7 @@ class Accounting:
         shares.take(connection, more)
         return True
 
-    def credit(self, connection: Connection, less: int) -> None:
+    def credit(self, connection: Arriving, less: int) -> None:
         """Count bytes a connection no longer holds."""
         self._reading.give(connection, less)
         self.requests.give(less)

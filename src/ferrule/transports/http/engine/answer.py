@@ -8,8 +8,8 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -17,10 +17,6 @@ from ferrule.telemetry.observer import ObservedExchange, Observers
 from ferrule.transports.http.engine.head_parser import Head
 from ferrule.transports.http.message import Handle, HttpRequest, Responder
 from ferrule.transports.sockets.bind import hung_up, watch_over
-
-if TYPE_CHECKING:
-    from ferrule.transports.http.engine.connection import Connection
-
 
 SIZE = 128
 """So much of the system's figures of a TCP connection holds the one we want."""
@@ -53,6 +49,59 @@ DOUBT_AFTER = 0.5
 """How long an answer that has not begun may still take before we look whether anybody is there to read it."""
 RESET_TIME = 0.1
 """How long a peer that is gone takes, as a rule, to say so; the sweep looks for those that take longer."""
+
+
+Report = Callable[[ObservedExchange], None]
+
+
+class Shared(Protocol):
+    """What an answer needs of what all connections of an engine share."""
+
+    secure: bool
+    """Whether the connections are encrypted."""
+
+    @property
+    def starts(self) -> Mapping[int, bytes]:
+        """The first lines of an answer by its status."""
+
+    @property
+    def reports(self) -> Sequence[Report]:
+        """What is called with each response."""
+
+
+class Connection(Protocol):
+    """What an answer needs of the connection it is written on."""
+
+    address: str
+    last: bool
+    """Whether it ends after this answer."""
+    written: int
+    """Bytes given to the transport, in all."""
+    answer: Answer | None
+
+    @property
+    def ledger(self) -> Shared:
+        """What it has in common with others."""
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes were written and not taken by the peer yet."""
+
+    @property
+    def socket(self) -> socket.socket:
+        """The socket, as far as the transport shows it."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def finished(self) -> None:
+        """Called when the answer is written."""
+
+    def abort(self) -> None:
+        """Cut the connection."""
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the peer reads slower than we write."""
 
 
 class Answer(Struct, eq=False):
@@ -236,9 +285,6 @@ class HalfClosed:
     def end(self) -> None:
         """Look no more."""
         self._later.cancel()
-
-
-Report = Callable[[ObservedExchange], None]
 
 
 class ReportedAnswer(Answer):
