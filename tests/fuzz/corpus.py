@@ -221,6 +221,14 @@ def known() -> Iterator[Known]:
             f'{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":"{long_text(MIB)}"}}}}'.encode(),
         ),
     )
+    for name, text in (("newlines", r"\n"), ("letters and newlines", r"a\n"), ("zeros", r"\u0000")):
+        yield Known(
+            f"an error with 1,300 {name} in its text",
+            lambda modern, text=text: Case(  # type: ignore[misc]
+                "error",
+                b'{"jsonrpc":"2.0","id":77,"error":{"code":1,"message":"%b"}}' % (text.encode() * 1300),
+            ),
+        )
     yield Known(
         "an id of line separators whose answer is a frame of 0x0A0A bytes",
         lambda modern: request("unknown", "", modern=modern, identity=f'"{chr(0x2028) * 818}"'),

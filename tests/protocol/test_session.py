@@ -808,6 +808,12 @@ class TestTime:
         assert session.expect("x", None, 50.0, None, 5.0).deadline == 55.0
         assert session.expect("x", None, 50.0).deadline is None
 
+    def test_the_next_id_that_is_free_is_taken(self) -> None:
+        session = client_session()
+        assert session.expect("x", None, 0.0).id == 1
+        session.next_id = 1
+        assert session.expect("x", None, 0.0).id == 2
+
     def test_progress_moves_the_deadline_of_a_request_without_a_maximum(self) -> None:
         """TIME-2."""
         session = client_session()

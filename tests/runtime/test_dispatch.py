@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,9 +15,9 @@ import pytest
 from ferrule.errors import CapabilityNotSupported, InvalidParams, PeerError, Refusal
 from ferrule.protocol.call import Note
 from ferrule.protocol.needs import Need, Question
-from ferrule.runtime.dispatch import Dispatcher, internal, need_within
+from ferrule.runtime.dispatch import Dispatcher, internal, label_of, need_within
 from ferrule.schema.model import EmptyResult
-from ferrule.schema.tools import CallToolResult
+from ferrule.schema.tools import CallToolParams, CallToolResult
 
 R4 = "2025-11-25"
 SEAT = Question("elicitation/create", {"message": "Seat?", "mode": "form", "requestedSchema": {}}, key="seat")
@@ -321,3 +322,10 @@ class TestNotifications:
         for method in ("n/a", "n/b"):
             dispatcher.note(Note(method, b"{}", None, None))
         assert told == ["n/b"]
+
+
+def test_a_call_is_named_for_logs_by_its_tool_or_its_method_and_by_its_id() -> None:
+    packing: Any = SimpleNamespace(params=CallToolParams(name="pack"), method="tools/call", id=17)
+    listing: Any = SimpleNamespace(params=None, method="tools/list", id="a")
+    assert label_of(packing) == "tool 'pack' (request 17)"
+    assert label_of(listing) == "tools/list (request 'a')"

@@ -299,6 +299,15 @@ class TestGarbage:
         assert caplog.text.count("closed a connection: 17 messages in a row cannot be read") == 1
         assert len(caplog.records) == 1
 
+    async def test_garbage_is_counted_from_the_first_message_on(self, linked: Any) -> None:
+        far = linked()
+        far.traits = Traits(closes_on_garbage=True)
+        for _ in range(MAX_UNREADABLE):
+            far.say(b"1")
+        assert far.closed is None
+        far.say(b"1")
+        assert far.closed is not None
+
     async def test_one_that_can_be_read_ends_the_row(self, linked: Any) -> None:
         far = linked().greet(R2)
         far.traits = Traits(closes_on_garbage=True)

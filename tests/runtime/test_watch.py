@@ -220,3 +220,13 @@ def test_a_link_is_not_watched_for_observers_that_want_to_know_of_connections_on
         assert watch_on(session, Observers([Recorder()]), "test", "server") is not None
 
     asyncio.run(main())
+
+
+def test_a_link_is_of_one_peer_unless_it_is_said_to_be_shared(linked: Callable[..., Any]) -> None:
+    async def main() -> None:
+        session = linked().link.session
+        observers = Observers([Recorder()])
+        assert LinkWatch(observers, session, "test", "server")._link is not None
+        assert LinkWatch(observers, session, "test", "server", shared=True)._link is None
+
+    asyncio.run(main())

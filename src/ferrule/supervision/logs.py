@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 
 OURS = "ferrule"
 NAMES = (
@@ -57,8 +58,28 @@ TELL_EVERY = 60.0
 """How many seconds pass before a log that cannot be written is reported again."""
 
 
-UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+UNSAFE_RANGES = (
+    (0x00, 0x1F),
+    (0x7F, 0x9F),
+    (0x061C, 0x061C),
+    (0x200E, 0x200F),
+    (0x2028, 0x202E),
+    (0x2066, 0x2069),
+    (0xFEFF, 0xFEFF),
+    (0xD800, 0xDFFF),
+)
 """Control characters of both sets, line and paragraph separators, marks of direction, and halves of pairs."""
+UNSAFE = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSAFE_RANGES) + "]")
+
+
+@cache
+def _escapes() -> dict[int, str]:
+    """Return what each unsafe character is written as: a table, since a text may hold nothing else."""
+    escapes = {}
+    for first, last in UNSAFE_RANGES:
+        for code in range(first, last + 1):
+            escapes[code] = chr(code).encode("unicode_escape", "surrogatepass").decode("ascii")
+    return escapes
 
 
 class Short(logging.Filter):
@@ -90,11 +111,7 @@ def one_line(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Return a text as one line that shows what it holds: control characters as escapes."""
-    return UNSAFE.sub(_escape, text)
-
-
-def _escape(found: re.Match[str]) -> str:
-    return found.group().encode("unicode_escape", "surrogatepass").decode("ascii")
+    return text.translate(_escapes())
 
 
 def cut(text: str, most: int = MAX_TEXT) -> str:

@@ -635,6 +635,17 @@ def test_who_takes_a_connection_over_learns_that_the_peer_has_ended_its_side(mon
     assert bench.turns.timers == []
 
 
+@pytest.mark.parametrize(("begun", "delay"), [(True, 0.0), (False, doubts.DOUBT_AFTER)])
+def test_a_peer_that_ended_its_side_is_looked_for_at_once_where_the_answer_has_begun(begun: bool, delay: float) -> None:
+    bench = keeping()
+    bench.feed(GET)
+    (answer,) = bench.answers
+    if begun:
+        answer.begin(200, b"")
+    assert bench.connection.eof_received()
+    assert [after for after, _ in bench.turns.timers] == [delay]
+
+
 def test_nothing_waits_for_the_peer_of_an_answer_that_was_given() -> None:
     bench = keeping()
     bench.feed(GET)
