@@ -54,7 +54,7 @@ RESET_TIME = 0.1
 Report = Callable[[ObservedExchange], None]
 
 
-class Shared(Protocol):
+class EngineFacts(Protocol):
     """What an answer needs of what all connections of an engine share."""
 
     secure: bool
@@ -80,7 +80,7 @@ class Connection(Protocol):
     answer: Answer | None
 
     @property
-    def ledger(self) -> Shared:
+    def ledger(self) -> EngineFacts:
         """What it has in common with others."""
 
     @property
