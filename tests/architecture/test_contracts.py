@@ -19,7 +19,13 @@ OPTIONAL = {
 """The members a channel, its traits or a receiver need not write itself."""
 
 SEE_CHANNELS = ("runtime", "transports", "server", "client", "testing")
-NAME_NO_TRANSPORT = ("server/hosting/link_state.py", "cli/main.py", "client/link/connection.py", "client/targets.py")
+NAME_NO_TRANSPORT = (
+    "server/hosting/link_state.py",
+    "cli/main.py",
+    "cli/run.py",
+    "client/link/connector.py",
+    "client/targets.py",
+)
 
 
 def lookups(tree: ast.AST) -> Iterator[int]:

@@ -82,7 +82,7 @@ LATE_IMPORTS = {
     ("testing/carrier_kit/verdict.py", "pytest"): "rules can be judged without it",
     ("server/server.py", "ferrule.server.openapi.importer"): "only a server made of a web API reads a description",
     ("server/openapi/document.py", "yaml"): "optional: most descriptions are JSON",
-    ("cli/main.py", "ferrule.cli.target"): "what a user's module prints at import must not reach the wire",
+    ("cli/run.py", "ferrule.cli.target"): "what a user's module prints at import must not reach the wire",
 }
 
 LOADERS = {
@@ -92,6 +92,7 @@ LOADERS = {
     "server/hosting/host.py": "only a server with routes of its own needs the half of HTTP that serves them",
     "client/link/inbox.py": "a handler may be named as text",
     "cli/target.py": "the user's file",
+    "cli/main.py": "the module of the command that is asked for",
 }
 
 

@@ -1,83 +1,79 @@
-"""`ferrule run FILE[:obj]`: serve what a file defines."""
+"""The command line: which commands there are, and how each of them ends.
+
+A command is a module with `configure(parser)` and `execute(options, passed_on)`, and a row in `COMMANDS`.
+"""
 
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 import traceback
-from collections.abc import Collection, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Protocol
+
+from msgspec import Struct
 
 from ferrule.errors import FerruleError
-from ferrule.server.settings import RunSettings, ServerSettings, read_run_settings
-from ferrule.settings.sources import read_sourced, require_tables, use_beside
-from ferrule.supervision.signals import awaited_at_exit, left_running
-from ferrule.transports.registry import DEFAULT, TRANSPORTS, load
-
-if TYPE_CHECKING:
-    from ferrule.server.server import Server
-
-logger = logging.getLogger("ferrule.server")
 
 
-NO_FILE = "the following arguments are required: FILE[:obj]"
+class Command(Struct, frozen=True):
+    """One command."""
+
+    name: str
+    help: str
+    module: str
+    """Where it is; imported when it is asked for."""
 
 
-class RunParser(argparse.ArgumentParser):
-    """The parser of `ferrule run`: its help ends with the transports there are."""
+COMMANDS = (Command("run", "serve the server a file defines", "ferrule.cli.run"),)
+
+
+class Module(Protocol):
+    """What the module of a command holds."""
+
+    def configure(self, parser: CommandParser) -> None:
+        """Add the arguments of the command."""
+
+    def execute(self, options: argparse.Namespace, passed_on: list[str]) -> None:
+        """Run the command; `passed_on` is what stands after `--`. Raise FerruleError for what the user can mend."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of one command."""
+
+    ending: Callable[[], str] | None = None
+    """Makes the end of its help, when that is printed."""
 
     def format_help(self) -> str:
-        """Return the help; only now are installed packages asked for transports of theirs."""
-        lines = []
-        for kind in TRANSPORTS.kinds:
-            if kind.listener is not None:
-                lines.append(f"  {kind.name:<8}{kind.help}")
-        return super().format_help() + "\n".join(["\ntransports:", *lines, ""])
+        """Return the help."""
+        text = super().format_help()
+        if self.ending is not None:
+            text += self.ending()
+        return text
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; an error is one sentence on stderr and a non-zero exit."""
-    parser = argparse.ArgumentParser(prog="ferrule", description="A runtime for the Model Context Protocol.")
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=RunParser)
-    run = commands.add_parser(
-        "run",
-        help="serve the server a file defines",
-        usage="ferrule run [FILE[:obj]] [options] [-- arguments of the file]",
-    )
-    run.add_argument(
-        "file",
-        nargs="?",
-        metavar="FILE[:obj]",
-        help="a Python file or module, and the name of its server, or of a function that makes it;"
-        " or a folder whose ferrule.toml names the file (default: this one)",
-    )
-    run.add_argument(
-        "--transport",
-        choices=TRANSPORTS,
-        metavar="NAME",
-        help=f"how clients reach it, see below (default: {DEFAULT})",
-    )
-    run.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    run.add_argument("--port", type=int, help="the port to listen on (default: 8000, for tcp 5000)")
-    run.add_argument(
-        "--path", help="where MCP is served (default: /mcp, for ws /mcp/ws), for unix the path of the socket"
-    )
-    run.add_argument("--allow-remote", action="store_true", default=None, help="tcp: let anyone on the network connect")
-    run.add_argument("--traceback", action="store_true", help="show where an error came from, not only its sentence")
     given, passed_on = _parted(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(prog="ferrule", description="A runtime for the Model Context Protocol.")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=CommandParser)
+    chosen: Module | None = None
+    for command in COMMANDS:
+        its_parser = commands.add_parser(command.name, help=command.help)
+        its_parser.add_argument(
+            "--traceback", action="store_true", help="show where an error came from, not only its sentence"
+        )
+        if command.name in given:
+            chosen = import_module(command.module)
+            chosen.configure(its_parser)
     options = parser.parse_args(given)
+    assert chosen is not None  # argparse has refused anything else
     if options.traceback:
         os.environ["FERRULE_TRACEBACK"] = "1"
-    known = awaited_at_exit()
     try:
-        run_settings = _configured(options.file, _given(options, "transport"))
-        if run_settings.file is None:
-            run.error(f'{NO_FILE}; or write file = "server.py" below [run] in a ferrule.toml')
-        _run(run_settings, passed_on, _given(options, "host", "port", "path", "allow_remote"))
-        _end_without_waiting(known)
+        chosen.execute(options, passed_on)
     except FerruleError as error:
         if options.traceback:
             traceback.print_exception(error)
@@ -87,16 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def _end_without_waiting(known: Collection[object]) -> None:
-    """End the process, which is ours, where Python would wait for a thread or a process that a handler forgot."""
-    left = left_running(known)
-    if not left:
-        return
-    logger.warning("the process ends without waiting for %s", left)
-    logging.shutdown()
-    os._exit(0)
-
-
 def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Part our own arguments from those of the file, which stand after `--`."""
     every = list(arguments)
@@ -104,65 +90,3 @@ def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         return every, []
     at = every.index("--")
     return every[:at], every[at + 1 :]
-
-
-def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return the options that were given on the command line."""
-    given = {}
-    for name in names:
-        value = getattr(options, name)
-        if value is not None:
-            given[name] = value
-    return given
-
-
-def _configured(file: str | None, given: dict[str, Any]) -> RunSettings:
-    """Use the `ferrule.toml` beside a file, and return how to run it; what is wrong in it is refused before it runs."""
-    configuration = use_beside(_folder(file))
-    if file is not None and Path(file).is_dir():
-        file = None
-    known = ["run", "server", "client"]
-    if configuration.tables.keys() - known:
-        known.extend(kind.name for kind in TRANSPORTS.kinds)
-    require_tables(configuration, known)
-    if file is not None:
-        given["file"] = file
-    settings = read_run_settings(given)
-    read_sourced("server", ServerSettings, {}, "Server")
-    return settings
-
-
-def _folder(place: str | None) -> str:
-    """Return a folder, or that of a file; the working directory where there is neither, as with a module."""
-    if place is None:
-        return str(Path.cwd())
-    path = Path(place)
-    if path.is_dir():
-        return str(path.resolve())
-    for file in (path, Path(place.rpartition(":")[0])):
-        if file.is_file():
-            return str(file.resolve().parent)
-    return str(Path.cwd())
-
-
-def _run(settings: RunSettings, arguments: list[str], options: dict[str, Any]) -> None:
-    place = str(settings.file)
-    transport = settings.transport
-    kind = TRANSPORTS[transport]
-    kind.new_listener(options)  # refuses what is wrong before anything is imported
-    if kind.claim is None:
-        _load(place, arguments).run(transport, **options)
-        return
-    watched = bool(kind.hint) and sys.stdin is not None and sys.stdin.isatty()
-    # The wire is claimed before somebody's module is imported, so that nothing it prints can reach the peer.
-    load(kind.claim)()
-    server = _load(place, arguments)
-    if watched:
-        sys.stderr.write(f"{server.name} {kind.hint}. Ctrl-C ends it.\n")
-    server.run(transport, **options)
-
-
-def _load(place: str, arguments: list[str]) -> Server:
-    from ferrule.cli.target import load_server
-
-    return load_server(place, arguments)

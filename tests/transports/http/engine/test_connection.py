@@ -635,7 +635,7 @@ def test_who_takes_a_connection_over_learns_that_the_peer_has_ended_its_side(mon
     assert bench.turns.timers == []
 
 
-@pytest.mark.parametrize(("begun", "delay"), [(True, 0.0), (False, doubts.DOUBT_AFTER)])
+@pytest.mark.parametrize(("begun", "delay"), [(True, 0.0), (False, engine_answer.DOUBT_AFTER)])
 def test_a_peer_that_ended_its_side_is_looked_for_at_once_where_the_answer_has_begun(begun: bool, delay: float) -> None:
     bench = keeping()
     bench.feed(GET)

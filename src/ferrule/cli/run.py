@@ -1,0 +1,143 @@
+"""`ferrule run FILE[:obj]`: serve what a file defines."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ferrule.server.settings import RunSettings, ServerSettings, read_run_settings
+from ferrule.settings.sources import read_sourced, require_tables, use_beside
+from ferrule.supervision.signals import awaited_at_exit, left_running
+from ferrule.transports.registry import DEFAULT, TRANSPORTS, load
+
+if TYPE_CHECKING:
+    from ferrule.cli.main import CommandParser
+    from ferrule.server.server import Server
+
+logger = logging.getLogger("ferrule.server")
+
+NO_FILE = "the following arguments are required: FILE[:obj]"
+
+
+def configure(parser: CommandParser) -> None:
+    """Add the arguments of `ferrule run`."""
+    parser.usage = "ferrule run [FILE[:obj]] [options] [-- arguments of the file]"
+    parser.ending = _transports
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE[:obj]",
+        help="a Python file or module, and the name of its server, or of a function that makes it;"
+        " or a folder whose ferrule.toml names the file (default: this one)",
+    )
+    parser.add_argument(
+        "--transport",
+        choices=TRANSPORTS,
+        metavar="NAME",
+        help=f"how clients reach it, see below (default: {DEFAULT})",
+    )
+    parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="the port to listen on (default: 8000, for tcp 5000)")
+    parser.add_argument(
+        "--path", help="where MCP is served (default: /mcp, for ws /mcp/ws), for unix the path of the socket"
+    )
+    parser.add_argument(
+        "--allow-remote", action="store_true", default=None, help="tcp: let anyone on the network connect"
+    )
+    parser.set_defaults(refuse=parser.error)
+
+
+def _transports() -> str:
+    """Return the end of the help; only now are installed packages asked for transports of theirs."""
+    lines = []
+    for kind in TRANSPORTS.kinds:
+        if kind.listener is not None:
+            lines.append(f"  {kind.name:<8}{kind.help}")
+    return "\n".join(["\ntransports:", *lines, ""])
+
+
+def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
+    """Serve what a file defines, until it ends."""
+    known = awaited_at_exit()
+    settings = _configured(options.file, _given(options, "transport"))
+    if settings.file is None:
+        options.refuse(f'{NO_FILE}; or write file = "server.py" below [run] in a ferrule.toml')
+    _run(settings, passed_on, _given(options, "host", "port", "path", "allow_remote"))
+    _end_without_waiting(known)
+
+
+def _end_without_waiting(known: Collection[object]) -> None:
+    """End the process, which is ours, where Python would wait for a thread or a process that a handler forgot."""
+    left = left_running(known)
+    if not left:
+        return
+    logger.warning("the process ends without waiting for %s", left)
+    logging.shutdown()
+    os._exit(0)
+
+
+def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return the options that were given on the command line."""
+    given = {}
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            given[name] = value
+    return given
+
+
+def _configured(file: str | None, given: dict[str, Any]) -> RunSettings:
+    """Use the `ferrule.toml` beside a file, and return how to run it; what is wrong in it is refused before it runs."""
+    configuration = use_beside(_folder(file))
+    if file is not None and Path(file).is_dir():
+        file = None
+    known = ["run", "server", "client"]
+    if configuration.tables.keys() - known:
+        known.extend(kind.name for kind in TRANSPORTS.kinds)
+    require_tables(configuration, known)
+    if file is not None:
+        given["file"] = file
+    settings = read_run_settings(given)
+    read_sourced("server", ServerSettings, {}, "Server")
+    return settings
+
+
+def _folder(place: str | None) -> str:
+    """Return a folder, or that of a file; the working directory where there is neither, as with a module."""
+    if place is None:
+        return str(Path.cwd())
+    path = Path(place)
+    if path.is_dir():
+        return str(path.resolve())
+    for file in (path, Path(place.rpartition(":")[0])):
+        if file.is_file():
+            return str(file.resolve().parent)
+    return str(Path.cwd())
+
+
+def _run(settings: RunSettings, arguments: list[str], options: dict[str, Any]) -> None:
+    place = str(settings.file)
+    transport = settings.transport
+    kind = TRANSPORTS[transport]
+    kind.new_listener(options)  # refuses what is wrong before anything is imported
+    if kind.claim is None:
+        _load(place, arguments).run(transport, **options)
+        return
+    watched = bool(kind.hint) and sys.stdin is not None and sys.stdin.isatty()
+    # The wire is claimed before somebody's module is imported, so that nothing it prints can reach the peer.
+    load(kind.claim)()
+    server = _load(place, arguments)
+    if watched:
+        sys.stderr.write(f"{server.name} {kind.hint}. Ctrl-C ends it.\n")
+    server.run(transport, **options)
+
+
+def _load(place: str, arguments: list[str]) -> Server:
+    from ferrule.cli.target import load_server
+
+    return load_server(place, arguments)
