@@ -351,14 +351,8 @@ def _foreign(tool: Tool, call: Callable[[dict[str, Any]], Awaitable[Any]]) -> tu
     async def handle(**arguments: object) -> CallToolResult:
         return await call(arguments)  # type: ignore[no-any-return]  # it is checked like what any tool gives
 
-    options = ToolOptions(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        annotations=tool.annotations,
-        icons=tool.icons,
-        meta=tool.meta,
-        schema=tool.input_schema,
-        output_schema=tool.output_schema,
-    )
-    return handle, options
+    said: dict[str, Any] = {"schema": tool.input_schema}
+    for name in ToolOptions.__struct_fields__:
+        if name in Tool.__struct_fields__:
+            said[name] = getattr(tool, name)
+    return handle, ToolOptions(**said)
