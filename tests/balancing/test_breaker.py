@@ -115,7 +115,7 @@ class TestOpen:
     def test_it_is_half_open_after_sixty_seconds(self) -> None:
         """ROUT-04"""
         breaker = opened(Breaker(), 100.0)
-        assert breaker.stats().opens_at == 160.0
+        assert breaker.stats().half_opens_at == 160.0
         assert not breaker.allow(159.9)
         assert breaker.allow(160.0)
         assert breaker.state == "half_open"
@@ -166,7 +166,7 @@ class TestOpen:
             breaker.ok(1.0)
             breaker.failed(1.0)
         assert breaker.state == "open"
-        assert breaker.stats().opens_at == 60.0
+        assert breaker.stats().half_opens_at == 60.0
 
 
 class TestHalfOpen:
@@ -210,8 +210,8 @@ class TestHalfOpen:
         now = 0.0
         times = []
         for _ in range(5):
-            times.append(breaker.stats().opens_at - now)
-            now = breaker.stats().opens_at
+            times.append(breaker.stats().half_opens_at - now)
+            now = breaker.stats().half_opens_at
             assert breaker.allow(now)
             breaker.failed(now)
             assert breaker.state == "open"
@@ -225,7 +225,7 @@ class TestHalfOpen:
             assert breaker.allow(180.0)
             breaker.ok(180.0)
         opened(breaker, 200.0)
-        assert breaker.stats().opens_at == 260.0
+        assert breaker.stats().half_opens_at == 260.0
 
     def test_thirty_seconds_without_a_verdict_open_it(self) -> None:
         """ROUT-04"""
@@ -234,7 +234,7 @@ class TestHalfOpen:
         assert not breaker.would_allow(99.9)
         assert breaker.state == "half_open"
         assert not breaker.would_allow(100.0)
-        assert (breaker.state, breaker.stats().opens_at) == ("open", 220.0)
+        assert (breaker.state, breaker.stats().half_opens_at) == ("open", 220.0)
 
     def test_without_calls_it_stays_half_open(self) -> None:
         breaker = half_opened(Breaker())
@@ -411,7 +411,7 @@ def test_every_path_is_that_of_the_model(steps: list[tuple[str, float]]) -> None
                 model.verdict(now, good=False)
         assert breaker.state == model.state
         if model.state == "open":
-            assert breaker.stats().opens_at == model.since + model.open_time
+            assert breaker.stats().half_opens_at == model.since + model.open_time
             assert breaker.next_probe == model.probe_at
 
 
@@ -422,7 +422,7 @@ def test_while_it_is_open_nothing_is_admitted_before_its_time(steps: list[tuple[
         now += pause
         before = breaker.stats()
         admitted = breaker.allow(now)
-        if before.state == "open" and now < before.opens_at:
+        if before.state == "open" and now < before.half_opens_at:
             assert not admitted
         if admitted and good:
             breaker.ok(now)

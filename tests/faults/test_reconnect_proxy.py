@@ -412,7 +412,7 @@ def test_a_client_that_comes_back_again_and_again_leaves_nothing_behind(carrier:
                 await until(lambda number=number: restored["restored"] > number)  # type: ignore[misc]
                 assert (await on.client.call_tool("look")).text == "seen"
                 if number % 50 in (9, 49):
-                    await until(lambda: len(list(on.app.links)) == 1 and len(on.proxy.connections) == 1)
+                    await until(lambda: len(list(on.app.host.links)) == 1 and len(on.proxy.connections) == 1)
                     gc.collect()
                     # What is on its way out has a while to go.
                     await until(lambda: not held or all(map(operator.le, holds(on.app), held[0])))
@@ -439,7 +439,7 @@ def test_a_session_of_the_pair_whose_stream_was_cut_is_let_go_by_the_server() ->
         async with scene("sse", "handshake") as on:
             on.proxy.reset()
             await works(on)
-            await until(lambda: sum(not isinstance(link, SessionlessLink) for link in on.app.links) == 1)
+            await until(lambda: sum(not isinstance(link, SessionlessLink) for link in on.app.host.links) == 1)
 
     run(test())
 

@@ -72,7 +72,12 @@ AREAS = (
     ),
     Area(
         "reconnect",
-        ("client/link/replay.py", "client/link/keeper.py", "client/link/reconnect.py", "supervision/backoff.py"),
+        (
+            "client/link/keeper.py",
+            "client/link/reconnect.py",
+            "client/features/tool_facts.py",
+            "supervision/backoff.py",
+        ),
         ("tests/client", "tests/supervision", LIMITS),
     ),
 )

@@ -132,14 +132,14 @@ async def test_the_link_is_over_with_the_channel_that_stands_for_all(settle: Cal
 
 async def test_what_is_no_request_is_not_answered() -> None:
     """HTM-3."""
-    link, exchange = HttpExchange().sessionless_link(Origin("test")), Exchange()
+    link, exchange = HttpExchange().host.sessionless_link(Origin("test")), Exchange()
     for frame in (b'{"jsonrpc":"2.0","method":"notifications/x"}', b'{"jsonrpc":"2.0","id":1,"result":{}}'):
         assert not link.frame_received(frame, exchange)
     assert exchange.heard == []
 
 
 async def test_what_cannot_be_read_is_answered_where_it_came_from() -> None:
-    link, exchange = HttpExchange().sessionless_link(Origin("test")), Exchange()
+    link, exchange = HttpExchange().host.sessionless_link(Origin("test")), Exchange()
     assert link.frame_received(b"{", exchange)
     assert exchange.heard[0]["error"]["code"] == -32700
     assert "id" not in exchange.heard[0]

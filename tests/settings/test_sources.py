@@ -19,6 +19,7 @@ from ferrule.server.hosting.serving import _listener
 from ferrule.server.settings import ServerSettings, read_run_settings
 from ferrule.settings import sources
 from ferrule.settings.sources import read_file, require_tables, sourced, use, use_beside
+from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.settings import EngineSettings
 
 PROGRAM = """
@@ -349,6 +350,14 @@ def test_a_variable_that_stands_for_none_is_refused(
     monkeypatch.setenv(variable, text)
     with pytest.raises(SetupError, match=f"^{re.escape(says)}$"):
         Server("s")
+
+
+def test_a_list_with_a_wrong_item_is_refused_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FERRULE_HTTP_RETRY_STATUSES", "500, 503")
+    assert sourced("http", [HttpOptions], {}) == {"retry_statuses": [500, 503]}
+    monkeypatch.setenv("FERRULE_HTTP_RETRY_STATUSES", "500,often,503")
+    with pytest.raises(SetupError, match="FERRULE_HTTP_RETRY_STATUSES must be"):
+        sourced("http", [HttpOptions], {})
 
 
 def test_variables_for_other_things_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ class BreakerStats(Struct, frozen=True, kw_only=True):
     """Of the calls in the window."""
     open_time: float
     """How long it stays open the next time, or stays open now."""
-    opens_at: float
+    half_opens_at: float
     """When an open breaker becomes half-open by itself; infinite if it does not."""
     transitions: dict[str, int]
     """How often each transition happened, by `from>to`."""
@@ -105,6 +105,7 @@ class Breaker:
     """Refuses calls to a target that fails, until it works again."""
 
     __slots__ = (
+        "_before_window",
         "_bits",
         "_clean",
         "_consecutive",
@@ -114,7 +115,6 @@ class Breaker:
         "_on_transition",
         "_open_time",
         "_probes",
-        "_recent",
         "_trial_at",
         "_trial_successes",
         "_trials",
@@ -153,7 +153,7 @@ class Breaker:
         self._consecutive = 0
         self._bits = 0
         """Whether each call of the window failed, the newest in the lowest bit."""
-        self._recent = 0
+        self._before_window = 0
         """Calls before those of the window."""
         self._open_time = settings.open_time
         self._probes = 0
@@ -251,7 +251,7 @@ class Breaker:
             consecutive_failures=self._consecutive,
             failure_rate=self._bits.bit_count() / max(self._seen(), 1),
             open_time=self._open_time,
-            opens_at=self._half_open_at,
+            half_opens_at=self._half_open_at,
             transitions=dict(self.transitions),
         )
 
@@ -283,7 +283,7 @@ class Breaker:
 
     def _seen(self) -> int:
         """Return how many calls of the window have been seen since it was last empty."""
-        return min(self.successes + self.failures - self._recent, self.settings.window)
+        return min(self.successes + self.failures - self._before_window, self.settings.window)
 
     def _ended_trial(self) -> bool:
         """End a trial call; False for a late verdict on a call that was admitted before."""
@@ -327,7 +327,7 @@ class Breaker:
         self._forced = False
         self._consecutive = 0
         self._bits = 0
-        self._recent = self.successes + self.failures
+        self._before_window = self.successes + self.failures
         self._open_time = self.settings.open_time
         self._probes = 0
 

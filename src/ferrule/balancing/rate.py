@@ -30,7 +30,7 @@ UNITS = {
 """Names of units of time, in seconds."""
 
 WRITTEN = re.compile(
-    r"\s*(?P<count>\d+(?:\.\d+)?)\s*/\s*(?P<times>\d+)?\s*(?P<unit>[a-z]+)(?:\s+burst\s+(?P<burst>\d+(?:\.\d+)?))?\s*",
+    r"\s*+(?P<count>\d++(?:\.\d++)?)\s*+/\s*+(?P<times>\d++)?\s*+(?P<unit>[a-z]++)(?:\s++burst\s++(?P<burst>\d++(?:\.\d++)?))?+\s*+",
     re.ASCII,
 )
 NAME = re.compile(r"[\x20-\x7e]+")

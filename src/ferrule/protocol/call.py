@@ -106,13 +106,13 @@ class Era(Protocol):
         """Return the result that names what is missing."""
 
     def seal(self, call: Call, result: object) -> object:
-        """Return a result its form on the wire."""
+        """Return a result in the form in which it is sent."""
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
         """Return the refusal for a client that lacks a capability the request needs."""
 
     def code(self, refusal: Refusal) -> int:
-        """Return a refusal its number."""
+        """Return the number of a refusal."""
 
     def data(self, refusal: Refusal) -> Any:
         """Return what a refusal tells besides its number and its message."""

@@ -29,7 +29,7 @@ class Introduction(Protocol):
     def stamp(
         self, params: dict[str, object], token: Id | None = None, meta: dict[str, object] | None = None
     ) -> object:
-        """Return the params their `_meta`."""
+        """Return the params with `_meta` added."""
 
 
 class OnceIntroduced:

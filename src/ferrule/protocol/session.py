@@ -341,7 +341,7 @@ class Session:
     def expect(
         self, method: str, waiter: object, now: float, channel: Channel | None = None, timeout: float | None = None
     ) -> Awaited:
-        """Return a request of ours its id, and wait for its reply, for as long without news as `timeout` says."""
+        """Register a request of ours under a new id; its reply is waited for up to `timeout` seconds without news."""
         identity = self.next_id
         while identity in self.awaited:
             identity += 1

@@ -90,7 +90,7 @@ class RouterStats(Struct, frozen=True, kw_only=True):
     calls: int
     """Calls that were admitted."""
     errors: int
-    """How many of them no target answered."""
+    """How many of them were lost at a target; those that found no target are counted in `no_target`."""
     retries: int
     """How often a call went on to another target."""
     hedges: int

@@ -312,7 +312,7 @@ class Link(Asking):
                 self.holdings.stand_no_more()
             self.holdings.release(call)
         if self._line:
-            self._start_waiting()
+            self._start_queued()
         if self._idle and not self.session.running:
             self._wake()
 
@@ -329,8 +329,8 @@ class Link(Asking):
             self._send_failure(reply, call.channel)
         self.watch.finished(call, reply, outcome)
 
-    def _start_waiting(self) -> None:
-        # A call that never waits is finished before it has started, so to speak: the next must not start inside it.
+    def _start_queued(self) -> None:
+        # A call may finish within its start; the next must not start inside it.
         if self._starting:
             return
         self._starting = True
@@ -375,7 +375,7 @@ class Link(Asking):
         if call.row.standing:
             self.holdings.stand_no_more()
         if self._line:
-            self._start_waiting()
+            self._start_queued()
         if self._idle and not self.session.running:
             self._wake()
 

@@ -505,7 +505,7 @@ class Server:
         return self.host.link(origin)
 
     async def drain(self, grace: float) -> None:
-        """Wait until running calls are answered, at most `grace` seconds."""
+        """Refuse new calls on open links, and wait for the running ones, at most `grace` seconds."""
         await self.host.drain(grace)
 
 

@@ -282,10 +282,13 @@ def _list(kind: Kind, text: str) -> Any:
     found: list[Any] = []
     for part in text.split(","):
         item: Any = part.strip()
+        if item == "":
+            continue
         if int in kind.items:
             item = _number(int, item)
-        if item not in ("", UNREADABLE):
-            found.append(item)
+            if item is UNREADABLE:
+                return UNREADABLE
+        found.append(item)
     return found
 
 

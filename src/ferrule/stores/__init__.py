@@ -1,1 +1,1 @@
-"""What outlives a request: kept in memory, or where several processes find it."""
+"""What outlives a request: the contracts of stores, and stores in memory."""

@@ -157,7 +157,7 @@ class Metric(Generic[Child]):
 
 
 class Metrics:
-    """All metrics of a server, a client or a gateway."""
+    """All metrics of a server or a client."""
 
     def __init__(
         self, table: Iterable[MetricRow] = TABLE, *, max_series: int = MAX_SERIES, max_values: int = MAX_VALUES

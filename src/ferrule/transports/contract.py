@@ -79,7 +79,7 @@ class Reachable(Protocol):
 
 
 class Acceptor(Reachable, Protocol):
-    """What a listener serves: the host of a server is one, a gateway is one."""
+    """What a listener serves: the host of a server is one."""
 
     @property
     def eras(self) -> Eras:

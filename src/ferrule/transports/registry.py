@@ -46,7 +46,7 @@ class TransportKind(Struct, frozen=True, kw_only=True):
     transport: Late | None = None
     """Makes the `Transport`; called with the address and the client's options."""
     options: str = ""
-    """The option of `Client` that holds the transport's own: "http" for `Client(url, http={…})`."""
+    """Under which key the client holds its options: "http" for `Client(url, http={…})`; "child" for stdio's."""
     takes_headers: bool = False
     """Whether those have `headers`, so that an mcp.json may give some."""
     settings: tuple[Late, ...] = ()

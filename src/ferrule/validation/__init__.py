@@ -1,1 +1,1 @@
-"""JSON Schemas that others wrote: judged before use, then used within bounds."""
+"""JSON Schemas and YAML front matter that others wrote: checked before use, then used within bounds."""

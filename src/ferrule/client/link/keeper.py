@@ -257,7 +257,10 @@ class Keeper:
         return await self.ask_simply(method, params, how)
 
     async def _silence(self, error: TimedOut) -> TimedOut:
-        """Give up a server that answers neither a call nor a ping, unless each call has a way of its own to it."""
+        """Mark the link as lost if the server does not answer a probe either. Return the error to raise.
+
+        Over HTTP, where each request has a connection of its own, the link stays.
+        """
         conversation = self.conversation
         if conversation is None or conversation.separate:
             return error
@@ -326,7 +329,7 @@ class Keeper:
     # -- a subscription that ends while its link lives (HTTP)
 
     def rescues(self) -> bool:
-        """Return whether the subscriptions that just ended will be restored, and see to it."""
+        """Begin to restore the subscriptions that just ended. Return False if they will not be."""
         conversation = self.conversation
         if not self._resubscribes or conversation is None or conversation.closing:
             return False

@@ -1,4 +1,4 @@
-"""Coming back after a loss: the plan a user makes, and who waits, tries again and tells of it.
+"""Reconnection: the plan a user makes, and who waits, tries again and reports it.
 
 Rule: only one layer reconnects at a time. Transports under a client never dial again by themselves, but for HTTP, where
 a lost connection is not a lost conversation: there a client only restores what the session knew.
@@ -48,7 +48,7 @@ class Reconnect(Struct, frozen=True, kw_only=True):
     longest_delay: Seconds = 30.0
     """The longest wait."""
     jitter: Fraction = 0.5
-    """How much of each wait chance may take away, so that not all clients come at once: 0 none, 1 all."""
+    """Each delay is shortened by up to this fraction at random, so that not all clients come at once."""
     max_attempts: PositiveInt | None = None
     """How often in a row to try in vain before giving up; None: for ever."""
     resubscribe: bool = False

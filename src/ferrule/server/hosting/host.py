@@ -238,7 +238,7 @@ class Host:
         return self.offers.tools.mirrored(tool)
 
     async def drain(self, grace: float) -> None:
-        """Refuse nothing, but wait until running calls are answered, at most `grace` seconds."""
+        """Refuse new calls on open links, and wait for the running ones, at most `grace` seconds."""
         waiting = []
         if self._tasks is not None:
             waiting.append(self._tasks.drain(grace))

@@ -154,7 +154,7 @@ class Accounting:
                 await asyncio.wait_for(self._empty.wait(), within)
 
     def tick(self, clock: float) -> None:
-        """Set the time for whatever happens until the next tick: the time of that next tick."""
+        """Set the clock, rounded up to the next sweep: what happens until then has that time."""
         self.clock = clock
         self.idle_until = clock + self.settings.idle_timeout
         self.starts.clear()
