@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from ferrule.balancing.breaker import Breaker
-from ferrule.errors import ConnectFailed, ConnectionTimedOut, NoTarget
+from ferrule.errors import ConnectFailed, ConnectionTimedOut, NoTarget, ToolError
 from ferrule.routing.circuit import Circuit
 
 pytestmark = pytest.mark.virtual_time
@@ -82,6 +82,17 @@ async def test_a_cancelled_call_is_no_verdict() -> None:
         call.cancel()
         await asyncio.wait([call])
     assert (circuit.breaker.state, circuit.breaker.failures) == ("closed", 0)
+
+
+async def test_an_error_that_is_an_answer_is_a_success() -> None:
+    async def refuse() -> str:
+        raise ToolError("no such city")
+
+    circuit = Circuit()
+    for _ in range(10):
+        with pytest.raises(ToolError):
+            await circuit.call(refuse)
+    assert (circuit.breaker.state, circuit.breaker.successes) == ("closed", 10)
 
 
 async def test_a_fault_of_this_machine_is_counted_apart() -> None:

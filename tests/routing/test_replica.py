@@ -73,6 +73,17 @@ async def test_whoever_waits_is_told_when_it_is_closed() -> None:
         await waiting
 
 
+async def test_why_it_may_not_be_used() -> None:
+    replica = replica_of(Flaky("a"))
+    assert replica.reason_against(0.0, ejected=False) == ""
+    assert replica.reason_against(0.0, ejected=True) == "ejected"
+    replica.breaker.force_open(0.0)
+    assert replica.reason_against(0.0, ejected=True) == "the breaker is open"
+    replica.draining = True
+    assert replica.reason_against(0.0, ejected=True) == "draining"
+    await replica.close()
+
+
 async def test_it_works_if_it_can_be_connected_to_and_answers() -> None:
     target = Flaky("a")
     replica, scope = replica_of(target), Scope(asyncio.get_running_loop())

@@ -239,6 +239,20 @@ class TestFailover:
                 else:
                     assert type(end) is lost
 
+    @virtual_time
+    async def test_what_is_done_with_a_client_is_unsafe_unless_it_is_said_to_be_safe(self) -> None:
+        async def lose(client: Client, seconds: float | None) -> None:
+            raise LinkLost("lost")
+
+        async with Router(sites("a", "b")) as router:
+            with pytest.raises(OutcomeUnknown):
+                await router.call(lose, "vendor/own")
+            assert router.stats().retries == 0
+            with pytest.raises(LinkLost) as lost:
+                await router.call(lose, "vendor/own", safe=True)
+            assert not isinstance(lost.value, OutcomeUnknown)
+            assert router.stats().retries == 1
+
 
 class TestTime:
     @virtual_time
@@ -354,6 +368,24 @@ class TestEjection:
             assert {await who(router) for _ in range(12)} == {"a", "c"}
             router.drain("c")
             assert {await who(router) for _ in range(12)} == {"a"}
+
+    @virtual_time
+    async def test_in_a_panic_a_half_open_target_takes_all_calls_and_each_is_a_trial(self) -> None:
+        targets = sites("a", "b", "c")
+        async with Router(targets, balance="round_robin") as router:
+            router.drain("b")
+            router.drain("c")
+            targets["a"].cut()
+            for _ in range(5):
+                with pytest.raises(ConnectFailed):
+                    await who(router)
+            targets["a"].down = False
+            await asyncio.sleep(1.5)
+            assert router.targets[0].breaker.state == "half_open"
+            targets["a"].pause = 1.0
+            assert await asyncio.gather(who(router), who(router)) == ["a", "a"]
+            assert router.targets[0].breaker.state == "closed"
+            assert router.targets[0].breaker.refused == 0
 
 
 class TestBreaker:
