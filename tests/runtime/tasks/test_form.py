@@ -47,6 +47,14 @@ def test_a_result_that_tells_of_a_failure_is_a_failure_in_the_first_kind_only() 
     assert describe(cancelled, HANDSHAKE, Task).status == "cancelled"
 
 
+@pytest.mark.parametrize(("total", "told"), [(4.0, {"progress": 1.0, "total": 4.0}), (None, {"progress": 1.0})])
+def test_the_progress_of_a_running_task_is_in_its_meta(total: float | None, told: dict[str, float]) -> None:
+    running = msgspec.structs.replace(TASK, progress=(1.0, total))
+    assert list((describe(running, STATELESS, Task).meta or {}).values()) == [told]
+    ended = msgspec.structs.replace(running, status="completed", result=b"{}")
+    assert describe(ended, STATELESS, Task).meta is None
+
+
 def test_a_new_task_shows_nothing_of_its_end() -> None:
     """TASK-5"""
     ended = msgspec.structs.replace(TASK, status="completed", result=b"{}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Client
+from ferrule import Client, Reconnect
 from ferrule.errors import LinkLost, OutcomeUnknown
 from ferrule.protocol.handshake import NEWEST
 from ferrule.testing.carrier_kit.near_side import NearSide
@@ -375,6 +375,27 @@ async def test_a_renewed_session_is_told_of() -> None:
         forget(site)
         await one.list_tools()
         assert heard == ["session"]
+
+
+@pytest.mark.parametrize("resubscribe", [True, False])
+async def test_subscriptions_are_restored_in_a_renewed_session_where_they_are_to_be(resubscribe: bool) -> None:
+    async with Site("handshake", resources={"subscribe": True}) as site:
+        site.on("resources/subscribe", lambda seen: seen.result({}))
+        site.on("resources/unsubscribe", lambda seen: seen.result({}))
+        restored = asyncio.Event()
+        async with client(site, reconnect=Reconnect(first_delay=0.0, resubscribe=resubscribe)) as one:
+            one.on_connection(lambda notice: restored.set() if notice.what == "restored" else None)
+            async with one.subscribe("notes://1"):
+                forget(site)
+                await one.request("tools/list")
+                await asyncio.wait_for(restored.wait(), 60)
+                sessions = [seen.headers["mcp-session-id"] for seen in site.got("resources/subscribe")]
+                if resubscribe:
+                    assert sessions == ["session-1", "session-102"]
+                    assert one.subscriptions == {"notes://1"}
+                else:
+                    assert sessions == ["session-1"]
+                    assert one.subscriptions == set()
 
 
 async def test_a_stream_of_a_session_that_is_over_is_told_of_and_one_that_never_was_is_not() -> None:
