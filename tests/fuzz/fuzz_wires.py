@@ -43,6 +43,8 @@ READ_SIZE = 256 * 1024
 SMALL_READS_A_TURN = 50
 PATIENCE = 5.0
 """Seconds in which an answer must come, on any machine."""
+STUCK = 30.0
+"""Seconds after which a side that reads no more is not waited for: that is a find, not a reason to stop the run."""
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
@@ -363,9 +365,12 @@ class Target:
     async def quiet(self, answers: int) -> bool:
         """Wait until all is read and so many answers are there. Return whether they came."""
         loop, until = self.loop, 0.0
+        stuck = time.monotonic() + STUCK
         while True:
             await asyncio.sleep(0)
             if not loop.idle or (self.wire is not None and self.wire.pending and self.opened):
+                if time.monotonic() > stuck:
+                    return False
                 continue
             if self.sent()[1] >= answers or not self.opened:
                 return True
