@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ferrule.supervision.scope import Scope
@@ -38,8 +39,11 @@ class Engine:
         *,
         max_body_size: int = MAX_MESSAGE_SIZE,
         observer: Observers | None = None,
+        failed: Callable[[OSError], None] | None = None,
     ) -> None:
         self._settings = settings or EngineSettings()
+        self._failed = failed
+        """Called when a listening socket is dead."""
         self._context = server_context(self._settings, "http")
         if self._context:
             self._context.set_alpn_protocols(["http/1.1"])
@@ -61,7 +65,7 @@ class Engine:
         self.address = sockets[0].getsockname()[:2]
         self._sweep()
         for each in sockets:
-            accepting = Accepting(each, self._take, self._short)
+            accepting = Accepting(each, self._take, self._short, self._failed)
             accepting.start()
             self._accepting.append(accepting)
 
