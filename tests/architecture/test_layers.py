@@ -60,6 +60,8 @@ LATE_IMPORTS = {
     ("server/hosting/host.py", "ferrule.server.calls.tasks"): "only a server with tasks keeps them",
     ("server/hosting/builtins.py", "ferrule.runtime.tasks.methods"): "only a server with tasks is asked about them",
     ("server/hosting/serving.py", "uvloop"): "optional: there is none on Windows",
+    ("server/hosting/directory.py", "ferrule.registry.local"): "only a server whose registry is asked for keeps one",
+    ("supervision/supervisor.py", "random"): "only a child that died is restarted after a delay",
     ("server/settings.py", "ferrule.telemetry.observer"): "only a server with observers needs it",
     ("server/hosting/host.py", "ferrule.runtime.watch"): "only a server with observers needs it",
     ("client/settings.py", "ferrule.telemetry.observer"): "only a client with observers needs it",

@@ -42,6 +42,7 @@ from ferrule.transports.contract import Listener
 from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
+    from ferrule.registry.local import LocalRegistry
     from ferrule.server.extensions.apps import Apps
     from ferrule.server.extensions.skills import Skills
     from ferrule.server.keywords import (
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         ServerKeywords,
         ToolKeywords,
     )
+    from ferrule.supervision.supervisor import Supervisor
     from ferrule.transports.http.asgi.app import AsgiApp
     from ferrule.transports.keywords import (
         AsgiKeywords,
@@ -102,6 +104,7 @@ class Server:
         self.mounts = Mounts(self.offers)
         self.threads = self.host.services.threads
         self._serving = Serving(self.host)
+        self.listeners = self._serving.listeners
         self._local = LocalCalls(self.host)
         for layer in middleware:
             self.middleware(layer)
@@ -438,9 +441,19 @@ class Server:
     async def serve(self, *listeners: Listener, ready: Callable[[], object] | None = None) -> None:
         """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached.
 
-        A transport that ends, or is closed by itself, takes only its own peers along.
+        A transport that ends, or is closed by itself, takes only its own peers along; one that dies is bound again.
         """
         await self._serving.serve(*listeners, ready=ready)
+
+    @property
+    def supervisor(self) -> Supervisor | None:
+        """The tree of what runs while the server serves; None before it was served."""
+        return self._serving.supervisor
+
+    @property
+    def registry(self) -> LocalRegistry:
+        """Who is there: this server, its transports and its links, by kind, name and capability."""
+        return self._serving.directory.registry
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.

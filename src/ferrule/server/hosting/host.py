@@ -80,6 +80,8 @@ class Host:
         )
         self.observer: Observers | None = settings.observers
         """Who is told of connections and exchanges."""
+        self.on_capabilities_changed: Callable[[], None] | None = None
+        """Called when what is declared may have changed."""
 
     # -- what is declared, and who answers what
 
@@ -100,10 +102,12 @@ class Host:
 
     def _forget_capabilities(self) -> None:
         self._capabilities = None
+        if self.on_capabilities_changed is not None:
+            self.on_capabilities_changed()
 
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what, also for those who are connected."""
-        self._capabilities = None
+        self._forget_capabilities()
         self._dispatcher = None
         for link in self.links:
             link.dispatcher = self.dispatcher
