@@ -12,6 +12,7 @@ LAYERS = {
     "codes": -1,
     "errors": 0,
     "porting_hints": 0,
+    "settings": 1,
     "budgets": 1,
     "identity": 1,
     "wire": 2,
@@ -26,7 +27,7 @@ LAYERS = {
     "cli": 8,
 }
 STRANGERS = {frozenset({"wire", "schema"}), frozenset({"runtime", "transports"}), frozenset({"server", "client"})}
-LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "settings", "balancing", "registry"}
+LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "balancing", "registry"}
 LEAVES_USED_FROM = 4
 LEAVES_MAY_USE = 2
 FREE = {"testing", "types", "__init__", "__main__"}
@@ -91,6 +92,7 @@ LOADERS = {
     "__init__.py": "each public name is imported when it is first used",
     "server/hosting/serving.py": "only a server that is served as an ASGI app needs one",
     "transports/registry.py": "the table of transports by name",
+    "client/client.py": "only a client of several targets is made of clients and a router",
     "server/hosting/host.py": "only a server with routes of its own needs the half of HTTP that serves them",
     "client/link/inbox.py": "a handler may be named as text",
     "cli/target.py": "the user's file",

@@ -9,7 +9,7 @@ from flaky import Flaky
 
 from ferrule.balancing.breaker import BreakerSettings
 from ferrule.errors import ConnectFailed
-from ferrule.routing.replica import Replica
+from ferrule.routing.replica import Replica, client_maker
 from ferrule.supervision.scope import Scope
 
 pytestmark = pytest.mark.virtual_time
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.virtual_time
 
 def replica_of(target: Flaky) -> Replica:
     """Return a replica that is not connected."""
-    return Replica("a", target, 1.0, {}, BreakerSettings(), lambda before, after, now: None)
+    return Replica("a", client_maker({})("a", target), 1.0, BreakerSettings(), lambda before, after, now: None)
 
 
 async def test_all_who_need_it_wait_for_the_same_connection() -> None:

@@ -70,6 +70,7 @@ WEBSOCKET_CLIENT = "ferrule.transports.websocket.settings:WebSocketOptions"
 RUN = "ferrule.server.settings:RunSettings"
 SERVER = "ferrule.server.settings:ServerSettings"
 CLIENT = "ferrule.client.settings:ClientSettings"
+ROUTING = "ferrule.routing.settings:RoutingSettings"
 TOOL = "ferrule.server.offers.descriptions:ToolOptions"
 RESOURCE = "ferrule.server.offers.resources:ResourceOptions"
 PROMPT = "ferrule.server.offers.prompts:PromptOptions"
@@ -126,7 +127,7 @@ MODULES: dict[str, dict[str, Keywords]] = {
         ),
     },
     "ferrule.client.keywords": {
-        "ClientKeywords": Keywords("The options of a client.", (CLIENT,), written=OF_TRANSPORTS)
+        "ClientKeywords": Keywords("The options of a client.", (CLIENT, ROUTING), written=OF_TRANSPORTS)
     },
 }
 
@@ -134,6 +135,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "run": (RUN,),
     "server": (SERVER,),
     "client": (CLIENT,),
+    "routing": (ROUTING,),
     "client.http": (HTTP_CLIENT,),
     "client.tcp": (TCP_CLIENT,),
     "client.websocket": (WEBSOCKET_CLIENT,),

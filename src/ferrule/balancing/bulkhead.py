@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ferrule.balancing.checks import require_number, require_time, require_whole
+from ferrule.settings.option import FiniteSeconds, Fraction, NonNegativeInt, PositiveInt, check
 
 SMOOTHING = 0.1
 """How much the newest call counts in the average service time."""
@@ -33,18 +33,17 @@ Reason = Literal["queue_full", "share_used", "too_late"]
 class BulkheadSettings(Struct, frozen=True, kw_only=True):
     """How many calls run and wait; times are seconds."""
 
-    in_flight: int = 100
-    queue: int = 1000
-    queue_time: float = 5.0
+    in_flight: PositiveInt = 100
+    """How many calls run at once."""
+    queue: NonNegativeInt = 1000
+    """How many calls may wait."""
+    queue_time: FiniteSeconds = 5.0
     """How long a call may wait."""
-    share: float = 0.25
+    share: Fraction = 0.25
     """What one principal may have of `in_flight` and of `queue`; of each at least one."""
 
     def __post_init__(self) -> None:
-        require_whole("in_flight", self.in_flight)
-        require_whole("queue", self.queue, least=0)
-        require_time("queue_time", self.queue_time)
-        require_number("share", self.share, most=1.0)
+        check(self)
 
 
 DEFAULTS = BulkheadSettings()

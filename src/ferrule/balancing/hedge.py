@@ -7,9 +7,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ferrule.balancing.checks import require_number, require_whole
 from ferrule.balancing.retry import Budget
-from ferrule.errors import SetupError
+from ferrule.settings.option import FiniteSeconds, Fraction, PositiveInt, Seconds, check, require
 
 SAMPLES = 1000
 """How many of the last latencies are kept."""
@@ -25,23 +24,17 @@ PERCENTILES: dict[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.9
 class Hedge(Struct, frozen=True, kw_only=True):
     """When a safe call is sent to a second target as well."""
 
-    after: Percentile | float = "p95"
+    after: Percentile | Seconds = "p95"
     """How long to wait for the first answer: seconds, or a percentile of the last latencies."""
-    least: float = 0.05
+    least: Seconds = 0.05
     """Seconds to wait at least."""
-    budget: float = 0.05
+    budget: Fraction = 0.05
     """Hedged calls as a share of all calls in the window."""
-    window: float = 10.0
+    window: FiniteSeconds = 10.0
+    """Over how long calls are counted."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.after, str):
-            if self.after not in PERCENTILES:
-                raise SetupError(f"after must be seconds or one of {', '.join(PERCENTILES)}, not {self.after!r}")
-        else:
-            require_number("after", self.after)
-        require_number("least", self.least)
-        require_number("budget", self.budget, most=1.0)
-        require_number("window", self.window, least=0.001)
+        check(self)
 
 
 class Latencies:
@@ -50,7 +43,7 @@ class Latencies:
     __slots__ = ("_at", "_fresh", "_known", "_samples", "size")
 
     def __init__(self, size: int = SAMPLES) -> None:
-        require_whole("size", size)
+        require("size", size, PositiveInt)
         self.size = size
         self._samples: list[float] = []
         self._at = 0

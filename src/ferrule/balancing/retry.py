@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from ferrule.balancing.checks import require_number, require_time, require_whole
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, NotConnected, OutcomeUnknown
+from ferrule.settings.option import FiniteSeconds, Fraction, NonNegativeInt, check
 
 SLICES = 10
 """A window is counted in so many slices."""
@@ -21,19 +22,17 @@ SLICES = 10
 class RetrySettings(Struct, frozen=True, kw_only=True):
     """How many calls are sent again; times are seconds."""
 
-    budget: float = 0.2
+    budget: Fraction = 0.2
     """Retries as a share of the calls in the window."""
-    least: int = 3
+    least: NonNegativeInt = 3
     """Retries that are allowed in a window however few calls there were."""
-    most: int = 1
+    most: Annotated[int, Meta(ge=0, le=10)] = 1
     """How often one call is sent again."""
-    window: float = 10.0
+    window: FiniteSeconds = 10.0
+    """Over how long calls and retries are counted."""
 
     def __post_init__(self) -> None:
-        require_number("budget", self.budget, most=1.0)
-        require_whole("least", self.least, least=0)
-        require_whole("most", self.most, least=0, most=10)
-        require_time("window", self.window)
+        check(self)
 
 
 class Budget:

@@ -12,7 +12,7 @@ from ferrule.balancing.ejection import Ejection, EjectionSettings, in_panic
 from ferrule.balancing.policy import Policy, Random, Target
 from ferrule.errors import NoTarget, NotConnected, SetupError
 from ferrule.routing.circuit import settle
-from ferrule.routing.replica import Replica, TargetState
+from ferrule.routing.replica import CONNECT_TIMEOUT, NewClient, Replica, TargetState
 from ferrule.supervision.scope import Scope
 
 REFRESH = 1.0
@@ -31,7 +31,7 @@ class Group:
         policy: Policy,
         breaker: BreakerSettings,
         ejection: EjectionSettings,
-        client_options: dict[str, Any],
+        new_client: NewClient,
         random: Random,
         tell: Tell,
     ) -> None:
@@ -42,7 +42,7 @@ class Group:
         self._policy = policy
         self._breaker = breaker
         self._ejection = Ejection(ejection, on_ejection=self._ejected)
-        self._client_options = client_options
+        self._new_client = new_client
         self._random = random
         self._tell = tell
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -50,16 +50,20 @@ class Group:
 
     # -- lifetime
 
-    async def start(self) -> list[BaseException]:
+    async def start(self, timeout: float = CONNECT_TIMEOUT) -> dict[str, BaseException]:
         """Connect to every target. Return the errors of those that cannot be reached; they are tried again later."""
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
         self._scope.spawn(self._refresh())
         connecting = []
         for replica in self.replicas.values():
-            connecting.append(replica.connect(self._scope))
-        found = await asyncio.gather(*connecting, return_exceptions=True)
-        return [error for error in found if error is not None]
+            connecting.append(replica.connect(self._scope, timeout))
+        ends = await asyncio.gather(*connecting, return_exceptions=True)
+        failed = {}
+        for name, error in zip(self.replicas, ends, strict=True):
+            if error is not None:
+                failed[name] = error
+        return failed
 
     async def close(self, drain: float) -> None:
         """Close every client, after the answers that still come within `drain` seconds."""
@@ -69,6 +73,11 @@ class Group:
             return
         await asyncio.gather(*(replica.close(drain) for replica in self.replicas.values()))
         await scope.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not closed."""
+        return self._scope is not None
 
     @property
     def scope(self) -> Scope:
@@ -83,7 +92,7 @@ class Group:
         """Add a target."""
         if name in self.replicas:
             raise SetupError(f"there is a target {name!r} already")
-        replica = Replica(name, target, weight, self._client_options, self._breaker, self._changes(name))
+        replica = Replica(name, self._new_client(name, target), weight, self._breaker, self._changes(name))
         self.replicas[name] = replica
         self._facts.append(replica.facts)
         self._ejection.add(name)

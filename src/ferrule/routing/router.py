@@ -18,20 +18,19 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec import Struct
 
-from ferrule.balancing.breaker import BreakerSettings, verdict_of
-from ferrule.balancing.bulkhead import Bulkhead, BulkheadSettings, Refused, Ticket
+from ferrule.balancing.breaker import verdict_of
+from ferrule.balancing.bulkhead import Ticket
 from ferrule.balancing.dead_letters import DeadLetters
-from ferrule.balancing.ejection import EjectionSettings
-from ferrule.balancing.hedge import Hedge, HedgeTimer, Latencies
+from ferrule.balancing.hedge import HedgeTimer, Latencies
 from ferrule.balancing.policy import Random, policy_named
-from ferrule.balancing.retry import RetrySettings, may_repeat, retry_budget, was_sent
+from ferrule.balancing.retry import may_repeat, retry_budget, was_sent
 from ferrule.client.client import Client
 from ferrule.errors import (
     CarrierError,
@@ -42,15 +41,23 @@ from ferrule.errors import (
     NoTarget,
     NotConnected,
     OutcomeUnknown,
-    Overloaded,
     SetupError,
     TimedOut,
 )
 from ferrule.protocol.stateless import REVISIONS as STATELESS
+from ferrule.routing.admission import Admission
+from ferrule.routing.decisions import Decisions, OnEvent
 from ferrule.routing.group import Group, named_targets
-from ferrule.routing.replica import CONNECT_TIMEOUT, Replica, TargetState
+from ferrule.routing.replica import CONNECT_TIMEOUT, NewClient, Replica, TargetState, client_maker
+from ferrule.routing.settings import RoutingSettings
 from ferrule.schema.methods import METHODS
 from ferrule.schema.tools import CallToolResult
+from ferrule.settings.option import pick
+from ferrule.settings.sources import read_sourced
+from ferrule.telemetry.observer import observers_of
+
+if TYPE_CHECKING:
+    from ferrule.client.keywords import ClientKeywords
 
 logger = logging.getLogger("ferrule.routing")
 
@@ -61,27 +68,6 @@ Work = Callable[[Client, float | None], Awaitable[T]]
 LOST = (LinkLost, TimedOut, NotConnected, CarrierError, InvalidAnswer)
 """How a call ends that another target may be able to answer."""
 DRAIN = 5.0
-
-
-class RouterEvent(Struct, frozen=True):
-    """A decision of a router.
-
-    | kind | reason |
-    |---|---|
-    | `breaker` | from which state to which: `closed>open` |
-    | `ejected` | why the target gets no calls for a while |
-    | `retried` | why the call left the target before this one |
-    | `hedged` | how long the target has not answered |
-    | `overloaded` | why the bulkhead refused a call |
-    | `no_target` | why each target could not be used |
-    | `outcome_unknown` | how an unsafe call was lost |
-    | `dead_letter` | why a notification could not be delivered |
-    """
-
-    kind: str
-    target: str
-    """Whom it is about; empty for the whole group."""
-    reason: str
 
 
 class RouterStats(Struct, frozen=True, kw_only=True):
@@ -122,42 +108,46 @@ class RoutedCall:
 class Router:
     """Several servers used as one."""
 
+    options = frozenset(RoutingSettings.__struct_fields__)
+    """The names of its options; all others are options of its clients."""
+
     def __init__(
         self,
         targets: Mapping[str, object] | Iterable[object] = (),
         *,
-        balance: str = "least_loaded",
-        weights: Mapping[str, float] | None = None,
-        breaker: BreakerSettings | None = None,
-        ejection: EjectionSettings | None = None,
-        bulkhead: BulkheadSettings | None = None,
-        retry: RetrySettings | None = None,
-        hedge: Hedge | None = None,
-        safe_tools: Collection[str] = (),
-        keep_payload: bool = False,
-        on_event: Callable[[RouterEvent], None] | None = None,
+        on_event: OnEvent | None = None,
+        new_client: NewClient | None = None,
         random: Random = random.random,
-        **client_options: object,
+        **options: Unpack[ClientKeywords],
     ) -> None:
-        self._breaker = breaker or BreakerSettings()
+        self._decisions = Decisions(on_event, observers_of(options.get("observer"), "Router"))
+        self._tell = self._decisions.tell
+        routing = pick(RoutingSettings, options)
+        for_clients = {name: value for name, value in options.items() if name not in self.options}
+        settings = read_sourced("routing", RoutingSettings, routing, "Router")
+        self.settings = settings
+        self._breaker = settings.breaker
         self._group = Group(
-            policy_named(balance), self._breaker, ejection or EjectionSettings(), client_options, random, self._tell
+            policy_named(settings.balance),
+            settings.breaker,
+            settings.ejection,
+            new_client or client_maker(for_clients),
+            random,
+            self._tell,
         )
-        self._bulkhead = Bulkhead(bulkhead or BulkheadSettings())
-        self._retry = retry or RetrySettings()
-        self._budget = retry_budget(self._retry)
+        self._admission = Admission(settings.bulkhead, lambda reason: self._tell("overloaded", "", reason))
+        self._bulkhead = self._admission.bulkhead
+        self._retry = settings.retry
+        self._budget = retry_budget(settings.retry)
         self._latencies = Latencies()
-        self._hedge = None if hedge is None else HedgeTimer(hedge, self._latencies)
-        self._safe_tools = frozenset(safe_tools)
-        self.dead_letters = DeadLetters(keep_payload=keep_payload)
+        self._hedge = None if settings.hedge is None else HedgeTimer(settings.hedge, self._latencies)
+        self._safe_tools = frozenset(settings.safe_tools)
+        self.dead_letters = DeadLetters(keep_payload=settings.keep_payload)
         """Notifications that could not be delivered."""
-        self._on_event = on_event
         self._clock: Callable[[], float] = _now
-        self._waiting: dict[Ticket, asyncio.Future[None]] = {}
         self._calls = 0
         self._errors = 0
-        self._counts: dict[str, int] = {}
-        given = dict(weights or {})
+        given = dict(settings.weights or {})
         for name, target in named_targets(targets).items():
             self.add(name, target, weight=given.pop(name, 1.0))
         if given:
@@ -174,15 +164,24 @@ class Router:
     ) -> None:
         await self.close(DRAIN if error is None else 0.0)
 
-    async def start(self) -> None:
-        """Connect to every target; one that cannot be reached is tried again with the next call."""
+    async def start(self, timeout: float = CONNECT_TIMEOUT) -> dict[str, BaseException]:
+        """Connect to every target. Return the errors of those that cannot be reached; they are tried again later."""
         self._clock = asyncio.get_running_loop().time
-        for error in await self._group.start():
-            logger.warning("a target could not be reached, and will be tried again: %s", error)
+        failed = await self._group.start(timeout)
+        for name, error in failed.items():
+            logger.warning("the target %s could not be reached, and will be tried again: %s", name, error)
+        return failed
 
     async def close(self, drain: float = DRAIN) -> None:
         """Close every client, after the answers that still come within `drain` seconds; harmless when called again."""
         await self._group.close(drain)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something as long as the router runs."""
+        if self._group.running:
+            self._group.scope.spawn(work)
+        else:
+            work.close()
 
     # -- targets
 
@@ -198,6 +197,10 @@ class Router:
         """Send a target no more calls, or, with `draining` False, send it calls again."""
         self._group.drain(name, draining=draining)
 
+    async def connect(self, name: str) -> None:
+        """Connect to a target again, unless it is connected; raise ConnectFailed and the like."""
+        await self._group.replica(name).connect(self._group.scope)
+
     def reset(self, name: str) -> None:
         """Close the breaker of a target and forget what failed."""
         self._group.replica(name).breaker.reset(self._clock())
@@ -205,6 +208,16 @@ class Router:
     def force_open(self, name: str) -> None:
         """Open the breaker of a target until `reset`."""
         self._group.replica(name).breaker.force_open(self._clock())
+
+    @property
+    def clients(self) -> dict[str, Client]:
+        """The client of each target, by name."""
+        return {name: replica.client for name, replica in self._group.replicas.items()}
+
+    @property
+    def connected(self) -> list[Client]:
+        """The clients of the targets that are connected now."""
+        return [replica.client for replica in self._group.replicas.values() if replica.connected]
 
     @property
     def targets(self) -> list[TargetState]:
@@ -216,11 +229,11 @@ class Router:
         return RouterStats(
             calls=self._calls,
             errors=self._errors,
-            retries=self._counts.get("retried", 0),
-            hedges=self._counts.get("hedged", 0),
-            overloaded=self._counts.get("overloaded", 0),
-            no_target=self._counts.get("no_target", 0),
-            outcome_unknown=self._counts.get("outcome_unknown", 0),
+            retries=self._decisions.count("retried"),
+            hedges=self._decisions.count("hedged"),
+            overloaded=self._decisions.count("overloaded"),
+            no_target=self._decisions.count("no_target"),
+            outcome_unknown=self._decisions.count("outcome_unknown"),
             dead_letters=self.dead_letters.total,
             in_flight=self._bulkhead.in_flight,
             waiting=self._bulkhead.waiting,
@@ -249,7 +262,7 @@ class Router:
             return client.request(method, params, timeout=seconds)
 
         if safe is None:
-            safe = self._is_safe(method, params)
+            safe = self.is_safe(method, params)
         return self.call(ask, method, safe=safe, timeout=timeout, principal=principal, key=key)
 
     def call_tool(
@@ -287,7 +300,7 @@ class Router:
         deadline = math.inf if timeout is None else now + timeout
         ticket = self._bulkhead.enter(principal, now, deadline)
         if type(ticket) is not Ticket or ticket.state != "admitted":
-            ticket = await self._wait_for_turn(ticket)
+            ticket = await self._admission.wait(ticket)
         self._calls += 1
         call = RoutedCall(method, key, deadline, safe=safe)
         self._budget.called(now)
@@ -299,17 +312,12 @@ class Router:
             self._errors += 1
             raise
         finally:
-            following = self._bulkhead.leave(ticket, self._clock())
-            if following is not None:
-                self._wake(following)
+            self._admission.leave(ticket, self._clock())
 
     @asynccontextmanager
     async def pick(self, *, principal: Hashable = None, key: str | None = None) -> AsyncIterator[Client]:
         """Lend the client of a target for one call, whose end is the verdict on the target; nothing is sent again."""
-
-        ticket = self._bulkhead.enter(principal, self._clock())
-        if isinstance(ticket, Refused) or not ticket.admitted:
-            ticket = await self._wait_for_turn(ticket)
+        ticket = await self._admission.enter(principal, self._clock(), math.inf)
         self._calls += 1
         try:
             began = self._clock()
@@ -322,7 +330,7 @@ class Router:
                 raise
             self._ended(replica, None, began)
         finally:
-            self._leave(ticket)
+            self._admission.leave(ticket, self._clock())
 
     async def notify(self, method: str, params: Mapping[str, object] | None = None, *, key: str | None = None) -> bool:
         """Send a notification to one of the targets. Return whether it was sent; if not, it is in `dead_letters`."""
@@ -414,6 +422,8 @@ class Router:
             raise
         if lost is not None:
             self._tell("retried", replica.name, str(lost))
+        if self._decisions.tells_picks:
+            self._decisions.picked(replica.name)
         return replica
 
     def _ended(self, replica: Replica, error: BaseException | None, began: float) -> None:
@@ -467,57 +477,14 @@ class Router:
                 if not task.done():
                     scope.cancel(task, f"a hedged {call.method}")
 
-    # -- the bulkhead
-
-    async def _wait_for_turn(self, ticket: Ticket | Refused) -> Ticket:
-        """Return a ticket that waits, as soon as it is admitted; raise Overloaded."""
-        if isinstance(ticket, Refused):
-            raise self._overloaded(ticket.retry_after, ticket.reason)
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[ticket] = waiter
-        try:
-            async with asyncio.timeout_at(ticket.deadline):
-                await waiter
-        except TimeoutError:
-            self._leave(ticket)
-            raise self._overloaded(self._bulkhead.estimate(ticket.principal), "waited too long") from None
-        except asyncio.CancelledError:
-            self._leave(ticket)
-            raise
-        finally:
-            del self._waiting[ticket]
-        return ticket
-
-    def _leave(self, ticket: Ticket) -> None:
-        following = self._bulkhead.leave(ticket, self._clock())
-        if following is not None:
-            self._wake(following)
-
-    def _wake(self, ticket: Ticket) -> None:
-        waiter = self._waiting.get(ticket)
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-    def _overloaded(self, retry_after: float, reason: str) -> Overloaded:
-        self._tell("overloaded", "", reason)
-        return Overloaded(min(max(retry_after, 1.0), 30.0))
-
     # -- small parts
 
-    def _is_safe(self, method: str, params: Mapping[str, object] | None) -> bool:
+    def is_safe(self, method: str, params: Mapping[str, object] | None) -> bool:
+        """Whether a request may run twice: it only reads, or calls one of the safe tools."""
         if method == "tools/call":
             return (params or {}).get("name") in self._safe_tools
         row = METHODS.get(method)
         return row is not None and row.read_only
-
-    def _tell(self, kind: str, target: str, reason: str) -> None:
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(RouterEvent(kind, target, reason))
-        except Exception:
-            logger.exception("on_event of a router failed")
 
 
 async def _first_answer(tasks: list[asyncio.Task[T]]) -> T:

@@ -278,6 +278,9 @@ class Observer:
     def child_exited(self, child: ObservedChild) -> None:
         """Called when a child process has ended."""
 
+    def router_decided(self, kind: str, target: str, reason: str) -> None:
+        """Called when a router picked or left out a target, or refused a call; kinds are those of `RouterEvent`."""
+
 
 def _events(*beginnings: str) -> tuple[str, ...]:
     """Return the names of events that begin so; without any, of all."""

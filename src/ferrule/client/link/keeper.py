@@ -52,7 +52,8 @@ class Phases:
     """The phase that was told last, and who is told of the next."""
 
     def __init__(self) -> None:
-        self._last = Phase.PRE_INITIALIZATION
+        self.last = Phase.PRE_INITIALIZATION
+        """The phase that was told last."""
         self._handlers: list[PhaseHandler] = []
 
     def on_change(self, handler: PhaseHandler) -> None:
@@ -79,8 +80,8 @@ class Phases:
 
     def tell(self, phase: Phase) -> None:
         """Tell everyone of a phase, unless it was told already; a failing handler harms nobody else."""
-        before = self._last
-        self._last = phase
+        before = self.last
+        self.last = phase
         if before is phase:
             return
         for handler in tuple(self._handlers):
