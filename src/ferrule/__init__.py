@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.server import Server
     from ferrule.telemetry.observer import Observer
+    from ferrule.telemetry.tracer import Tracing
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.routes.web import WebRequest, WebResponse
     from ferrule.transports.process.stdio import Stdio
@@ -79,6 +80,7 @@ HOMES = {
     "Arg": "ferrule.server.offers.transforms",
     "transformed": "ferrule.server.offers.transforms",
     "Observer": "ferrule.telemetry.observer",
+    "Tracing": "ferrule.telemetry.tracer",
     "Audio": "ferrule.server.calls.files",
     "File": "ferrule.server.calls.files",
     "Image": "ferrule.server.calls.files",
@@ -167,6 +169,7 @@ __all__ = [
     "Timing",
     "ToolError",
     "ToolResult",
+    "Tracing",
     "Unauthorized",
     "Unix",
     "UserMessage",

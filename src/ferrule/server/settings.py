@@ -20,12 +20,13 @@ from ferrule.settings.option import (
     Seconds,
     check,
 )
-from ferrule.settings.sources import read_sourced
+from ferrule.settings.sources import exports_traces, read_sourced
 from ferrule.transports.registry import DEFAULT, TRANSPORTS
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.telemetry.observer import Observer, Observers
+    from ferrule.telemetry.tracer import Tracing
 
 Rate = Annotated[float, Meta(ge=1)]
 """So many a second, and in one burst."""
@@ -131,6 +132,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How tasks are kept; None for the defaults."""
     observer: Observer | Sequence[Observer] | None = None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    tracing: Tracing | Mapping[str, Any] | bool | None = None
+    """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
     auth: Verifier | None = None
     """Who decides who a caller is; None lets everybody in."""
 
@@ -147,12 +150,19 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def observers(self) -> Observers | None:
-        """The observers as one; raises SetupError for what is none."""
-        if self.observer is None:
+        """The observers as one, with the tracer; raises SetupError for what is none."""
+        tracing = self.tracing
+        if tracing is None:
+            tracing = exports_traces()
+        if self.observer is None and tracing is False:
             return None
         from ferrule.telemetry.observer import observers_of
 
-        return observers_of(self.observer, "Server")
+        if tracing is False:
+            return observers_of(self.observer, "Server")
+        from ferrule.telemetry.tracer import tracer_of
+
+        return observers_of(self.observer, "Server", tracer=tracer_of(tracing, "Server"))
 
 
 def read_run_settings(given: Mapping[str, object]) -> RunSettings:
