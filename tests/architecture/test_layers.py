@@ -63,6 +63,7 @@ LATE_IMPORTS = {
     ("server/settings.py", "ferrule.telemetry.observer"): "only a server with observers needs it",
     ("server/hosting/host.py", "ferrule.runtime.watch"): "only a server with observers needs it",
     ("client/settings.py", "ferrule.telemetry.observer"): "only a client with observers needs it",
+    ("server/settings.py", "ferrule.telemetry.receipt_log"): "only a server with receipts needs it",
     ("server/settings.py", "ferrule.telemetry.tracer"): "only a server that is traced needs it",
     ("client/settings.py", "ferrule.telemetry.tracer"): "only a client that is traced needs it",
     ("telemetry/tracer.py", "ferrule.telemetry.request_span"): "optional: it needs OpenTelemetry",

@@ -26,6 +26,7 @@ from ferrule.transports.registry import DEFAULT, TRANSPORTS
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.telemetry.observer import Observer, Observers
+    from ferrule.telemetry.receipt_log import ReceiptLog, Receipts
     from ferrule.telemetry.tracer import Tracing
 
 Rate = Annotated[float, Meta(ge=1)]
@@ -134,6 +135,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Who is told of requests, links and the like: an Observer, or a list of them."""
     tracing: Tracing | Mapping[str, Any] | bool | None = None
     """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
+    receipts: FilePath | Receipts | Mapping[str, Any] | None = None
+    """The folder in which a receipt of every request is kept, or Receipts(…)."""
     auth: Verifier | None = None
     """Who decides who a caller is; None lets everybody in."""
 
@@ -149,20 +152,28 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
                 raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {version}")
 
     @property
-    def observers(self) -> Observers | None:
-        """The observers as one, with the tracer; raises SetupError for what is none."""
+    def receipt_log(self) -> ReceiptLog | None:
+        """What keeps receipts; raises SetupError for what cannot."""
+        if self.receipts is None:
+            return None
+        from ferrule.telemetry.receipt_log import receipt_log_of
+
+        return receipt_log_of(self.receipts, "Server")
+
+    def observers(self, *more: Observer) -> Observers | None:
+        """Return the observers as one, with more of ours and the tracer; raises SetupError for what is none."""
         tracing = self.tracing
         if tracing is None:
             tracing = exports_traces()
-        if self.observer is None and tracing is False:
+        if self.observer is None and not more and tracing is False:
             return None
         from ferrule.telemetry.observer import observers_of
 
         if tracing is False:
-            return observers_of(self.observer, "Server")
+            return observers_of(self.observer, "Server", more=more)
         from ferrule.telemetry.tracer import tracer_of
 
-        return observers_of(self.observer, "Server", tracer=tracer_of(tracing, "Server"))
+        return observers_of(self.observer, "Server", more=more, tracer=tracer_of(tracing, "Server"))
 
 
 def read_run_settings(given: Mapping[str, object]) -> RunSettings:
