@@ -242,7 +242,7 @@ class LinkWatch:
 
     def refused(
         self,
-        identity: Id | UnsetType,
+        request_id: Id | UnsetType,
         request: Request | None,
         refusal: Refusal,
         failure: Failure,
@@ -253,7 +253,7 @@ class LinkWatch:
         params = UNSET if request is None else request.params
         raw = params if isinstance(params, Raw) else NOTHING
         observed = ObservedRequest(
-            id=None if identity is UNSET else identity,
+            id=None if request_id is UNSET else request_id,
             method="" if request is None else request.method,
             transport=self._transport,
             revision=self._revision(params, origin),
