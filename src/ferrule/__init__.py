@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.server import Server
     from ferrule.telemetry.observer import Observer
+    from ferrule.telemetry.receipt_log import Receipts
+    from ferrule.telemetry.redaction import RecordRule
+    from ferrule.telemetry.tracer import Tracing
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.routes.web import WebRequest, WebResponse
     from ferrule.transports.process.stdio import Stdio
@@ -79,6 +82,9 @@ HOMES = {
     "Arg": "ferrule.server.offers.transforms",
     "transformed": "ferrule.server.offers.transforms",
     "Observer": "ferrule.telemetry.observer",
+    "Receipts": "ferrule.telemetry.receipt_log",
+    "RecordRule": "ferrule.telemetry.redaction",
+    "Tracing": "ferrule.telemetry.tracer",
     "Audio": "ferrule.server.calls.files",
     "File": "ferrule.server.calls.files",
     "Image": "ferrule.server.calls.files",
@@ -152,7 +158,9 @@ __all__ = [
     "Principal",
     "Progress",
     "RateLimit",
+    "Receipts",
     "Reconnect",
+    "RecordRule",
     "Refusal",
     "Refused",
     "RequestFacts",
@@ -167,6 +175,7 @@ __all__ = [
     "Timing",
     "ToolError",
     "ToolResult",
+    "Tracing",
     "Unauthorized",
     "Unix",
     "UserMessage",

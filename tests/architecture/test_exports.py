@@ -15,7 +15,7 @@ PUBLIC = {
     *("Client", "SyncClient", "Reconnect", "Server", "Ask", "Context", "Extension", "Task", "TaskSettings"),
     *("FerruleError", "CallFailed", "CapabilityNotSupported", "CarrierError", "Declined", "PeerError", "Refusal"),
     *("Refused", "Http", "HttpFailed", "OutcomeUnknown", "SetupError", "Stdio", "Tcp", "TimedOut", "ToolError", "Unix"),
-    *("Depends", "Middleware", "Observer", "Arg", "transformed"),
+    *("Depends", "Middleware", "Observer", "Receipts", "RecordRule", "Tracing", "Arg", "transformed"),
     *("Caching", "Concurrency", "ErrorMapping", "Logging", "RateLimit", "Timing"),
     *("WebSocket", "Audio", "File", "Image", "Progress", "ToolResult"),
     "OpenApiRule",

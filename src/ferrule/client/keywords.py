@@ -22,6 +22,7 @@ from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.schema.model import LogLevel
 from ferrule.settings.option import FilePath, NonNegativeInt, PositiveSeconds, Seconds
 from ferrule.telemetry.observer import Observer
+from ferrule.telemetry.tracer import Tracing
 from ferrule.transports.keywords import HttpClientKeywords, TcpClientKeywords, WebSocketClientKeywords
 from ferrule.transports.process.child import StderrSink
 
@@ -123,3 +124,5 @@ class ClientKeywords(TypedDict, total=False):
     """When a call that may run twice is sent to a second target as well; None for never."""
     keep_payload: bool
     """Whether the params of notifications that could not be delivered are kept with them."""
+    tracing: Tracing | Mapping[str, Any] | bool | None
+    """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""

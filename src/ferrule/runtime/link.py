@@ -10,8 +10,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
+from time import time_ns
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from ferrule.budgets import process
 from ferrule.budgets.bounds import MAX_UNREADABLE
@@ -128,6 +129,8 @@ class Link(Asking):
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame. Return whether it will be answered."""
+        if self.watch is not None:
+            self.watch.received = time_ns()
         message = read(frame, self.options.max_message_size)
         kind = type(message)
         if kind is Request:
@@ -227,7 +230,7 @@ class Link(Asking):
             watch.admitted(call)
         if request.method in dispatcher.instant:
             if watch is not None:
-                watch.started(call)
+                watch.started(call, self._context)
             self._finish(call, dispatcher.run_now(call, dispatcher.instant[request.method]))
         elif len(session.running) > self._roomy_up_to and self._full(call):
             self._wait_in_line(call)
@@ -235,10 +238,11 @@ class Link(Asking):
             if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
                 self._start_held(call)
                 return
+            context = self._context
             if watch is not None:
-                watch.started(call)
+                context = watch.started(call, context)
             start = self._start
-            task = start(dispatcher.run(call, self._finish), request.method, self._context)
+            task = start(dispatcher.run(call, self._finish), request.method, context)
             if task is not None:  # most calls end where they began
                 call.task = task
                 self.holdings.add(call)
@@ -247,14 +251,15 @@ class Link(Asking):
         """Begin a call that is debited from the start: a long one, one that stands, or any while there is no room."""
         if not self._take_room(call):
             return
+        context = self._context
         if self.watch is not None:
-            self.watch.started(call)
+            context = self.watch.started(call, context)
         work = self.dispatcher.run(call, self._finish)
         if len(call.raw) > LONG:
             with CollectorPaused():
-                call.task = self._start(work, call.method, self._context)
+                call.task = self._start(work, call.method, context)
         else:
-            call.task = self._start(work, call.method, self._context)
+            call.task = self._start(work, call.method, context)
 
     def _refuse(self, request: Request, refusal: Refusal, channel: Channel, origin: Origin | None = None) -> None:
         failure = self.session.refuse(request.id, refusal)
@@ -319,8 +324,7 @@ class Link(Asking):
     def _finish_observed(self, call: Call, reply: Success | Failure, outcome: object) -> None:
         """Answer as `_finish` does, and report what was answered."""
         assert self.watch is not None
-        if isinstance(reply, Success) and type(reply.result) is not Raw:
-            reply = self.watch.measured(reply)
+        reply = self.watch.encoded(call, reply)
         try:
             call.channel.send(reply)
         except EncodeError as error:
@@ -337,9 +341,10 @@ class Link(Asking):
         try:
             while self._line and self._slots_taken < self.options.max_running:
                 call = self._line.popleft()
+                context = self._context
                 if self.watch is not None:
-                    self.watch.started(call)
-                call.task = self._start(self.dispatcher.run(call, self._finish), call.method, self._context)
+                    context = self.watch.started(call, context)
+                call.task = self._start(self.dispatcher.run(call, self._finish), call.method, context)
         finally:
             self._starting = False
 

@@ -212,7 +212,7 @@ class Asking:
             if callable(params):
                 params = params(awaited.id)
             if self.watch is not None:
-                self.watch.sent(awaited, params)
+                params = self.watch.sent(awaited, params)
             if handling is None:
                 out.send(Request(awaited.id, method, params))
             else:

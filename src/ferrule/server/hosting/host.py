@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
+from ferrule.errors import Overloaded
 from ferrule.identity.verifier import ALLOW_ALL, Verifier
-from ferrule.protocol.call import Note
+from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.era import Eras
 from ferrule.protocol.seal import Keyring, Seal
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
-from ferrule.runtime.dispatch import Dispatcher
+from ferrule.runtime.dispatch import Dispatcher, Handler, Layer
 from ferrule.runtime.link import Link
 from ferrule.runtime.requests import LinkOptions
 from ferrule.runtime.sessionless import SessionlessLink
@@ -38,7 +39,8 @@ from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.tasks import Tasks
-    from ferrule.telemetry.observer import Observers
+    from ferrule.telemetry.observer import Observer, Observers
+    from ferrule.telemetry.receipt_log import ReceiptLog
     from ferrule.transports.http.routes.custom import CustomRoute, Endpoint
     from ferrule.transports.http.routes.web import WebRequest
 
@@ -78,10 +80,14 @@ class Host:
         self._shared_options = structs.replace(
             self._link_options, max_running=settings.max_concurrent, max_waiting=settings.max_waiting
         )
-        self.observer: Observers | None = settings.observers
+        self.receipts = settings.receipt_log
+        """What keeps receipts of requests; None where nobody wants any."""
+        self.observer: Observers | None = settings.observers(*_observers(self.receipts))
         """Who is told of connections and exchanges."""
         self.on_capabilities_changed: Callable[[], None] | None = None
         """Called when what is declared may have changed."""
+        if self.receipts is not None and self.receipts.receipts.required:
+            self.layers.add(_requiring(self.receipts))
 
     # -- what is declared, and who answers what
 
@@ -182,11 +188,23 @@ class Host:
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
-        await self.lifespans.enter()
+        if self.receipts is None:
+            await self.lifespans.enter()
+            return
+        await self.receipts.enter()
+        try:
+            await self.lifespans.enter()
+        except BaseException:
+            await self.receipts.leave()
+            raise
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
-        await self.lifespans.leave()
+        try:
+            await self.lifespans.leave()
+        finally:
+            if self.receipts is not None:
+                await self.receipts.leave()
 
     @property
     def verifier(self) -> Verifier:
@@ -268,6 +286,29 @@ class Host:
             return value
 
         return answer
+
+
+def _observers(receipts: ReceiptLog | None) -> tuple[Observer, ...]:
+    """Return the observers of ours that a server has."""
+    if receipts is None:
+        return ()
+    return (receipts,)
+
+
+def _requiring(receipts: ReceiptLog) -> Layer:
+    """Return the layer that refuses a call for whose receipt there is no room."""
+
+    async def layer(call: Call, proceed: Handler) -> object:
+        if not receipts.is_kept_of(call.method):
+            return await proceed(call)
+        if not receipts.take_room():
+            raise Overloaded(message="Overloaded: receipts of calls are required here, and cannot be kept now")
+        try:
+            return await proceed(call)
+        finally:
+            receipts.give_back_room()
+
+    return layer
 
 
 def _stateless(services: Services, implementation: Implementation) -> Stateless:
