@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hpack import NeverIndexedHeaderTuple
+from hpack import HPACKDecodingError, NeverIndexedHeaderTuple
 
 from ferrule.transports.http.engine.accounting import Starts
 from ferrule.transports.http.engine.head_parser import CHUNKED, Head, Unacceptable
-from ferrule.transports.http.engine.http2.fields import answer_fields, check_trailers, read_head, size_of
+from ferrule.transports.http.engine.http2.fields import FieldDecoder, answer_fields, check_trailers, read_head, size_of
 
 Pair = tuple[bytes, bytes]
 HONEST: list[Pair] = [
@@ -135,6 +135,15 @@ def test_the_size_of_fields_is_that_of_the_setting() -> None:
     assert read(*HONEST, max_size=size).path == "/mcp"
     with pytest.raises(Unacceptable):
         read(*HONEST, max_size=size - 1)
+
+
+def test_the_table_of_the_compressor_is_resized_twice_at_most() -> None:
+    request = b"\x82"
+    for twice in (b"\x20\x3f\xe1\x1f", b"\x20", b""):
+        assert list(FieldDecoder().decode(twice + request, raw=True)) == [(b":method", b"GET")]
+    for often in (b"\x20\x20\x3f\xe1\x1f", b"\x3f\xe1\x1f" * 3, b"\x20" * 9):
+        with pytest.raises(HPACKDecodingError):
+            FieldDecoder().decode(often + request, raw=True)
 
 
 def test_trailers_are_fields_without_pseudo_fields() -> None:

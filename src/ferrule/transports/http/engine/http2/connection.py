@@ -33,7 +33,7 @@ from h2.settings import SettingCodes, Settings
 from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.connection import BURST, LINGER_BYTES, LINGER_TIME, NEVER
 from ferrule.transports.http.engine.head_parser import CHUNKED, Unacceptable
-from ferrule.transports.http.engine.http2.fields import Fields, check_trailers, read_head, size_of
+from ferrule.transports.http.engine.http2.fields import FieldDecoder, Fields, check_trailers, read_head, size_of
 from ferrule.transports.http.engine.http2.frames import (
     CONTINUATION,
     GOAWAY,
@@ -505,6 +505,7 @@ def _new_protocol(settings: Http2Settings, max_head_size: int) -> H2Connection:
     # Streams over the limit are refused by us, one by one; h2 would end the connection.
     said[SettingCodes.MAX_CONCURRENT_STREAMS] = MOST_STREAMS
     protocol.local_settings = Settings(client=False, initial_values=said)
+    protocol.decoder = FieldDecoder()
     protocol.decoder.max_header_list_size = HARD_LIMIT * max_head_size
     protocol.increment_flow_control_window(CONNECTION_WINDOW - protocol.inbound_flow_control_window)
     protocol.receive_data(PREFACE)

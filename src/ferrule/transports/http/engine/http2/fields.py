@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from hpack import HeaderTuple, NeverIndexedHeaderTuple
+from hpack import Decoder, HeaderTuple, HPACKDecodingError, NeverIndexedHeaderTuple
 
 from ferrule.transports.http.engine.head_parser import (
     BAD_TARGET,
@@ -39,7 +39,19 @@ SECRET = frozenset({b"set-cookie", b"mcp-session-id", b"www-authenticate"})
 
 # RFC 9113 §8.2.1, with the characters of a token (RFC 9110 §5.6.2) and of a value (§5.5).
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_THREE_RESIZES = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]*[\x00-\x7f]){3}")
+"""Dynamic table size updates, RFC 7541 §6.3."""
 _VALUE = re.compile(rb"(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?")
+
+
+class FieldDecoder(Decoder):
+    """A decompressor that changes the size of its table as often as RFC 7541 §4.2 needs: each time is costly."""
+
+    def decode(self, data: bytes, raw: bool = False) -> Iterable[HeaderTuple]:
+        """Return the fields of a header block; raises HPACKDecodingError."""
+        if _THREE_RESIZES.match(data):
+            raise HPACKDecodingError("the size of the table changes more than twice")
+        return super().decode(data, raw)
 
 
 def size_of(fields: Fields) -> int:
