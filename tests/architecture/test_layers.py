@@ -81,6 +81,11 @@ LATE_IMPORTS = {
     ("server/server.py", "ferrule.server.extensions.skills"): "only a server with skills needs them",
     ("server/server.py", "ferrule.server.extensions.apps"): "only a server with pages needs them",
     ("transports/registry.py", "importlib"): "only a transport that is not ours is looked for in other packages",
+    ("transports/http/engine/engine.py", "h2"): "optional: HTTP/2 is an extra",
+    (
+        "transports/http/engine/engine.py",
+        "ferrule.transports.http.engine.http2.connection",
+    ): "only a peer that speaks HTTP/2 needs it",
     ("transports/process/stdio.py", "ctypes"): "only Python on a C library whose streams must be flushed has it",
     (
         "client/link/link.py",

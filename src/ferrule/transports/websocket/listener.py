@@ -41,11 +41,16 @@ class Options(Struct, frozen=True):
 
 def sort_options(options: Mapping[str, object]) -> Options:
     """Sort keyword options; refuses unknown ones."""
-    known = {*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, *GUARDING} - {"websocket"}
+    known = {*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, *GUARDING} - {
+        "websocket",
+        "http2",
+    }
     require_known("ws", options, known)
     settings = read(WebSocketSettings, pick(WebSocketSettings, options), "ws")
     engine = pick(EngineSettings, options)
     engine["max_connections"] = settings.max_connections + SPARE_CONNECTIONS
+    # A WebSocket begins with a request of HTTP/1.1.
+    engine["http2"] = False
     guarding = {}
     for name in GUARDING:
         if name in options:

@@ -945,6 +945,7 @@ class Recorded(Event):
         return super().__getitem__(state)
 
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 RUBBISH = b"no HTTP\r\n\r\n"
 UNFINISHED = {"IDLE": b"", "HEAD": b"GET", "BODY": POST % 5}
 
@@ -980,6 +981,15 @@ def hand_over(bench: Bench) -> None:
     bench.connection.hand_over(b"", Successor())
 
 
+def choose_http2(*pieces: bytes) -> None:
+    """Begin a connection with the preface of HTTP/2."""
+    bench = Bench()
+    bench.ledger.http2 = lambda ledger, loop: Successor()
+    bench.wire.set_protocol = lambda successor: None  # type: ignore[method-assign]
+    for piece in pieces:
+        bench.feed(piece)
+
+
 def end_behind_a_burst(rest: bytes) -> Bench:
     """Return a connection whose peer ended its side before the last of many requests was whole."""
     bench = Bench()
@@ -1007,6 +1017,8 @@ def drive_every_transition() -> None:
     in_state("BUSY").answers[0].reply(200, b"")
     answer_last(in_state("BUSY"))
     hand_over(in_state("BUSY"))
+    choose_http2(PREFACE)
+    choose_http2(PREFACE[:3], PREFACE[3:])
     in_state("LINGER").pass_time(10_000.0)
     end_behind_a_burst(b"GET")
     end_behind_a_burst(POST % 5)
