@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.server import Server
     from ferrule.telemetry.observer import Observer
+    from ferrule.transports.graphql.listener import Graphql
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.routes.web import WebRequest, WebResponse
     from ferrule.transports.process.stdio import Stdio
@@ -92,6 +93,7 @@ HOMES = {
     "Refused": "ferrule.server.offers.refusals",
     "ToolResult": "ferrule.server.calls.results",
     "Server": "ferrule.server.server",
+    "Graphql": "ferrule.transports.graphql.listener",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.process.stdio",
     "WebRequest": "ferrule.transports.http.routes.web",
@@ -139,6 +141,7 @@ __all__ = [
     "FerruleError",
     "File",
     "Forbidden",
+    "Graphql",
     "Http",
     "HttpFailed",
     "Image",
