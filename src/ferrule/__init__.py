@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ferrule.telemetry.receipt_log import Receipts
     from ferrule.telemetry.redaction import RecordRule
     from ferrule.telemetry.tracer import Tracing
+    from ferrule.transports.graphql.listener import Graphql
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.routes.web import WebRequest, WebResponse
     from ferrule.transports.process.stdio import Stdio
@@ -98,6 +99,7 @@ HOMES = {
     "Refused": "ferrule.server.offers.refusals",
     "ToolResult": "ferrule.server.calls.results",
     "Server": "ferrule.server.server",
+    "Graphql": "ferrule.transports.graphql.listener",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.process.stdio",
     "WebRequest": "ferrule.transports.http.routes.web",
@@ -145,6 +147,7 @@ __all__ = [
     "FerruleError",
     "File",
     "Forbidden",
+    "Graphql",
     "Http",
     "HttpFailed",
     "Image",

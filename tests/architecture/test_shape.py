@@ -14,7 +14,7 @@ from source_tree import SOURCE
 
 LIMITS = {
     "modules": 365,  # 285 of them before balancing, registry, routing, settings, supervisors and telemetry
-    "modules under 60 lines": 80,
+    "modules under 60 lines": 84,
     "conditional expressions per 1000": 14,
     "comprehensions per 1000": 12,
     "Any per 1000": 25,

@@ -62,6 +62,7 @@ ENDPOINT = "ferrule.transports.http.settings:EndpointSettings"
 ENGINE = "ferrule.transports.http.settings:EngineSettings"
 HTTP2 = "ferrule.transports.http.settings:Http2Settings"
 WEBSOCKET = "ferrule.transports.websocket.settings:WebSocketSettings"
+GRAPHQL = "ferrule.transports.graphql.settings:GraphqlSettings"
 TCP = "ferrule.transports.tcp.settings:TcpSettings"
 UNIX = "ferrule.transports.tcp.settings:UnixSettings"
 STDIO = "ferrule.transports.process.stdio:StdioSettings"
@@ -116,6 +117,14 @@ MODULES: dict[str, dict[str, Keywords]] = {
         "TcpClientKeywords": Keywords("The options of reaching a server over TCP or a Unix socket.", (TCP_CLIENT,)),
         "WebSocketClientKeywords": Keywords("The options of reaching a server over WebSocket.", (WEBSOCKET_CLIENT,)),
     },
+    "ferrule.transports.graphql.keywords": {
+        "GraphqlKeywords": Keywords(
+            "The options of `Graphql`.",
+            (GRAPHQL, ENGINE, ENDPOINT),
+            without=("websocket",),
+            only={ENDPOINT: ("allowed_origins", "allowed_hosts")},
+        ),
+    },
     "ferrule.server.keywords": {
         "ServerKeywords": Keywords("The options of a server.", (SERVER,)),
         "ToolKeywords": Keywords("The options of a tool.", (TOOL,)),
@@ -145,6 +154,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "http": (ENDPOINT, ENGINE),
     "http.http2": (HTTP2,),
     "ws": (WEBSOCKET,),
+    "graphql": (GRAPHQL,),
     "tcp": (TCP,),
     "unix": (UNIX,),
 }
