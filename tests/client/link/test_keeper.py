@@ -429,6 +429,26 @@ async def test_a_closed_client_begins_nothing_more():
     async def nothing(*_):
         """There is nothing to open or to give up."""
 
-    work = nothing()
-    Reconnection(nothing, nothing).spawn(work)
-    assert work.cr_frame is None
+    keeper = Reconnection(nothing, nothing)
+    never_opened = nothing()
+    keeper.spawn(never_opened)
+    assert never_opened.cr_frame is None
+    keeper.begin(STEADY)
+    await keeper.stop()
+    closed = nothing()
+    keeper.spawn(closed)
+    assert closed.cr_frame is None
+
+
+async def test_a_notification_waits_until_the_server_reads(era, raw, monkeypatch):
+    server = raw(era)
+    async with client_of(server, era) as client:
+        writable = asyncio.Event()
+        channel = client._keeper.talk().live().channel
+        monkeypatch.setattr(type(channel), "wait_writable", lambda self: writable.wait())
+        notifying = asyncio.create_task(client.notify("notifications/x"))
+        await asyncio.sleep(0.01)
+        assert server.received[-1]["method"] == "notifications/x"
+        assert not notifying.done()
+        writable.set()
+        await notifying

@@ -291,6 +291,18 @@ def test_a_repeated_head_is_read_once_and_its_bodies_are_told_apart() -> None:
         bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
     assert [each.body for each in bench.requests] == [b"one", b"two", b"three", b"", b"four" * 100]
     assert [each.headers[b"content-length"] for each in bench.requests] == [b"3", b"3", b"5", b"0", b"400"]
+    assert bench.requests[0].headers is bench.requests[1].headers
+
+
+def test_what_was_decided_about_a_head_is_there_for_the_next_request_with_it() -> None:
+    bench = Bench()
+    for body in (b"one", b"two", b"three"):
+        bench.feed(POST % len(body) + body)
+    bench.feed(GET)
+    known = [each.known for each in bench.requests]
+    assert known[0] is not None
+    assert known[0] is known[1] is known[2]
+    assert known[3] is not known[0]
 
 
 def test_a_repeated_head_with_another_length_may_come_in_pieces_and_with_more_behind_it() -> None:
@@ -505,6 +517,14 @@ def test_a_peer_that_waits_for_permission_gets_it_unless_its_body_comes_already(
         assert bench.wire.sent.startswith(b"HTTP/1.1 100 Continue\r\n\r\n") is told
         bench.feed(b"12345"[len(sent) - len(head) :])
         assert [each.body for each in bench.requests] == [b"12345"]
+
+
+def test_permission_is_not_given_for_a_body_that_nobody_sends() -> None:
+    """RFC 9110 section 10.1.1."""
+    bench = Bench()
+    bench.feed(GET[:-2] + b"Expect: 100-continue\r\n\r\n")
+    assert len(bench.requests) == 1
+    assert b"100 Continue" not in bench.wire.sent
 
 
 def test_an_engine_that_is_stopping_takes_no_connection_and_lets_requests_end() -> None:
