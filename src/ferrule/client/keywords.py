@@ -104,6 +104,8 @@ class ClientKeywords(TypedDict, total=False):
     """Options of WebSocket: see WebSocketOptions."""
     observer: Observer | Sequence[Observer] | None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    tracing: Tracing | Mapping[str, Any] | bool | None
+    """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
     balance: Balance
     """Which of several targets takes a call."""
     weights: Mapping[str, float] | None
@@ -124,5 +126,3 @@ class ClientKeywords(TypedDict, total=False):
     """When a call that may run twice is sent to a second target as well; None for never."""
     keep_payload: bool
     """Whether the params of notifications that could not be delivered are kept with them."""
-    tracing: Tracing | Mapping[str, Any] | bool | None
-    """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
