@@ -47,6 +47,7 @@ class Serving:
         self._grace = host.services.settings.shutdown_grace
         self._entrances: set[Entrance] = set()
         """By which peers come in now: one for each listener, one for each ASGI app that runs."""
+        self._asgi_apps = 0
         self._trees: list[ServingTree] = []
         """One for each `serve` that runs."""
         self.directory = Directory(host)
@@ -143,8 +144,22 @@ class Serving:
         """Return this server as an ASGI app, to serve or to mount; the options are those of `EndpointSettings`."""
         refuse_foreign("asgi", options)
         module = importlib.import_module("ferrule.transports.http.asgi.app")
-        entrance = Entrance(self._host, self._entrances, "asgi", hosted=True)
+        self._asgi_apps += 1
+        name = "asgi"
+        if self._asgi_apps > 1:
+            name = f"asgi-{self._asgi_apps}"
+        entrance = Entrance(self._host, self._entrances, name, hosted=True)
         made: AsgiApp = module.AsgiApp(entrance, self._grace, path, websocket, **options)
+
+        def used(in_use: bool) -> None:
+            if in_use:
+                self.directory.server_began()
+                self.directory.transport_opened(name, made)
+            else:
+                self.directory.transport_closed(name)
+                self.directory.server_ended()
+
+        entrance.on_use = used
         return made
 
 
