@@ -52,8 +52,7 @@ class Serving:
         """One for each `serve` that runs."""
         self.directory = Directory(host)
         self.listeners = Listeners(host, self.directory, self._entrances)
-        self.telemetry: list[Child] = []
-        """What exports telemetry while the server serves; a child added later is started with the next `serve`."""
+        self._exporters: list[Child] = []
         self.supervisor: Supervisor | None = None
         """The tree of what runs while the server serves, the last one where it has ended; None before the first."""
 
@@ -69,8 +68,8 @@ class Serving:
         self, listeners: Sequence[tuple[str | None, TransportListener]], ready: Callable[[], object] | None
     ) -> None:
         # Where the server is served twice at once, its telemetry is exported once.
-        telemetry = () if self._trees else self.telemetry
-        tree = ServingTree(self._host, self.directory, self.listeners, telemetry)
+        exporters = () if self._trees else self._exporters
+        tree = ServingTree(self._host, self.directory, self.listeners, exporters)
         for name, listener in listeners:
             tree.add(listener, name, ready)
         self._trees.append(tree)
@@ -79,6 +78,12 @@ class Serving:
             await tree.run()
         finally:
             self._trees.remove(tree)
+
+    def add_exporter(self, child: Child) -> None:
+        """Run a child of `app/telemetry` whenever the server serves; it is restarted for ever and harms nobody."""
+        self._exporters.append(child)
+        if self._trees:
+            self._trees[0].telemetry.add(child)
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.
