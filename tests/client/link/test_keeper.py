@@ -104,6 +104,49 @@ async def test_the_owner_is_told_of_each_step(era, raw):
 
 
 @pytest.mark.virtual_time
+async def test_the_link_has_the_states_of_a_supervised_child(era, raw):
+    """CRA-05: failed from the sixth attempt on, which comes after the longest delay."""
+    server = raw(era)
+    way = Way(server)
+    client = client_of(way, era)
+    assert client.link_state.state == "waiting"
+    await client.connect()
+    assert (client.link_state.state, client.link_state.restarts, client.link_state.error) == ("running", 0, "")
+    states = []
+    client.on_connection(lambda notice: states.append((notice.what, notice.failed, client.link_state.state)))
+    way.failures = away(6)
+    server.die(ChildFailed("gone"))
+    await restored(client)
+    assert states == [
+        ("lost", False, "restarting"),
+        *[("retrying", False, "restarting")] * 5,
+        *[("retrying", True, "failed")] * 2,
+        ("restored", False, "running"),
+    ]
+    state = client.link_state
+    assert (state.path, state.restart, state.restarts) == ("client/link", "permanent", 7)
+    assert state.error == "ConnectFailed: nobody is there"
+    await client.close()
+    assert client.link_state.state == "stopped"
+
+
+@pytest.mark.virtual_time
+async def test_a_link_that_is_given_up_has_ended(era, raw):
+    server = raw(era)
+    way = Way(server)
+    client = client_of(way, era, Reconnect(jitter=0, max_attempts=1))
+    way.failures = away(1)
+    with pytest.raises(ConnectFailed):
+        await client.connect()
+    assert client.link_state.state == "ended"
+    async with client:
+        way.failures = away(1)
+        server.die(ChildFailed("gone"))
+        await restored(client)
+        assert client.link_state.state == "ended"
+
+
+@pytest.mark.virtual_time
 async def test_the_phases_of_coming_back_are_told(era, raw):
     """SESS-11: error, then from the start."""
     server = raw(era)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ferrule import Client, Http, Server, Tcp, Unix, WebSocket
+from ferrule import Client, Http, Server, Stdio, Tcp, Unix, WebSocket
 from ferrule.protocol.session import Phase
+from ferrule.registry.registry import Event
 
 LISTENERS: dict[str, Callable[[Path], Any]] = {
     "tcp": lambda _: Tcp(port=0),
@@ -74,6 +76,78 @@ async def test_a_transport_is_registered_exactly_while_it_can_be_reached(kind: s
         await until(lambda: app.registry.find("transport", kind) is not found)
         assert len(names(app, "transport")) == 1
     assert app.registry.stats().entries == {}
+
+
+async def test_stdio_is_registered_while_its_peer_is_there() -> None:
+    """TBEH-04"""
+    app = greeter()
+    (read_in, write_in), (read_out, write_out) = os.pipe(), os.pipe()
+    ready = asyncio.Event()
+    serving = asyncio.ensure_future(app.serve(Stdio(read_fd=read_in, write_fd=write_out), ready=ready.set))
+    try:
+        await ready.wait()
+        assert names(app, "transport", "stdio") == ["stdio"]
+        assert names(app, "link", "stdio") == ["link-1"]
+        os.close(write_in)
+        await asyncio.wait_for(serving, WITHIN)
+    finally:
+        for fd in (read_in, read_out, write_out):
+            os.close(fd)
+    assert app.registry.stats().entries == {}
+
+
+async def test_an_asgi_app_is_registered_from_its_start_to_its_stop() -> None:
+    """TBEH-04"""
+    app = greeter()
+    first, second = app.asgi(), app.asgi()
+    assert app.registry.stats().entries == {}
+    await first.start()
+    await second.start()
+    found = app.registry.find("transport", "asgi")
+    assert found is not None
+    assert found.value is first
+    assert app.registry.transports_for("greeter") == ["asgi", "asgi-2"]
+    await first.stop()
+    assert app.registry.transports_for("greeter") == ["asgi-2"]
+    await second.stop()
+    assert app.registry.stats().entries == {}
+
+
+async def test_a_stopping_server_closes_in_order() -> None:
+    """SHUT-01, SHUT-05: nobody new, the running call, the links, the transport, the server; its slots are free."""
+    app, tcp, release = greeter(), Tcp(port=0), asyncio.Event()
+
+    @app.tool
+    async def wait() -> str:
+        await release.wait()
+        return "waited"
+
+    gone: list[str] = []
+
+    def watch(event: Event) -> None:
+        if event.change == "gone":
+            gone.append(event.entry.kind)
+
+    app.registry.watch(watch)
+    ready = asyncio.Event()
+    serving = asyncio.ensure_future(app.serve(tcp, ready=ready.set))
+    await ready.wait()
+    address = tcp.address
+    async with Client(tcp.url, reconnect=False) as busy, Client(tcp.url, reconnect=False):
+        asked = asyncio.ensure_future(busy.call_tool("wait"))
+        await until(lambda: any(link.session.running for link in app.host.sessions))
+        assert tcp.occupancy.current == 2
+        stopping = asyncio.ensure_future(app.stop())
+        await asyncio.sleep(0.01)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*address)
+        assert gone == []
+        release.set()
+        assert (await asked).data == "waited"
+        await stopping
+    await serving
+    assert gone == ["link", "link", "transport", "server"]
+    assert tcp.occupancy.current == 0
 
 
 async def test_a_transport_that_dies_is_gone_until_it_is_bound_again() -> None:

@@ -345,6 +345,25 @@ async def test_a_listener_that_cannot_be_started_harms_nobody() -> None:
         assert not serving.done()
 
 
+async def test_a_stop_while_a_listener_is_started_is_told_to_who_starts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TBEH-06: nobody waits for ever."""
+
+    class Slow(Fragile):
+        async def serve(self, acceptor: Acceptor, ready: Callable[[], None]) -> None:
+            await asyncio.sleep(3600)
+
+    monkeypatch.setattr(hosting, "new_listener", lambda transport, options: Slow())
+    app = greeter()
+    serving = asyncio.ensure_future(app.serve(Fragile()))
+    await until(lambda: app.supervisor is not None and states(app)["fragile"].state == "running")
+    starting = asyncio.ensure_future(app.listeners.start("tcp", "slow"))
+    await until(lambda: "slow" in states(app))
+    serving.cancel()
+    with pytest.raises(SetupError, match="the server has stopped while its listener 'slow' was started"):
+        await asyncio.wait_for(starting, WITHIN)
+    await asyncio.wait({serving})
+
+
 async def test_a_server_may_be_served_twice_at_once() -> None:
     app, one, other = greeter(), Tcp(port=0), Tcp(port=0)
     async with served(app, one), served(app, other):

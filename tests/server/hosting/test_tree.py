@@ -70,7 +70,7 @@ async def test_a_server_that_serves_is_a_tree_that_can_be_seen() -> None:
 
 
 async def test_telemetry_that_crashes_never_reaches_the_calls() -> None:
-    """SUPV-03: it is tried again and never given up, however often it dies."""
+    """SUPV-03: it is tried again and never given up, and one that hangs delays nothing."""
     app, tcp = Server("watched"), Tcp(port=0)
     starts: list[int] = []
 
@@ -86,10 +86,15 @@ async def test_telemetry_that_crashes_never_reaches_the_calls() -> None:
         await asyncio.sleep(0)
         raise OSError("the collector went away")
 
-    app._serving.telemetry.append(Child("exporter", export))
+    async def hang(ready: Callable[[], None]) -> None:
+        await asyncio.sleep(3600)
+
+    app._serving.add_exporter(Child("stuck", hang))
     async with served(app, tcp), Client(tcp.url) as client:
+        app._serving.add_exporter(Child("exporter", export))
         await until(lambda: len(starts) >= 2)
-        [exporter] = children(app)["telemetry"].children
+        stuck, exporter = children(app)["telemetry"].children
+        assert stuck.state == "starting"
         assert exporter.path == "app/telemetry/exporter"
         assert exporter.error == "OSError: the collector is away"
         assert (await client.call_tool("greet")).data == "Hello"

@@ -14,7 +14,7 @@ from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.server.hosting.entrance import Entrance
 from ferrule.server.hosting.host import Host
 from ferrule.supervision.child import Ready
-from ferrule.transports.contract import AnnouncedListener, Listener, NamedListener
+from ferrule.transports.contract import AnnouncedListener, NamedListener
 
 if TYPE_CHECKING:
     from ferrule.registry.local import LocalRegistration, LocalRegistry
@@ -33,8 +33,8 @@ class Directory:
         self._times_served = 0
         """How often the server is served now: once for each `serve` that runs."""
         self._server: LocalRegistration | None = None
-        self._listeners: dict[str, Listener] = {}
-        """What can be reached now, by name."""
+        self._transports: dict[str, object] = {}
+        """The listeners and ASGI apps that can be reached now, by name."""
         self._links: dict[Link, LocalRegistration] = {}
         self._link_number = 0
 
@@ -60,8 +60,8 @@ class Directory:
     def _register_present(self, registry: LocalRegistry) -> None:
         if self._times_served:
             self._register_server(registry)
-        for name, listener in self._listeners.items():
-            self._register_transport(registry, name, listener)
+        for name, transport in self._transports.items():
+            self._register_transport(registry, name, transport)
         for link in self._host.links:
             self._register_link(registry, link, self._host.links.entrance_of(link))
 
@@ -105,27 +105,27 @@ class Directory:
 
     # Its transports
 
-    def transport_opened(self, name: str, listener: Listener) -> None:
-        """Called when a listener can be reached."""
-        self._listeners[name] = listener
+    def transport_opened(self, name: str, transport: object) -> None:
+        """Called when a listener or an ASGI app can be reached."""
+        self._transports[name] = transport
         if self._registry is not None:
-            self._register_transport(self._registry, name, listener)
+            self._register_transport(self._registry, name, transport)
 
     def transport_closed(self, name: str) -> None:
-        """Called when a listener cannot be reached any more."""
-        if self._listeners.pop(name, None) is not None and self._registry is not None:
+        """Called when it cannot be reached any more."""
+        if self._transports.pop(name, None) is not None and self._registry is not None:
             self._registry.unregister(TRANSPORT, name)
 
-    def _register_transport(self, registry: LocalRegistry, name: str, listener: Listener) -> None:
+    def _register_transport(self, registry: LocalRegistry, name: str, transport: object) -> None:
         if registry.find(TRANSPORT, name) is not None:
             return
         meta = {}
         capabilities = []
-        if isinstance(listener, NamedListener):
-            capabilities.append(listener.carrier)
-        if isinstance(listener, AnnouncedListener):
-            meta["url"] = listener.url
-        registry.register(TRANSPORT, name, listener, capabilities=capabilities, meta=meta)
+        if isinstance(transport, NamedListener):
+            capabilities.append(transport.carrier)
+        if isinstance(transport, AnnouncedListener):
+            meta["url"] = transport.url
+        registry.register(TRANSPORT, name, transport, capabilities=capabilities, meta=meta)
         server = self._host.services.name
         if registry.find(SERVER, server) is not None:
             registry.bind(name, server)

@@ -32,6 +32,8 @@ class Entrance:
         """What the listener is called."""
         self.hosted = hosted
         """Whether it belongs to somebody else's application, which ends it: `Server.stop` does not."""
+        self.on_use: Callable[[bool], object] | None = None
+        """Called with True when the first user has entered, and with False when the last leaves."""
         self._users = 0
         self.closing = False
         """Whether its peers are being let go."""
@@ -44,6 +46,8 @@ class Entrance:
         await self._host.enter()
         self._users += 1
         self._entrances.add(self)
+        if self._users == 1 and self.on_use is not None:
+            self.on_use(True)
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
@@ -51,6 +55,8 @@ class Entrance:
         if not self._users:
             self._entrances.discard(self)
             self.closing = False
+            if self.on_use is not None:
+                self.on_use(False)
         await self._host.leave()
 
     @property

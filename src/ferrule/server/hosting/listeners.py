@@ -134,10 +134,11 @@ class ServedListener:
         with contextlib.suppress(SetupError):  # its supervisor may have ended with it
             await self.supervisor.remove(self.name)
 
-    def release_port(self) -> None:
-        """Called when it is served no more: next time it may have another port."""
+    def release(self) -> None:
+        """Called when it is served no more: nobody waits for it, and next time it may have another port."""
         if self._bound is not None:
             self._bound.bound_port = None
+        self._tell_opener(SetupError(f"the server has stopped while its listener {self.name!r} was started"))
 
 
 class Listeners:
@@ -222,7 +223,7 @@ class Listeners:
 
     def discard(self, served: ServedListener) -> None:
         """Forget a listener that is served no more."""
-        served.release_port()
+        served.release()
         if self._served.get(served.name) is served:
             del self._served[served.name]
 

@@ -47,12 +47,12 @@ class Serving:
         self._grace = host.services.settings.shutdown_grace
         self._entrances: set[Entrance] = set()
         """By which peers come in now: one for each listener, one for each ASGI app that runs."""
+        self._asgi_apps = 0
         self._trees: list[ServingTree] = []
         """One for each `serve` that runs."""
         self.directory = Directory(host)
         self.listeners = Listeners(host, self.directory, self._entrances)
-        self.telemetry: list[Child] = []
-        """What exports telemetry while the server serves; a child added later is started with the next `serve`."""
+        self._exporters: list[Child] = []
         self.supervisor: Supervisor | None = None
         """The tree of what runs while the server serves, the last one where it has ended; None before the first."""
 
@@ -68,8 +68,8 @@ class Serving:
         self, listeners: Sequence[tuple[str | None, TransportListener]], ready: Callable[[], object] | None
     ) -> None:
         # Where the server is served twice at once, its telemetry is exported once.
-        telemetry = () if self._trees else self.telemetry
-        tree = ServingTree(self._host, self.directory, self.listeners, telemetry)
+        exporters = () if self._trees else self._exporters
+        tree = ServingTree(self._host, self.directory, self.listeners, exporters)
         for name, listener in listeners:
             tree.add(listener, name, ready)
         self._trees.append(tree)
@@ -78,6 +78,12 @@ class Serving:
             await tree.run()
         finally:
             self._trees.remove(tree)
+
+    def add_exporter(self, child: Child) -> None:
+        """Run a child of `app/telemetry` whenever the server serves; it is restarted for ever and harms nobody."""
+        self._exporters.append(child)
+        if self._trees:
+            self._trees[0].telemetry.add(child)
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.
@@ -143,8 +149,22 @@ class Serving:
         """Return this server as an ASGI app, to serve or to mount; the options are those of `EndpointSettings`."""
         refuse_foreign("asgi", options)
         module = importlib.import_module("ferrule.transports.http.asgi.app")
-        entrance = Entrance(self._host, self._entrances, "asgi", hosted=True)
+        self._asgi_apps += 1
+        name = "asgi"
+        if self._asgi_apps > 1:
+            name = f"asgi-{self._asgi_apps}"
+        entrance = Entrance(self._host, self._entrances, name, hosted=True)
         made: AsgiApp = module.AsgiApp(entrance, self._grace, path, websocket, **options)
+
+        def used(in_use: bool) -> None:
+            if in_use:
+                self.directory.server_began()
+                self.directory.transport_opened(name, made)
+            else:
+                self.directory.transport_closed(name)
+                self.directory.server_ended()
+
+        entrance.on_use = used
         return made
 
 

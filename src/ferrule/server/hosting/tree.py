@@ -34,14 +34,16 @@ NEVER_GIVEN_UP = RestartPlan(give_up=False)
 class ServingTree:
     """What runs while a server serves, from one call of `serve` to its end."""
 
-    def __init__(self, host: Host, directory: Directory, listeners: Listeners, telemetry: Iterable[Child]) -> None:
+    def __init__(self, host: Host, directory: Directory, listeners: Listeners, exporters: Iterable[Child]) -> None:
         self._host = host
         self._directory = directory
         self._listeners = listeners
         self._waiting: set[str] = set()
         """The listeners that cannot be reached yet."""
         self._served = Supervisor("listeners", auto_shutdown="all_significant")
-        self.telemetry = Supervisor("telemetry", *telemetry, plan=NEVER_GIVEN_UP)
+        self._exporters = list(exporters)
+        """Those of telemetry's children that are not started yet."""
+        self.telemetry = Supervisor("telemetry", plan=NEVER_GIVEN_UP)
         self.supervisor = Supervisor(
             "app",
             Child("registry", directory.run),
@@ -82,6 +84,9 @@ class ServingTree:
 
     async def _run_server(self, ready: Ready) -> None:
         """Keep the lifespan begun."""
+        # Added to a supervisor that runs: one that hangs before it is ready delays nobody.
+        while self._exporters:
+            self.telemetry.add(self._exporters.pop(0))
         task = asyncio.current_task()
         async with contextlib.AsyncExitStack() as stack:
             await self._host.enter()
