@@ -12,7 +12,7 @@ Each method goes to the client of a target. Which one:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import uuid4
@@ -131,7 +131,7 @@ class RoutedClient(Client):
 
     # -- tools
 
-    async def call_tool(
+    def call_tool(
         self,
         name: str,
         arguments: Mapping[str, object] | None = None,
@@ -141,18 +141,22 @@ class RoutedClient(Client):
         meta: dict[str, Any] | None = None,
         raise_on_error: bool = True,
         task: TaskChoice = "auto",
-    ) -> CallToolResult:
+    ) -> Coroutine[Any, Any, CallToolResult]:
         """Call a tool of one of the targets; raises ToolError when it failed, unless `raise_on_error` is off."""
-        return await self.router.call_tool(
-            name,
-            arguments,
-            timeout=timeout,
-            key=self._key,
-            on_progress=on_progress,
-            meta=meta,
-            raise_on_error=raise_on_error,
-            task=task,
-        )
+
+        def work(client: Client, left: float | None) -> Awaitable[CallToolResult]:
+            return client.call_tool(
+                name,
+                arguments,
+                timeout=left,
+                on_progress=on_progress,
+                meta=meta,
+                raise_on_error=raise_on_error,
+                task=task,
+            )
+
+        safe = name in self.router.safe_tools
+        return self.router.call(work, "tools/call", safe=safe, timeout=timeout, key=self._key)
 
     async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
         """Return all tools, from all pages of one target."""
