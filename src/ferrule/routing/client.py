@@ -35,6 +35,7 @@ from ferrule.errors import AlreadyInitialized, CallFailed, ConnectFailed, Ferrul
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.foreign import Foreign
 from ferrule.protocol.session import CONNECTION_STATES, Phase
+from ferrule.routing.call import tool_call_of
 from ferrule.routing.members import Members
 from ferrule.routing.replica import CONNECT_TIMEOUT
 from ferrule.schema.completion import Completion, Reference
@@ -143,20 +144,12 @@ class RoutedClient(Client):
         task: TaskChoice = "auto",
     ) -> Coroutine[Any, Any, CallToolResult]:
         """Call a tool of one of the targets; raises ToolError when it failed, unless `raise_on_error` is off."""
-
-        def work(client: Client, left: float | None) -> Awaitable[CallToolResult]:
-            return client.call_tool(
-                name,
-                arguments,
-                timeout=left,
-                on_progress=on_progress,
-                meta=meta,
-                raise_on_error=raise_on_error,
-                task=task,
-            )
-
         safe = name in self.router.safe_tools
-        return self.router.call(work, "tools/call", safe=safe, timeout=timeout, key=self._key)
+        options = None
+        if on_progress is not None or meta is not None or not raise_on_error or task != "auto":
+            options = {"on_progress": on_progress, "meta": meta, "raise_on_error": raise_on_error, "task": task}
+        asked = (name, arguments, options)
+        return self.router.call(tool_call_of, "tools/call", asked, safe=safe, timeout=timeout, key=self._key)
 
     async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
         """Return all tools, from all pages of one target."""

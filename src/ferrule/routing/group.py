@@ -9,7 +9,7 @@ from typing import Any
 
 from ferrule.balancing.breaker import BreakerSettings, State, verdict_of
 from ferrule.balancing.ejection import Ejection, EjectionSettings, in_panic
-from ferrule.balancing.policy import Policy, Random, Target
+from ferrule.balancing.policy import SMOOTHING, Policy, Random, Target
 from ferrule.errors import NoTarget, NotConnected, SetupError
 from ferrule.routing.circuit import settle
 from ferrule.routing.decisions import Decisions
@@ -180,12 +180,16 @@ class Group:
 
     def answered(self, replica: Replica, seconds: float, now: float) -> None:
         """Called when a target that `choose` picked has answered its call, after so many seconds."""
-        replica.breaker.ok(now)
-        replica.facts.answered(seconds)
-        replica.latencies.add(seconds)
+        # Every call comes here, so what `Target.answered` and `Ejection.ok` do is written out.
+        facts = replica.facts
+        facts.in_flight -= 1
+        facts.latency += SMOOTHING * (seconds - facts.latency) if facts.calls else seconds
+        facts.calls += 1
         record = replica.record
         record.calls += 1
         record.consecutive = 0
+        replica.breaker.ok(now)
+        replica.latencies.add(seconds)
 
     def delivered(self, replica: Replica) -> None:
         """Called when a target took a notification: nobody answers one, so it is no verdict."""

@@ -19,7 +19,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -46,6 +46,7 @@ from ferrule.errors import (
 )
 from ferrule.protocol.stateless import REVISIONS as STATELESS
 from ferrule.routing.admission import Admission
+from ferrule.routing.call import RoutedCall, Work, request_of, tool_call_of
 from ferrule.routing.decisions import Decisions, OnEvent
 from ferrule.routing.group import Group, named_targets
 from ferrule.routing.replica import CONNECT_TIMEOUT, NewClient, Replica, TargetState, client_maker
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ferrule.routing")
 
 T = TypeVar("T")
-Work = Callable[[Client, float | None], Awaitable[T]]
-"""What is done with a target's client, within so many seconds; None: as long as the client's options say."""
 
 LOST = (LinkLost, TimedOut, NotConnected, CarrierError, InvalidAnswer)
 """How a call ends that another target may be able to answer."""
@@ -88,21 +87,6 @@ class RouterStats(Struct, frozen=True, kw_only=True):
     waiting: int
     under_pressure: bool
     """Whether the queue is four fifths full."""
-
-
-class RoutedCall:
-    """One call on its way: what holds for it, and where it has been."""
-
-    __slots__ = ("deadline", "key", "method", "retries", "safe", "tried")
-
-    def __init__(self, method: str, key: str | None, deadline: float, *, safe: bool) -> None:
-        self.method = method
-        self.key = key
-        self.deadline = deadline
-        self.safe = safe
-        self.tried: list[Replica] = []
-        self.retries = 0
-        """How often it was sent again after it had been sent."""
 
 
 class Router:
@@ -257,13 +241,10 @@ class Router:
         `safe` says whether it may run twice; None: by its method, and for tools by `safe_tools`. `principal` is whose
         call it is, and `key` what `balance="hash"` goes by.
         """
-
-        def ask(client: Client, seconds: float | None) -> Awaitable[object]:
-            return client.request(method, params, timeout=seconds)
-
         if safe is None:
             safe = self.is_safe(method, params)
-        return self.call(ask, method, safe=safe, timeout=timeout, principal=principal, key=key)
+        asked = (method, params)
+        return self.call(request_of, method, asked, safe=safe, timeout=timeout, principal=principal, key=key)
 
     def call_tool(
         self,
@@ -277,18 +258,16 @@ class Router:
         **more: Any,
     ) -> Coroutine[Any, Any, CallToolResult]:
         """Call a tool of one of the targets; more options are those of `Client.call_tool`."""
-
-        def ask(client: Client, seconds: float | None) -> Awaitable[CallToolResult]:
-            return client.call_tool(name, arguments, timeout=seconds, **more)
-
         if safe is None:
             safe = name in self.safe_tools
-        return self.call(ask, "tools/call", safe=safe, timeout=timeout, principal=principal, key=key)
+        asked = (name, arguments, more or None)
+        return self.call(tool_call_of, "tools/call", asked, safe=safe, timeout=timeout, principal=principal, key=key)
 
     async def call(
         self,
         work: Work[T],
         method: str,
+        arguments: tuple[Any, ...] = (),
         *,
         safe: bool = False,
         timeout: float | None = None,
@@ -302,7 +281,10 @@ class Router:
         if timeout is not None:
             deadline = began + timeout
         ticket = None
-        if principal is not None or not self._bulkhead.enter_freely():
+        bulkhead = self._bulkhead
+        if principal is None and bulkhead.in_flight < bulkhead.most:
+            bulkhead.in_flight += 1
+        else:
             ticket = await self._admission.enter(principal, began, deadline)
             began = clock()
         self._calls += 1
@@ -310,19 +292,20 @@ class Router:
         replica = None
         try:
             if safe and self._hedge is not None:
-                answer = await self._hedged(work, RoutedCall(method, key, deadline, safe=True), self._hedge)
+                call = RoutedCall(work, method, arguments, key, deadline, safe=True)
+                answer = await self._hedged(call, self._hedge)
             else:
                 replica = self._group.choose(key, (), began)
                 seconds = None
                 if safe or timeout is not None or not replica.connected:
                     seconds = await self._prepare(replica, method, deadline, short=safe)
-                answer = await work(replica.client, seconds)
+                answer = await work(replica.client, seconds, *arguments)
         except BaseException as error:
             try:
                 if replica is None:
                     raise
-                call = RoutedCall(method, key, deadline, safe=safe)
-                return await self._recover(error, work, call, replica, began)
+                call = RoutedCall(work, method, arguments, key, deadline, safe=safe)
+                return await self._recover(error, call, replica, began)
             except LOST:
                 self._errors += 1
                 raise
@@ -331,8 +314,9 @@ class Router:
         now = clock()
         if replica is not None:
             self._group.answered(replica, now - began, now)
-        if ticket is None and not self._bulkhead.waiting:
-            self._bulkhead.leave_freely(now - began, now)
+        if ticket is None and replica is not None and not bulkhead.waiting:
+            bulkhead.in_flight -= 1
+            bulkhead.service_time = replica.facts.latency
         else:
             self._admission.leave(ticket, began, now)
         return answer
@@ -376,17 +360,15 @@ class Router:
 
     # -- one call
 
-    async def _recover(
-        self, error: BaseException, work: Work[T], call: RoutedCall, replica: Replica, began: float
-    ) -> T:
+    async def _recover(self, error: BaseException, call: RoutedCall[T], replica: Replica, began: float) -> T:
         """Go on with a call whose attempt at a target failed: at another if it may, else raise what it ended with."""
         call.tried.append(replica)
         if not isinstance(error, LOST):
             self._ended(replica, error, began)
             raise error
-        return await self._persist(work, call, await self._after_loss(error, call, replica, began))
+        return await self._persist(call, await self._after_loss(error, call, replica, began))
 
-    async def _persist(self, work: Work[T], call: RoutedCall, lost: FerruleError | None = None) -> T:
+    async def _persist(self, call: RoutedCall[T], lost: FerruleError | None = None) -> T:
         """Try targets until one answers, or the call may not be sent again."""
         while True:
             began = self._clock()
@@ -395,7 +377,7 @@ class Router:
             try:
                 short = call.safe and not call.retries
                 seconds = await self._prepare(replica, call.method, call.deadline, short=short)
-                answer = await work(replica.client, seconds)
+                answer = await call.work(replica.client, seconds, *call.arguments)
             except LOST as error:
                 lost = await self._after_loss(error, call, replica, began)
             except BaseException as error:
@@ -419,7 +401,9 @@ class Router:
             return self._breaker.call_timeout
         return None
 
-    async def _after_loss(self, error: FerruleError, call: RoutedCall, replica: Replica, began: float) -> FerruleError:
+    async def _after_loss(
+        self, error: FerruleError, call: RoutedCall[Any], replica: Replica, began: float
+    ) -> FerruleError:
         """Return why a call goes on to another target; raise what the caller shall see if it does not."""
         try:
             if type(error) is TimedOut:
@@ -438,7 +422,7 @@ class Router:
             return error
         return ConnectionTimedOut(f"{error}, nor did {replica.name} answer when it was asked to discover itself")
 
-    def _choose(self, call: RoutedCall, now: float, lost: FerruleError | None) -> Replica:
+    def _choose(self, call: RoutedCall[Any], now: float, lost: FerruleError | None) -> Replica:
         """Pick a target that was not tried; if there is none, raise NoTarget, or what was lost at the one before."""
         try:
             replica = self._group.choose(call.key, call.tried, now)
@@ -454,7 +438,7 @@ class Router:
         now = self._clock()
         self._group.ended(replica, error, now - began, now)
 
-    def _may_go_on(self, error: FerruleError, call: RoutedCall) -> bool:
+    def _may_go_on(self, error: FerruleError, call: RoutedCall[Any]) -> bool:
         """Whether a call that ended so may go to another target.
 
         What was not sent has cost no target anything: it takes nothing of the budget.
@@ -469,7 +453,7 @@ class Router:
         call.retries += 1
         return True
 
-    def _final(self, error: FerruleError, call: RoutedCall, replica: Replica) -> FerruleError:
+    def _final(self, error: FerruleError, call: RoutedCall[Any], replica: Replica) -> FerruleError:
         """Return what the caller shall see of a call that is not sent again."""
         if call.safe or not isinstance(error, LinkLost) or not was_sent(error):
             return error
@@ -481,20 +465,22 @@ class Router:
             "and was not sent again"
         )
 
-    async def _hedged(self, work: Work[T], call: RoutedCall, timer: HedgeTimer) -> T:
+    async def _hedged(self, call: RoutedCall[T], timer: HedgeTimer) -> T:
         """Ask a second target if the first takes unusually long; the first answer wins, the other call is cancelled."""
         timer.called(self._clock())
         delay = timer.delay()
         if delay is None or len(self._group.replicas) < 2:
-            return await self._persist(work, call)
+            return await self._persist(call)
         scope = self._group.scope
-        tasks: list[asyncio.Task[T]] = [scope.spawn(self._persist(work, call))]
+        first = self._persist(call)
+        tasks: list[asyncio.Task[T]] = [scope.spawn(first)]
         try:
             await asyncio.wait(tasks, timeout=delay)
             if not tasks[0].done() and timer.take(self._clock()):
                 slow = ", ".join(replica.name for replica in call.tried)
                 self._tell("hedged", slow, f"no answer in {delay:.3g} s")
-                tasks.append(scope.spawn(self._persist(work, call)))
+                second = self._persist(call)
+                tasks.append(scope.spawn(second))
             return await _first_answer(tasks)
         finally:
             for task in tasks:
