@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from bench.contestants import CONSTANT, FERRULE, OWN_BARE, OWN_LAYER, OWN_STDIO, is_python
+from bench.contestants import CONSTANT, FERRULE, OWN_BARE, OWN_LAYER, OWN_ROUTED, OWN_STDIO, is_python
 from bench.core_ops import PARTS, Part
 from bench.messages import Era
 from bench.results import Results
@@ -139,6 +139,16 @@ def _layer_price() -> Floor:
     return Floor("middleware", "one layer of middleware that passes on, µs", 2, figure, at_most=True)
 
 
+def _routed_share(limit: float) -> Floor:
+    """Return what a call costs that goes to one of two servers, beside a direct one."""
+
+    def figure(results: Results) -> float | None:
+        routed = _rival(results, "routed", "x1", OWN_ROUTED, "cpu_us")
+        return None if routed is None else routed / _own(results, "routed", "x1", "cpu_us")
+
+    return Floor("routed", "in memory, routed to one of two: CPU, times a direct call", limit, figure, at_most=True)
+
+
 def _session_memory(limit: float) -> Floor:
     text = "HTTP: resident KB of an idle session"
     figure = partial(_own, scenario="http_sessions", case=IDLE_CASE, name="session_kb")
@@ -185,6 +195,7 @@ FLOORS = (
     _times("search_memory", "x64", BEST_PYTHON_PEER, 20, "in memory, nested argument, 64 in flight"),
     _within("middleware", "x1", OWN_BARE, 1.1, "in memory, middleware not used"),
     _layer_price(),
+    _routed_share(1.3),
     *_socket_floors(),
     *_http_floors(),
     _times("http_list", http_case(Mode.JSON, 1), BEST_PEER, 60, "HTTP list of 1000 tools"),

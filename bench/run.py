@@ -2,7 +2,7 @@
 
     python -m bench.run [--scenario call,list] [--only ferrule,mcp-2.3.0] [--before CHECKOUT] [--quick] [--check]
 
-Scenarios: call, call_sync, echo, search, list, cold (stdio); memory, search_memory, middleware (one process);
+Scenarios: call, call_sync, echo, search, list, cold (stdio); memory, search_memory, middleware, routed (one process);
 core_ops_1k … core_ops_1m; tcp, ws, tcp_idle, which `sockets` means together; and over HTTP http_call, http_sse,
 http_list, http_fanout, http_sessions, http_client, which `http` means. Without a choice everything runs, with
 core_ops_100k, in about twenty minutes; `--quick` takes about six, and its figures are coarse. `--before` measures

@@ -366,16 +366,16 @@ class TestTarget:
         target.started()
         target.started()
         assert (target.in_flight, target.load) == (2, 1.0)
-        target.finished(0.5)
+        target.answered(0.5)
         assert target.latency == 0.5
-        target.finished(1.5, failed=True)
+        target.failed(1.5)
         assert target.latency == pytest.approx(0.6)
         assert (target.in_flight, target.calls, target.errors) == (0, 2, 1)
 
     def test_a_call_that_says_nothing_about_the_target_leaves_its_figures(self) -> None:
         target = Target("a")
         target.started()
-        target.finished(None)
+        target.released()
         assert (target.in_flight, target.calls, target.latency) == (0, 0, 0.0)
 
     @pytest.mark.parametrize("weight", [0, -1, 1001, float("nan"), True, "1"])

@@ -25,11 +25,11 @@ async def test_who_waits_runs_when_another_leaves() -> None:
     waiting = asyncio.ensure_future(entrance.enter(None, loop.time(), 100.0))
     await asyncio.sleep(1.0)
     assert not waiting.done()
-    entrance.leave(first, loop.time())
+    entrance.leave(first, 0.0, loop.time())
     second = await waiting
     assert second.admitted
     assert (entrance.bulkhead.in_flight, entrance.bulkhead.waiting) == (1, 0)
-    entrance.leave(second, loop.time())
+    entrance.leave(second, 0.0, loop.time())
     assert entrance.bulkhead.in_flight == 0
 
 
@@ -41,7 +41,7 @@ async def test_who_finds_the_queue_full_is_refused_with_the_reason() -> None:
         await entrance.enter(None, 0.0, 100.0)
     assert refused.value.retry_after == 1
     assert reasons == ["queue_full"]
-    entrance.leave(ticket, 0.0)
+    entrance.leave(ticket, 0.0, 0.0)
 
 
 async def test_who_waited_too_long_is_refused() -> None:

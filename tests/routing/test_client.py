@@ -110,7 +110,7 @@ class TestTheSurface:
                 missing.append(name)
             own = vars(RoutedClient).get(name)
             if own is not None and inspect.isfunction(member) and public:
-                assert inspect.signature(own) == inspect.signature(member), name
+                assert inspect.signature(own).parameters == inspect.signature(member).parameters, name
         assert missing == []
 
     def test_the_options_of_several_targets_are_refused_for_one(self) -> None:

@@ -59,7 +59,8 @@ class Record(Struct):
 
     calls: int = 0
     """Calls of this interval."""
-    successes: int = 0
+    failures: int = 0
+    """How many of them failed."""
     consecutive: int = 0
     """Failed calls in a row."""
     times: int = 0
@@ -80,9 +81,9 @@ class Ejection:
         self._ejected = 0
         self._sweep_at = -math.inf
 
-    def add(self, name: str) -> None:
-        """Add a target to the group; one that is known stays as it is."""
-        self._records.setdefault(name, Record())
+    def add(self, name: str) -> Record:
+        """Add a target to the group, and return its record; one that is known stays as it is."""
+        return self._records.setdefault(name, Record())
 
     def remove(self, name: str) -> None:
         """Remove a target from the group."""
@@ -103,11 +104,9 @@ class Ejection:
     def ok(self, name: str) -> None:
         """Called when a target has answered a call."""
         record = self._records.get(name)
-        if record is None:
-            return
-        record.calls += 1
-        record.successes += 1
-        record.consecutive = 0
+        if record is not None:
+            record.calls += 1
+            record.consecutive = 0
 
     def failed(self, name: str, now: float) -> None:
         """Called when a target has failed a call."""
@@ -115,6 +114,7 @@ class Ejection:
         if record is None:
             return
         record.calls += 1
+        record.failures += 1
         record.consecutive += 1
         if record.consecutive >= self.settings.failures:
             self._eject(name, record, f"{record.consecutive} failures in a row", now)
@@ -131,7 +131,7 @@ class Ejection:
         self._compare(now)
         for record in self._records.values():
             record.calls = 0
-            record.successes = 0
+            record.failures = 0
 
     def _take_back(self, now: float) -> None:
         for record in self._records.values():
@@ -146,7 +146,7 @@ class Ejection:
         rates: dict[str, float] = {}
         for name, record in self._records.items():
             if record.calls >= self.settings.least_calls:
-                rates[name] = record.successes / record.calls
+                rates[name] = (record.calls - record.failures) / record.calls
         if len(rates) < self.settings.least_targets:
             return
         mean = math.fsum(rates.values()) / len(rates)

@@ -75,18 +75,23 @@ class Target(Struct, eq=False):
         """Called when a call is sent to it."""
         self.in_flight += 1
 
-    def finished(self, seconds: float | None, *, failed: bool = False) -> None:
-        """Called when a call has ended, with the time it took; None if it says nothing about the target."""
+    def answered(self, seconds: float) -> None:
+        """Called when it has answered a call, with the time it took."""
         self.in_flight -= 1
-        if seconds is None:
-            return
-        self.calls += 1
-        if self.calls == 1:
-            self.latency = seconds
-        else:
+        if self.calls:
             self.latency += SMOOTHING * (seconds - self.latency)
-        if failed:
-            self.errors += 1
+        else:
+            self.latency = seconds
+        self.calls += 1
+
+    def failed(self, seconds: float) -> None:
+        """Called when it has failed a call, with the time it took."""
+        self.answered(seconds)
+        self.errors += 1
+
+    def released(self) -> None:
+        """Called when a call has ended that says nothing about it."""
+        self.in_flight -= 1
 
 
 class Policy(Protocol):
@@ -163,15 +168,15 @@ class LeastLoaded(Stateless):
         load = latency = math.inf
         equals = 1
         for target in targets:
-            if not target.admitted:
-                continue
             own = target.in_flight / target.weight
-            if own < load or (own == load and target.latency < latency):
+            if own > load or not target.admitted:
+                continue
+            if own < load or target.latency < latency:
                 best = target
                 load = own
                 latency = target.latency
                 equals = 1
-            elif own == load and target.latency == latency:
+            elif target.latency == latency:
                 equals += 1
                 if random() * equals < 1:
                     best = target

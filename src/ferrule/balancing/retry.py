@@ -42,7 +42,7 @@ class Budget:
     exceeded.
     """
 
-    __slots__ = ("_calls", "_extra", "_slice", "_slices", "_width", "least", "share", "window")
+    __slots__ = ("_calls", "_extra", "_slice", "_slice_end", "_slices", "_width", "least", "share", "window")
 
     def __init__(self, share: float, least: int, window: float) -> None:
         self.share = share
@@ -52,6 +52,8 @@ class Budget:
         self._slices: deque[tuple[int, int]] = deque()
         """Number and calls of each full slice, oldest first."""
         self._slice = 0
+        self._slice_end = self._width
+        """When the current slice is over."""
         self._calls = 0
         """Calls of the current slice."""
         self._extra: deque[float] = deque()
@@ -59,9 +61,8 @@ class Budget:
 
     def called(self, now: float) -> None:
         """Count a call, of which some share may be sent again."""
-        number = math.floor(now / self._width)
-        if number > self._slice:
-            self._turn(number)
+        if now >= self._slice_end:
+            self._turn(now)
         self._calls += 1
 
     def take(self, now: float) -> bool:
@@ -72,19 +73,21 @@ class Budget:
         self._extra.append(now)
         return True
 
-    def _turn(self, number: int) -> None:
+    def _turn(self, now: float) -> None:
+        """Begin the slice of a time."""
+        number = math.floor(now / self._width)
         if self._calls:
             self._slices.append((self._slice, self._calls))
         self._slice = number
+        self._slice_end = (number + 1) * self._width
         self._calls = 0
         while self._slices and self._slices[0][0] <= number - SLICES:
             self._slices.popleft()
 
     def _forget(self, now: float) -> None:
         """Drop what is older than the window."""
-        number = math.floor(now / self._width)
-        if number > self._slice:
-            self._turn(number)
+        if now >= self._slice_end:
+            self._turn(now)
         while self._extra and self._extra[0] <= now - self.window:
             self._extra.popleft()
 

@@ -43,20 +43,25 @@ class Admission:
             async with asyncio.timeout_at(ticket.deadline):
                 await waiter
         except TimeoutError:
-            self.leave(ticket, loop.time())
+            self.leave(ticket, ticket.since, loop.time())
             raise self._overloaded(self.bulkhead.estimate(ticket.principal), "waited too long") from None
         except asyncio.CancelledError:
-            self.leave(ticket, loop.time())
+            self.leave(ticket, ticket.since, loop.time())
             raise
         finally:
             del self._waiting[ticket]
         return ticket
 
-    def leave(self, ticket: Ticket, now: float) -> None:
-        """End a call, running or waiting, and wake the next."""
-        following = self.bulkhead.leave(ticket, now)
-        if following is None:
-            return
+    def leave(self, ticket: Ticket | None, began: float, now: float) -> None:
+        """End a call, running or waiting, and wake the next; without a ticket, one that began running at a time."""
+        if ticket is None:
+            following = self.bulkhead.leave_freely(now - began, now)
+        else:
+            following = self.bulkhead.leave(ticket, now)
+        if following is not None:
+            self._wake(following)
+
+    def _wake(self, following: Ticket) -> None:
         waiter = self._waiting.get(following)
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

@@ -12,7 +12,7 @@ Each method goes to the client of a target. Which one:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import uuid4
@@ -35,6 +35,7 @@ from ferrule.errors import AlreadyInitialized, CallFailed, ConnectFailed, Ferrul
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.foreign import Foreign
 from ferrule.protocol.session import CONNECTION_STATES, Phase
+from ferrule.routing.call import tool_call_of
 from ferrule.routing.members import Members
 from ferrule.routing.replica import CONNECT_TIMEOUT
 from ferrule.schema.completion import Completion, Reference
@@ -131,7 +132,7 @@ class RoutedClient(Client):
 
     # -- tools
 
-    async def call_tool(
+    def call_tool(
         self,
         name: str,
         arguments: Mapping[str, object] | None = None,
@@ -141,18 +142,14 @@ class RoutedClient(Client):
         meta: dict[str, Any] | None = None,
         raise_on_error: bool = True,
         task: TaskChoice = "auto",
-    ) -> CallToolResult:
+    ) -> Coroutine[Any, Any, CallToolResult]:
         """Call a tool of one of the targets; raises ToolError when it failed, unless `raise_on_error` is off."""
-        return await self.router.call_tool(
-            name,
-            arguments,
-            timeout=timeout,
-            key=self._key,
-            on_progress=on_progress,
-            meta=meta,
-            raise_on_error=raise_on_error,
-            task=task,
-        )
+        safe = name in self.router.safe_tools
+        options = None
+        if on_progress is not None or meta is not None or not raise_on_error or task != "auto":
+            options = {"on_progress": on_progress, "meta": meta, "raise_on_error": raise_on_error, "task": task}
+        asked = (name, arguments, options)
+        return self.router.call(tool_call_of, "tools/call", asked, safe=safe, timeout=timeout, key=self._key)
 
     async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
         """Return all tools, from all pages of one target."""

@@ -9,18 +9,16 @@ from typing import Any
 
 from ferrule.balancing.breaker import BreakerSettings, State, verdict_of
 from ferrule.balancing.ejection import Ejection, EjectionSettings, in_panic
-from ferrule.balancing.policy import Policy, Random, Target
+from ferrule.balancing.policy import SMOOTHING, Policy, Random, Target
 from ferrule.errors import NoTarget, NotConnected, SetupError
 from ferrule.routing.circuit import settle
+from ferrule.routing.decisions import Decisions
 from ferrule.routing.replica import CONNECT_TIMEOUT, NewClient, Replica, TargetState
 from ferrule.supervision.scope import Scope
 
 REFRESH = 1.0
 """Seconds between two looks at the figures of all targets."""
 LONGEST_RETRY = 30.0
-
-Tell = Callable[[str, str, str], None]
-"""Called with the kind of a decision, the target it is about and the reason."""
 
 
 class Group:
@@ -33,7 +31,7 @@ class Group:
         ejection: EjectionSettings,
         new_client: NewClient,
         random: Random,
-        tell: Tell,
+        decisions: Decisions,
     ) -> None:
         self.replicas: dict[str, Replica] = {}
         self._facts: list[Target] = []
@@ -44,7 +42,8 @@ class Group:
         self._ejection = Ejection(ejection, on_ejection=self._ejected)
         self._new_client = new_client
         self._random = random
-        self._tell = tell
+        self._decisions = decisions
+        self._tells_picks = decisions.tells_picks
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: Scope | None = None
 
@@ -95,7 +94,7 @@ class Group:
         replica = Replica(name, self._new_client(name, target), weight, self._breaker, self._changes(name))
         self.replicas[name] = replica
         self._facts.append(replica.facts)
-        self._ejection.add(name)
+        replica.record = self._ejection.add(name)
 
     async def remove(self, name: str, drain: float) -> None:
         """Send a target no more calls, wait up to `drain` seconds for its answers, and forget it."""
@@ -135,6 +134,8 @@ class Group:
         if not replica.breaker.closed:
             replica.breaker.allow(now, limited=not panic)
         picked.in_flight += 1
+        if self._tells_picks:
+            self._decisions.picked(picked.name)
         return replica
 
     def _mark(self, now: float, tried: Sequence[Replica]) -> bool:
@@ -172,22 +173,28 @@ class Group:
             return
         settle(replica.breaker, error, now)
         if verdict == "failed":
-            replica.facts.finished(seconds, failed=True)
+            replica.facts.failed(seconds)
             self._ejection.failed(replica.name, now)
         else:
-            replica.facts.finished(None)
+            replica.facts.released()
 
     def answered(self, replica: Replica, seconds: float, now: float) -> None:
         """Called when a target that `choose` picked has answered its call, after so many seconds."""
+        # Every call comes here, so what `Target.answered` and `Ejection.ok` do is written out.
+        facts = replica.facts
+        facts.in_flight -= 1
+        facts.latency += SMOOTHING * (seconds - facts.latency) if facts.calls else seconds
+        facts.calls += 1
+        record = replica.record
+        record.calls += 1
+        record.consecutive = 0
         replica.breaker.ok(now)
-        replica.facts.finished(seconds)
         replica.latencies.add(seconds)
-        self._ejection.ok(replica.name)
 
     def delivered(self, replica: Replica) -> None:
         """Called when a target took a notification: nobody answers one, so it is no verdict."""
         replica.breaker.released()
-        replica.facts.finished(None)
+        replica.facts.released()
 
     def _no_target(self, now: float, tried: Sequence[Replica]) -> NoTarget:
         reasons = {}
@@ -198,7 +205,10 @@ class Group:
             else:
                 reasons[name] = replica.reason_against(now, ejected=self._ejection.is_ejected(name))
             soonest = min(soonest, replica.breaker.next_probe - now)
-        return NoTarget(reasons, min(max(soonest, 1.0), LONGEST_RETRY))
+        error = NoTarget(reasons, min(max(soonest, 1.0), LONGEST_RETRY))
+        if not tried:
+            self._decisions.tell("no_target", "", str(error))
+        return error
 
     # -- what happens by itself
 
@@ -212,7 +222,7 @@ class Group:
     def _changes(self, name: str) -> Callable[[State, State, float], None]:
         def changed(before: State, after: State, now: float) -> None:
             self._steady = False
-            self._tell("breaker", name, f"{before}>{after}")
+            self._decisions.tell("breaker", name, f"{before}>{after}")
             if after == "open":
                 self._plan_probe(self.replicas[name])
 
@@ -220,7 +230,7 @@ class Group:
 
     def _ejected(self, name: str, reason: str, until: float) -> None:
         self._steady = False
-        self._tell("ejected", name, reason)
+        self._decisions.tell("ejected", name, reason)
 
     def _plan_probe(self, replica: Replica) -> None:
         if replica.probe_timer is not None:

@@ -176,7 +176,7 @@ class Pool(Generic[T]):
         return self._members[picked.name]
 
     def _check_in(self, member: Member[T]) -> None:
-        member.facts.finished(None)
+        member.facts.released()
         member.used_at = self._loop.time()
         self._wake()
 

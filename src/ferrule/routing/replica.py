@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.balancing.breaker import Breaker, BreakerSettings, BreakerStats, OnTransition
+from ferrule.balancing.ejection import Record
 from ferrule.balancing.hedge import Latencies
 from ferrule.balancing.policy import Target
 from ferrule.client.client import Client
@@ -60,6 +61,8 @@ class Replica:
         self.facts = Target(name, weight)
         self.breaker = Breaker(breaker, on_transition=on_transition)
         self.latencies = Latencies()
+        self.record = Record()
+        """What ejection knows of it."""
         self.draining = False
         self.client = client
         self.connected = False
