@@ -157,8 +157,8 @@ class Call(Struct, eq=False):
     """What its params are debited with while it stays beyond the turn in which it came (`ferrule.budgets`)."""
     observed: Any = None
     """What observers know of it until its end was reported to them; None without observers."""
-    trace: Any = None
-    """What a tracer decided about it; None without one."""
+    context: Any = None
+    """The context its handler runs in, where a tracer made one for it; None for that of its link."""
 
     @property
     def method(self) -> str:

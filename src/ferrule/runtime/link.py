@@ -125,7 +125,7 @@ class Link(Asking):
             if opened is not None:
                 opened(self)
             if self.watch is not None:
-                self.watch.opened()
+                self._context = self.watch.opened(self._context)
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame. Return whether it will be answered."""
@@ -227,10 +227,10 @@ class Link(Asking):
             return
         watch = self.watch
         if watch is not None:
-            watch.admitted(call)
+            watch.admitted(call, self._context)
         if request.method in dispatcher.instant:
-            if watch is not None:
-                watch.started(call, self._context)
+            if call.observed is not None:
+                self._observe_start(call)
             self._finish(call, dispatcher.run_now(call, dispatcher.instant[request.method]))
         elif len(session.running) > self._roomy_up_to and self._full(call):
             self._wait_in_line(call)
@@ -240,7 +240,7 @@ class Link(Asking):
                 return
             context = self._context
             if watch is not None:
-                context = watch.started(call, context)
+                context = self._observe_start(call)
             start = self._start
             task = start(dispatcher.run(call, self._finish), request.method, context)
             if task is not None:  # most calls end where they began
@@ -251,15 +251,21 @@ class Link(Asking):
         """Begin a call that is debited from the start: a long one, one that stands, or any while there is no room."""
         if not self._take_room(call):
             return
-        context = self._context
-        if self.watch is not None:
-            context = self.watch.started(call, context)
+        context = self._observe_start(call)
         work = self.dispatcher.run(call, self._finish)
         if len(call.raw) > LONG:
             with CollectorPaused():
                 call.task = self._start(work, call.method, context)
         else:
             call.task = self._start(work, call.method, context)
+
+    def _observe_start(self, call: Call) -> Context | None:
+        """Report that the handler of a call is about to run. Return the context it runs in."""
+        if call.observed is not None and self.watch is not None:
+            self.watch.started(call)
+        if call.context is not None:
+            return call.context  # type: ignore[no-any-return]
+        return self._context
 
     def _refuse(self, request: Request, refusal: Refusal, channel: Channel, origin: Origin | None = None) -> None:
         failure = self.session.refuse(request.id, refusal)
@@ -341,9 +347,7 @@ class Link(Asking):
         try:
             while self._line and self._slots_taken < self.options.max_running:
                 call = self._line.popleft()
-                context = self._context
-                if self.watch is not None:
-                    context = self.watch.started(call, context)
+                context = self._observe_start(call)
                 call.task = self._start(self.dispatcher.run(call, self._finish), call.method, context)
         finally:
             self._starting = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextvars import Context
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,6 +47,7 @@ NAMED_BY = {
 
 NOTHING = Raw(b"")
 
+_chance = random.random
 _read_meta_only = msgspec.json.Decoder(MetaOnly).decode
 
 
@@ -70,6 +72,7 @@ class LinkWatch:
         "_observer",
         "_observes",
         "_pinging",
+        "_ratio",
         "_session",
         "_tells_admitted",
         "_tells_contents",
@@ -104,8 +107,10 @@ class LinkWatch:
         self._tells_contents = observer.wants("request_recorded")
         self._observes = observer.wants(*LINK_EVENTS)
         self._tracer = observer.tracer
+        self._ratio = 0.0
         self._unsampled: UnsampledContexts | None = None
         if self._tracer is not None:
+            self._ratio = self._tracer.ratio
             self._unsampled = self._tracer.unsampled_contexts()
         self._untraced: Meta | None = None
         """A `_meta` that says nothing of a trace; the next request often has the same."""
@@ -114,11 +119,15 @@ class LinkWatch:
 
     # -- the link
 
-    def opened(self) -> None:
-        """Called when the peer can be reached."""
+    def opened(self, context: Context | None) -> Context | None:
+        """Called when the peer can be reached; return the context its calls run in, None for the one they come in."""
         if self._link is not None:
             self._link.opened = monotonic()
             self._observer.link_opened(self._link)
+            if self._unsampled is not None and self._transport != HTTP:
+                # What comes over one connection comes in one context, so this is done once.
+                return self._unsampled.based_on(context)
+        return context
 
     def closed(self, error: Exception | None) -> None:
         """Called when the link is over."""
@@ -135,10 +144,16 @@ class LinkWatch:
 
     # -- the peer asks
 
-    def admitted(self, call: Call) -> None:
-        """Called when a request may run."""
-        if self._tracer is not None and not self._decided(call, self._tracer) and not self._observes:
-            return
+    def admitted(self, call: Call, context: Context | None) -> None:
+        """Called when a request may run, in this context unless a tracer makes another."""
+        incoming = None
+        if self._tracer is not None:
+            if call.meta is not self._untraced or self._transport == HTTP:
+                incoming = self._incoming(call, self._tracer, context)
+            elif _chance() < self._ratio:
+                incoming = self._tracer.begun_here
+            if not self._observes and (incoming is None or not incoming.sampled):
+                return
         meta = call.params.meta
         method = call.row.name
         call.observed = request = ObservedRequest(
@@ -156,23 +171,23 @@ class LinkWatch:
             link=self._link,
             began=monotonic(),
         )
-        if call.trace is not None:
-            self._begin_span(request, call.trace)
+        if incoming is not None:
+            self._begin_span(request, incoming)
+            if request.span is not None:
+                call.context = request.span.run_in(context)
         if self._tells_admitted:
             self._observer.request_admitted(request)
 
-    def _decided(self, call: Call, tracer: Tracer) -> bool:
-        """Decide whether a call is traced. Return whether it is."""
-        if call.meta is self._untraced and self._transport != HTTP:
-            if not tracer.begins():
-                return False
-            call.trace = tracer.begun_here
-            return True
+    def _incoming(self, call: Call, tracer: Tracer, context: Context | None) -> Incoming:
+        """Decide whether a call is traced; one that is not runs where its spans are not recorded."""
         meta = call.params.meta
-        call.trace = incoming = tracer.incoming(b"" if meta is UNSET else bytes(meta), call.origin)
-        if not incoming.trace.traceparent and not incoming.trace.baggage:
+        incoming = tracer.incoming(b"" if meta is UNSET else bytes(meta), call.origin)
+        trace = incoming.trace
+        if not trace.traceparent and not trace.baggage:
             self._untraced = call.meta
-        return incoming.sampled
+        if self._unsampled is not None and (trace.traceparent or trace.baggage or self._transport == HTTP):
+            call.context = self._unsampled.based_on(context, trace)
+        return incoming
 
     def _begin_span(self, request: ObservedRequest, incoming: Incoming) -> None:
         assert self._tracer is not None
@@ -183,19 +198,14 @@ class LinkWatch:
         if request.span is not None:
             request.trace_id = request.span.trace_id
 
-    def started(self, call: Call, context: Context | None) -> Context | None:
-        """Called when the handler of a call is about to run in a context; return the one it runs in."""
+    def started(self, call: Call) -> None:
+        """Called when the handler of a call is about to run."""
         request = call.observed
-        if request is not None:
-            request.started = monotonic()
-            if self._tells_started:
-                self._observer.request_started(request)
-            if request.span is not None:
-                request.span.mark("started")
-                return request.span.run_in(context)  # type: ignore[no-any-return]
-        if self._unsampled is None:
-            return context
-        return self._unsampled.based_on(context, call.trace)
+        request.started = monotonic()
+        if self._tells_started:
+            self._observer.request_started(request)
+        if request.span is not None:
+            request.span.mark("started")
 
     @staticmethod
     def encoded(call: Call, reply: Success | Failure) -> Success | Failure:

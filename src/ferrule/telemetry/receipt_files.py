@@ -47,6 +47,7 @@ MIB = 1 << 20
 NAME = re.compile(r"(\d{4}-\d{2}-\d{2})-(\d+)\.jsonl")
 REMOVED = "removed.jsonl"
 """Says of every file that grew too old which hash it ended with."""
+LOCK = ".lock"
 DAY = 86_400.0
 CALL = "tools/call"
 RETRY_INTERVAL = 1.0
@@ -385,7 +386,7 @@ class ReceiptFiles:
     def _take_lock(self) -> None:
         if fcntl is None:
             return
-        lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -463,7 +464,30 @@ def verify_folder(folder: str | Path, *, check: CheckSignature | None = None) ->
     folder = Path(folder)
     previous = _last_removed(folder)
     found: dict[str, Verification] = {}
-    for path in files_in(folder):
-        found[path.name] = verify(lines_of(path), previous=previous, check=check)
-        previous = found[path.name].last
+    paths = files_in(folder)
+    for path in paths:
+        verified = found[path.name] = verify(lines_of(path), previous=previous, check=check)
+        previous = verified.last
+        written_now = path == paths[-1] and is_written_now(folder)
+        if verified.ok and not written_now and _is_torn(path):
+            verified.failed("the line is cut off: by a crash, or by somebody")
     return found
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether the last line of a file is not whole."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        return _whole_lines(file, size) < size
+
+
+def is_written_now(folder: Path) -> bool:
+    """Whether a process writes receipts in a folder."""
+    if fcntl is None or not (folder / LOCK).exists():
+        return False
+    with open(folder / LOCK, "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

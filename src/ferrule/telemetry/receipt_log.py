@@ -21,7 +21,7 @@ from ferrule.identity.principal import Principal
 from ferrule.schema.model import Implementation
 from ferrule.telemetry.observer import ObservedRequest, Observer, Outcome
 from ferrule.telemetry.receipt_files import ReceiptFiles, ReceiptSettings
-from ferrule.telemetry.receipts import MIN_KEY, Receipt, ReceiptCaller, ReceiptPeer, key_id, private_key, signer
+from ferrule.telemetry.receipts import MIN_KEY, Receipt, ReceiptCaller, ReceiptPeer, Sign, key_id, private_key, signer
 from ferrule.telemetry.redaction import RecordRule
 from ferrule.telemetry.trace_context import trace_in_headers, trace_in_meta
 from ferrule.wire.channel import Origin
@@ -125,13 +125,18 @@ class ReceiptLog(Observer):
     def __init__(self, receipts: Receipts, software: str = "ferrule") -> None:
         self.receipts = receipts
         seal_key = receipts.seal_key
+        sign: Sign | None = None
+        key_name = ""
+        if seal_key is not None:
+            sign = signer(seal_key)
+            key_name = key_id(seal_key)
         self._files = ReceiptFiles(
             Path(receipts.folder),
             node=receipts.node or socket.gethostname(),
             software=software,
             key=receipts.key_in,
-            key_name="" if seal_key is None else key_id(seal_key),
-            sign=None if seal_key is None else signer(seal_key),
+            key_name=key_name,
+            sign=sign,
             rules=receipts.rules,
             settings=receipts,
         )

@@ -235,6 +235,8 @@ class Verification(Struct):
 
     problem: str = ""
     """What is wrong with the first record that is; empty where all is well."""
+    line: int = 0
+    """The line of that record, from 1 on; 0 where all is well."""
     records: int = 0
     """How many records are right, from the first on."""
     last: str = NO_HASH
@@ -253,6 +255,12 @@ class Verification(Struct):
         """Whether the whole chain is right."""
         return not self.problem
 
+    def failed(self, problem: str, line: int = 0) -> Verification:
+        """Note what is wrong, in the line after those that are right unless another is named; return this."""
+        self.problem = problem
+        self.line = line or self.records + 1
+        return self
+
 
 def verify(lines: Iterable[bytes], *, previous: str | None = None, check: CheckSignature | None = None) -> Verification:
     """Check a chain from its first record on; `previous` is the last hash of the chain before it, where known."""
@@ -262,19 +270,21 @@ def verify(lines: Iterable[bytes], *, previous: str | None = None, check: CheckS
         try:
             record = _decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            found.problem = f"record {found.records} cannot be read: {error}"
-            return found
-        found.problem = _problem(record, found, previous)
-        if not found.problem and record.kind == "seal":
-            found.problem = _seal_problem(record, found, check)
-        if found.problem:
-            return found
+            return found.failed(f"record {found.records} cannot be read: {error}")
+        if found.records and record.n == found.records and record.prev != found.last:
+            problem = f"record {found.records - 1} was changed: its hash is not the one record {found.records} has"
+            return found.failed(problem, line=found.records)
+        problem = _problem(record, found, previous)
+        if not problem and record.kind == "seal":
+            problem = _seal_problem(record, found, check)
+        if problem:
+            return found.failed(problem)
         if record.kind == "gap":
             found.lost += int(record.about.get("lost", 0))
         found.last = hash_of(line)
         found.records += 1
     if not found.records:
-        found.problem = "there is no record"
+        return found.failed("there is no record")
     return found
 
 
@@ -293,8 +303,6 @@ def _problem(record: ChainedRecord, found: Verification, previous: str | None) -
         return ""
     if record.kind == "open":
         return f"record {number} opens a chain inside of another"
-    if record.prev != found.last:
-        return f"record {number - 1} was changed: its hash is not the one record {number} has"
     return ""
 
 

@@ -100,7 +100,8 @@ class Tracer:
         self.begun_here = Incoming(NO_TRACE, True)
         """What is decided about the first request of a trace."""
         self._complaints = Complaints()
-        self._ratio = tracing.ratio
+        self.ratio = tracing.ratio
+        """Which part of the traces that begin here is recorded."""
         self._spans = Spans(tracing.provider, self._complaints, full_session_ids=tracing.full_session_ids)
         self._has_context: Callable[[], object] = get_current
         self._current = current_trace
@@ -111,7 +112,7 @@ class Tracer:
 
     def begins(self) -> bool:
         """Decide about a request that says nothing of a trace."""
-        return _random() < self._ratio
+        return _random() < self.ratio
 
     def incoming(self, meta: bytes, origin: Origin) -> Incoming:
         """Decide about a request by its `_meta` and its sender."""
@@ -188,7 +189,7 @@ class UnsampledContexts:
         self._base: Context | None = None
         self._made: Context | None = None
 
-    def based_on(self, base: Context | None, incoming: Incoming | None) -> Context:
+    def based_on(self, base: Context | None, trace: TraceContext = NO_TRACE) -> Context:
         """Return a context like `base`, or like ours, whose spans are not recorded, and which passes the trace on."""
         if base is None:
             base = copy_context()
@@ -198,10 +199,10 @@ class UnsampledContexts:
             made.run(self._mute)
             self._base = base
             self._made = made
-        if incoming is None or incoming.trace is NO_TRACE:
+        if trace is NO_TRACE:
             return made
         made = made.copy()
-        made.run(_carried.set, incoming.trace)
+        made.run(_carried.set, trace)
         return made
 
 
