@@ -574,9 +574,10 @@ def test_draining_answers_what_has_begun_and_refuses_what_is_new(run: Run) -> No
             opened.engine.stop()
             await idle.until_closed()
             assert idle.goaway is not None
-            await peer.until(lambda: peer.goaway)
+            assert peer.goaway is None
             late = await peer.answer(peer.get("/"))
             assert late.reset == ErrorCodes.REFUSED_STREAM
+            await peer.until(lambda: peer.goaway)
             opened.owed[0].reply(200, b"", b"done")
             assert (await peer.answer(number)).body == b"done"
             await peer.until_closed()

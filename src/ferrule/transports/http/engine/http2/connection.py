@@ -97,6 +97,7 @@ class Http2Connection(asyncio.Protocol):
         self._highest = 0
         """The number of the last stream the peer has opened, and of the last that was accepted."""
         self._accepted = 0
+        self._goodbye_said = False
         self._scheduled = False
         """Whether frames wait for the next turn of the loop."""
         self._reading = True
@@ -248,6 +249,8 @@ class Http2Connection(asyncio.Protocol):
         if self.state == LEAVING or len(self._streams) >= self._settings.max_streams:
             # RFC 9113 §8.7: nothing was done, and it is safe to send it again.
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
+            if self.state == LEAVING:
+                self._say_goodbye()
             self._limits.spend_stream(self.ledger.clock)
             return
         self._accepted = number
@@ -416,6 +419,7 @@ class Http2Connection(asyncio.Protocol):
         if self._streams:
             return
         if self.state == LEAVING:
+            self._say_goodbye()
             self._close()
         else:
             self._deadline = self.ledger.idle_until
@@ -423,9 +427,17 @@ class Http2Connection(asyncio.Protocol):
     # Endings of the connection.
 
     def _leave(self) -> None:
-        """Accept no more streams, and tell the peer which was the last (RFC 9113 §6.8)."""
-        if self.state < LEAVING:
-            self.state = LEAVING
+        """Accept no more streams.
+
+        GOAWAY (RFC 9113 §6.8) waits for the end of the last stream, or for one that is refused: clients on the library
+        h2, such as httpx, drop the answers they wait for when it comes.
+        """
+        self.state = max(self.state, LEAVING)
+
+    def _say_goodbye(self) -> None:
+        """Tell the peer, once, which stream was the last."""
+        if not self._goodbye_said:
+            self._goodbye_said = True
             self.out.go_away(self._accepted, ErrorCodes.NO_ERROR, "")
 
     def _fail(self, code: ErrorCodes | int, reason: str) -> None:
@@ -435,6 +447,7 @@ class Http2Connection(asyncio.Protocol):
         logger.info("an HTTP/2 connection from %s ends: %s", self.address, reason)
         self._h2.clear_outbound_data_buffer()
         self.out.go_away(self._accepted, code, reason)
+        self.out.stop()
         self.state = LINGER
         self._lose_all()
         self._frames = FrameReader()
@@ -479,7 +492,7 @@ class Http2Connection(asyncio.Protocol):
     def _expire(self) -> None:
         """End a connection without a stream; one that has never said its settings, or lingers, without more words."""
         if self.state == OPEN:
-            self._leave()
+            self._say_goodbye()
         self._close()
 
 

@@ -42,6 +42,7 @@ class Sender:
         """The streams that hold something for their reader."""
         self._written = 0
         """Bytes given to the transport, in all."""
+        self._stopped = False
         self._moved = ledger.clock
         """When the peer's windows let something go."""
         self._taken = -1
@@ -115,8 +116,13 @@ class Sender:
             self._write(data)
 
     def _write(self, data: bytes) -> None:
-        self._written += len(data)
-        self._transport.write(data)
+        if not self._stopped:
+            self._written += len(data)
+            self._transport.write(data)
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._stopped = True
 
     def forget(self, stream: Stream) -> None:
         """Send nothing more of a stream."""
