@@ -40,7 +40,7 @@ fuzz: $(READY)
 	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/fuzz tests/wire tests/protocol tests/server/offers/test_uri_template.py
 
 faults: $(READY)
-	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults tests/transports tests/budgets
+	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults tests/transports tests/budgets tests/bench
 
 # `make soak SECONDS=600` takes ten minutes instead of two hours.
 SECONDS ?= 7200
