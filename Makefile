@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test setup peers lint format options fuzz faults bench conformance autobahn soak coverage-map mutants clean
+.PHONY: run test setup peers lint format options reference fuzz faults bench conformance autobahn soak coverage-map mutants clean
 
 run: $(READY)
 	$(BIN)/python examples/tour.py
@@ -35,6 +35,10 @@ format: $(READY)
 # After an option was added or changed: writes its keyword arguments for type checkers, and its row in the guide.
 options: $(READY)
 	$(BIN)/python tests/settings/generate.py
+
+# After a public name was added or changed: writes its entry in docs/reference.md.
+reference: $(READY)
+	$(BIN)/python tests/docs/reference.py
 
 fuzz: $(READY)
 	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/fuzz tests/wire tests/protocol tests/server/offers/test_uri_template.py
