@@ -134,3 +134,12 @@ def test_a_tenth_more_than_before_fails_the_run(
     monkeypatch.setattr(sys, "argv", ["bench.run", "call", "--before", str(tmp_path)])
     assert run.main() == code
     assert ("regression: call x1" in capsys.readouterr().err) is bool(code)
+
+
+def test_every_scenario_is_in_the_repository_and_told_of() -> None:
+    """TEST-12: `make bench` runs them, and the page of results says what each asks for."""
+    page = (PROJECT / "bench" / "results" / "README.md").read_text(encoding="utf-8")
+    named = [name for name in run.ALL_SCENARIOS if not name.startswith("core_ops") and f"`{name}`" not in page]
+    assert named == []
+    assert "core_ops_" in page
+    assert "bench/run.py" in (PROJECT / "Makefile").read_text(encoding="utf-8")
