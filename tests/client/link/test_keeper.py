@@ -176,6 +176,7 @@ async def test_a_server_that_goes_again_soon_is_left_alone_longer(era, raw):
     server = raw(era)
     async with client_of(server, era) as client:
         notices = told(client)
+        await asyncio.sleep(100)
         for stay in (0, 0, 0, 30):
             server.die(ChildFailed("gone"))
             await restored(client)
