@@ -556,6 +556,15 @@ def test_an_engine_that_is_stopping_takes_no_connection_and_lets_requests_end() 
     assert wire.closed
 
 
+def test_a_connection_that_is_usable_is_among_those_that_arrive_no_more() -> None:
+    bench = Bench()
+    late = Connection(bench.ledger, bench.turns)  # type: ignore[arg-type]
+    bench.ledger.arriving.add(late)
+    late.connection_made(Wire())
+    assert bench.ledger.arriving == set()
+    assert late in bench.ledger.connections
+
+
 def test_a_connection_to_an_engine_that_sees_off_ends_with_its_first_answer() -> None:
     bench = Bench()
     bench.ledger.leaving = True
