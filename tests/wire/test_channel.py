@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from ferrule.wire.channel import NO_TRAITS, Traits
+from ferrule.wire.channel import NO_TRAITS, ChannelDefaults, Traits
+
+
+def test_a_channel_is_not_congested_and_has_no_context_unless_it_says_so() -> None:
+    channel = ChannelDefaults()
+    assert channel.congested is False
+    assert channel.context is None
 
 
 def test_a_channel_has_no_trait_but_those_it_names() -> None:

@@ -219,6 +219,7 @@ async def test_a_server_that_goes_again_soon_is_left_alone_longer(era, raw):
     server = raw(era)
     async with client_of(server, era) as client:
         notices = told(client)
+        await asyncio.sleep(100)
         for stay in (0, 0, 0, 30):
             server.die(ChildFailed("gone"))
             await restored(client)
@@ -468,6 +469,56 @@ async def test_a_client_that_is_opened_again_begins_with_the_shortest_delay():
     assert delays == [1, 2, 4, 1]
 
 
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("stayed", "second"), [(29.5, 2), (30, 1)])
+async def test_a_server_that_stayed_for_just_the_longest_delay_is_trusted_again(stayed, second):
+    delays = []
+
+    async def nothing(*_):
+        """There is nothing to open or to give up."""
+
+    keeper = Reconnection(nothing, nothing)
+    restored = asyncio.Event()
+
+    def note(notice):
+        if notice.what == "retrying":
+            delays.append(notice.delay)
+        if notice.what == "restored":
+            restored.set()
+
+    keeper.on_notice(note)
+    keeper.begin(STEADY)
+    keeper.lost(LinkLost("gone", sent=False))
+    await restored.wait()
+    keeper._restored_at = asyncio.get_running_loop().time() - stayed
+    keeper.lost(LinkLost("gone", sent=False))
+    while keeper.active:
+        await asyncio.sleep(0.1)
+    await keeper.stop()
+    assert delays == [1, second]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("attempts", "told"), [(1, "in 1 attempt: far"), (2, "in 2 attempts: far")])
+async def test_giving_up_tells_how_often_it_was_tried(attempts, told):
+    sentences = []
+
+    async def fail():
+        raise ConnectFailed("far")
+
+    async def give_up(sentence):
+        sentences.append(sentence)
+
+    keeper = Reconnection(fail, give_up)
+    keeper.begin(Reconnect(jitter=0, max_attempts=attempts))
+    keeper.lost(LinkLost("gone", sent=False))
+    while keeper.active:
+        await asyncio.sleep(0.1)
+    await keeper.stop()
+    assert sentences == [f"the link was lost and not restored {told}"]
+    assert keeper._task is None
+
+
 async def test_a_closed_client_begins_nothing_more():
     async def nothing(*_):
         """There is nothing to open or to give up."""
@@ -481,6 +532,7 @@ async def test_a_closed_client_begins_nothing_more():
     closed = nothing()
     keeper.spawn(closed)
     assert closed.cr_frame is None
+    assert (keeper.plan, keeper.scope) == (None, None)
 
 
 async def test_a_notification_waits_until_the_server_reads(era, raw, monkeypatch):

@@ -362,6 +362,7 @@ def test_nothing_is_answered_while_the_peer_does_not_read() -> None:
     bench.feed(GET)
     bench.feed(GET)
     assert len(bench.requests) == 1
+    assert bench.turns.later == []
     bench.pass_time(200.0)
     assert b"408" not in bench.wire.sent
     bench.connection.resume_writing()
@@ -418,6 +419,16 @@ def test_nothing_is_run_after_the_last_request_whether_or_not_the_peer_ends_its_
 
 
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(256 * 1024, 1), (256 * 1024 + 1, 2), (600 * 1024, 3)])
+def test_a_long_text_is_given_to_the_transport_in_pieces(size: int, pieces: int) -> None:
+    body = b"".join(b"%08d" % number for number in range(size // 8 + 1))[:size]
+    bench = Bench(lambda request, responder: responder.reply(200, b"", body))
+    bench.feed(GET)
+    assert bench.wire.writes == 1 + pieces
+    assert bench.wire.sent.endswith(b"\r\n\r\n" + body)
+    assert bench.connection.written == len(bench.wire.sent)
 
 
 def test_a_large_body_is_not_copied_behind_its_head() -> None:
@@ -543,6 +554,15 @@ def test_an_engine_that_is_stopping_takes_no_connection_and_lets_requests_end() 
     wire = Wire()
     late.connection_made(wire)
     assert wire.closed
+
+
+def test_a_connection_that_is_usable_is_among_those_that_arrive_no_more() -> None:
+    bench = Bench()
+    late = Connection(bench.ledger, bench.turns)  # type: ignore[arg-type]
+    bench.ledger.arriving.add(late)
+    late.connection_made(Wire())
+    assert bench.ledger.arriving == set()
+    assert late in bench.ledger.connections
 
 
 def test_a_connection_to_an_engine_that_sees_off_ends_with_its_first_answer() -> None:
