@@ -27,7 +27,10 @@ class Command(Struct, frozen=True):
     """Where it is; imported when it is asked for."""
 
 
-COMMANDS = (Command("run", "serve the server a file defines", "ferrule.cli.run"),)
+COMMANDS = (
+    Command("run", "serve the server a file defines", "ferrule.cli.run"),
+    Command("telemetry", "print a dashboard of the metrics", "ferrule.cli.telemetry"),
+)
 
 
 class Module(Protocol):

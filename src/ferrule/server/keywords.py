@@ -110,6 +110,12 @@ class ServerKeywords(TypedDict, total=False):
     """How tasks are kept; None for the defaults."""
     observer: Observer | Sequence[Observer] | None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    metrics: bool
+    """Whether metrics are recorded from the start; an HTTP listener that shows them has them recorded anyway."""
+    rate: Mapping[str, str] | None
+    """How often handlers may be asked: `connection`, `principal`, `tool` and `server`, each as `"100/min"`."""
+    log_format: Literal["text", "json"] | None
+    """How Ferrule's own log is written to stderr; None leaves that to the program."""
     auth: Verifier | None
     """Who decides who a caller is; None lets everybody in."""
 

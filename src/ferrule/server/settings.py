@@ -131,6 +131,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How tasks are kept; None for the defaults."""
     observer: Observer | Sequence[Observer] | None = None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    metrics: bool = False
+    """Whether metrics are recorded from the start; an HTTP listener that shows them has them recorded anyway."""
+    rate: Mapping[str, str] | None = None
+    """How often handlers may be asked: `connection`, `principal`, `tool` and `server`, each as `"100/min"`."""
+    log_format: Literal["text", "json"] | None = None
+    """How Ferrule's own log is written to stderr; None leaves that to the program."""
     auth: Verifier | None = None
     """Who decides who a caller is; None lets everybody in."""
 
@@ -153,6 +159,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         from ferrule.telemetry.observer import observers_of
 
         return observers_of(self.observer, "Server")
+
+    def observers_with(self, one_more: Observer) -> Observers | None:
+        """The observers and one more, as one."""
+        from ferrule.telemetry.observer import Observer, observers_of
+
+        if self.observer is None or isinstance(self.observer, Observer):
+            return observers_of([each for each in (self.observer, one_more) if each is not None], "Server")
+        return observers_of([*self.observer, one_more], "Server")
 
 
 def read_run_settings(given: Mapping[str, object]) -> RunSettings:

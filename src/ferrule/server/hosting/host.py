@@ -31,6 +31,7 @@ from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.extensions.extension import Extensions, MethodTable
 from ferrule.server.hosting.builtins import Builtins, Greeting
 from ferrule.server.hosting.lifespans import Lifespan, Lifespans
+from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.middleware.stack import MiddlewareStack
 from ferrule.server.offers.offers import Offers
 from ferrule.server.settings import ServerSettings
@@ -38,7 +39,8 @@ from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.tasks import Tasks
-    from ferrule.telemetry.observer import Observers
+    from ferrule.server.hosting.monitor import Monitor
+    from ferrule.telemetry.observer import Observer, Observers
     from ferrule.transports.http.routes.custom import CustomRoute, Endpoint
     from ferrule.transports.http.routes.web import WebRequest
 
@@ -80,6 +82,24 @@ class Host:
         )
         self.observer: Observers | None = settings.observers
         """Who is told of connections and exchanges."""
+        self.unbound: list[str] = []
+        """The listeners that are about to serve and cannot be reached yet."""
+        self._users = 0
+        self._monitor: Monitor | None = None
+        if settings.metrics:
+            _ = self.monitor().metrics
+        if settings.log_format is not None:
+            from ferrule.telemetry.logs import write_logs
+
+            write_logs(settings.log_format)
+
+    def own_layers(self) -> list[Middleware]:
+        """Return the middleware that options ask for; it surrounds what is added by hand."""
+        if self._settings.rate is None:
+            return []
+        from ferrule.server.middleware.rate_limit import WORK, RateLimit
+
+        return [RateLimit(self._settings.rate, methods=WORK)]
 
     # -- what is declared, and who answers what
 
@@ -179,10 +199,50 @@ class Host:
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
         await self.lifespans.enter()
+        self._users += 1
+        if self._monitor is not None:
+            self._monitor.start()
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
+        self._users -= 1
+        if self._monitor is not None and not self._users:
+            await self._monitor.stop()
         await self.lifespans.leave()
+
+    def monitor(self) -> Monitor:
+        """Return what tells of the server's health and its metrics; made when it is first asked for."""
+        if self._monitor is None:
+            from ferrule.server.hosting.monitor import Monitor
+
+            self._monitor = Monitor(self.services, self.layers, tasks=self._running_tasks, observe=self._observe)
+            self._monitor.health.conditions.append(lambda: [f"{name} is not bound" for name in self.unbound])
+            if self._users:
+                self._monitor.start()
+        return self._monitor
+
+    def binding(self, listener: str, ready: Callable[[], None]) -> Callable[[], None]:
+        """Count a listener as one that cannot be reached yet. Return what it calls when it can."""
+        self.unbound.append(listener)
+
+        def bound() -> None:
+            self.bound(listener)
+            ready()
+
+        return bound
+
+    def bound(self, listener: str) -> None:
+        """Count a listener no longer as one that cannot be reached; a no-op for one that can."""
+        if listener in self.unbound:
+            self.unbound.remove(listener)
+
+    def _running_tasks(self) -> int:
+        if self._tasks is None:
+            return 0
+        return len(self._tasks.live)
+
+    def _observe(self, observer: Observer) -> None:
+        self.observer = self._settings.observers_with(observer)
 
     @property
     def verifier(self) -> Verifier:
