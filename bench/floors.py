@@ -17,6 +17,7 @@ from bench.streamable.scenarios import FAN_OUT_MODES, IDLE_CASE, fan_out_case
 from bench.streamable.scenarios import case_name as http_case
 from bench.streamable.sessions import SESSIONS, STREAMS
 from bench.streamable.wire import Mode
+from bench.watched import METRICS
 
 BEST_PEER = "the best peer"
 BEST_PYTHON_PEER = "the best Python peer"
@@ -181,6 +182,12 @@ def _rate(part: Part) -> Floor:
     )
 
 
+def _watched(feature: str, limit: float) -> Floor:
+    """Return what a feature adds to a call over stdio that nobody watches."""
+    figure = partial(_own, scenario="watched", case=feature, name="over_plain")
+    return Floor("watched", f"stdio call {feature}: more CPU than without, %", limit, figure, at_most=True)
+
+
 FLOORS = (
     _times("call", MANY, "mcp-2.3.0", 45, "stdio call, 64 in flight"),
     _times("call", MANY, "ts-sdk-1.32.2", 1.5, "stdio call, 64 in flight"),
@@ -209,6 +216,7 @@ FLOORS = (
     _session_memory(1.5),
     _still_answering(),
     _times("http_client", "x64", BEST_PEER, 15, "HTTP client, 64 in flight"),
+    _watched(METRICS, 10),
     *(_rate(part) for part in PARTS if part.is_floor),
 )
 

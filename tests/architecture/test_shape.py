@@ -19,7 +19,7 @@ LIMITS = {
     "comprehensions per 1000": 12,
     "Any per 1000": 25,
     "gerund module names": 1,
-    "public attributes of the largest class": 71,  # a client of several targets has a router
+    "public attributes of the largest class": 73,  # a client of several targets has a router
     "modules in the largest ring": 0,
 }
 

@@ -82,6 +82,7 @@ class LinkWatch:
         "_unsampled",
         "_untraced",
         "received",
+        "traces",
     )
 
     def __init__(
@@ -114,6 +115,8 @@ class LinkWatch:
             self._unsampled = self._tracer.unsampled_contexts()
         self._untraced: Meta | None = None
         """A `_meta` that says nothing of a trace; the next request often has the same."""
+        self.traces = self._tracer is not None
+        """Whether it is of interest when a frame came."""
         self.received = 0
         """When the frame came that is being read, in nanoseconds since 1970; 0 where it came in no frame."""
 
@@ -128,6 +131,11 @@ class LinkWatch:
                 # What comes over one connection comes in one context, so this is done once.
                 return self._unsampled.based_on(context)
         return context
+
+    def opened_at(self, when: float | None) -> None:
+        """Take over a link that was opened before, where it is a peer's own."""
+        if self._link is not None and when is not None:
+            self._link.opened = when
 
     def closed(self, error: Exception | None) -> None:
         """Called when the link is over."""
@@ -144,6 +152,13 @@ class LinkWatch:
 
     # -- the peer asks
 
+    def begun(self, call: Call, context: Context | None) -> Context | None:
+        """Called when a request may run and its handler is about to; return the context it runs in."""
+        self.admitted(call, context)
+        if call.observed is not None:
+            self.started(call)
+        return call.context or context
+
     def admitted(self, call: Call, context: Context | None) -> None:
         """Called when a request may run, in this context unless a tracer makes another."""
         incoming = None
@@ -154,9 +169,19 @@ class LinkWatch:
                 incoming = self._tracer.begun_here
             if not self._observes and (incoming is None or not incoming.sampled):
                 return
+        request = call.observed = self.request(call, monotonic())
+        if incoming is not None:
+            self._begin_span(request, incoming)
+            if request.span is not None:
+                call.context = request.span.run_in(context)
+        if self._tells_admitted:
+            self._observer.request_admitted(request)
+
+    def request(self, call: Call, began: float) -> ObservedRequest:
+        """Return what observers see of a call."""
         meta = call.params.meta
         method = call.row.name
-        call.observed = request = ObservedRequest(
+        return ObservedRequest(
             id=call.id,
             method=method,
             name=_name(method, call.params),
@@ -169,14 +194,8 @@ class LinkWatch:
             peer=call.peer.implementation,
             origin=call.origin,
             link=self._link,
-            began=monotonic(),
+            began=began,
         )
-        if incoming is not None:
-            self._begin_span(request, incoming)
-            if request.span is not None:
-                call.context = request.span.run_in(context)
-        if self._tells_admitted:
-            self._observer.request_admitted(request)
 
     def _incoming(self, call: Call, tracer: Tracer, context: Context | None) -> Incoming:
         """Decide whether a call is traced; one that is not runs where its spans are not recorded."""

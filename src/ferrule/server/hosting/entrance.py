@@ -14,6 +14,7 @@ from ferrule.server.hosting.host import Host
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
+    from ferrule.server.hosting.monitor import Monitor
     from ferrule.telemetry.observer import Observers
     from ferrule.transports.http.routes.custom import CustomRoute
 
@@ -78,6 +79,15 @@ class Entrance:
     def observer(self) -> Observers | None:
         """Who is told of connections and exchanges."""
         return self._host.observer
+
+    @property
+    def unbound(self) -> set[str]:
+        """The listeners of the server that should serve and cannot be reached now."""
+        return self._host.unbound
+
+    def monitor(self) -> Monitor:
+        """Return what tells of the server's health and its metrics."""
+        return self._host.monitor()
 
     def link(self, origin: Origin) -> Link:
         """Return a receiver for one new peer."""

@@ -32,6 +32,7 @@ from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.extensions.extension import Extensions, MethodTable
 from ferrule.server.hosting.builtins import Builtins, Greeting
 from ferrule.server.hosting.lifespans import Lifespan, Lifespans
+from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.middleware.stack import MiddlewareStack
 from ferrule.server.offers.offers import Offers
 from ferrule.server.settings import ServerSettings
@@ -39,6 +40,7 @@ from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.tasks import Tasks
+    from ferrule.server.hosting.monitor import Monitor
     from ferrule.telemetry.observer import Observer, Observers
     from ferrule.telemetry.receipt_log import ReceiptLog
     from ferrule.transports.http.routes.custom import CustomRoute, Endpoint
@@ -82,12 +84,32 @@ class Host:
         )
         self.receipts = settings.receipt_log
         """What keeps receipts of requests; None where nobody wants any."""
-        self.observer: Observers | None = settings.observers(*_observers(self.receipts))
+        self._own_observers = _observers(self.receipts)
+        """The observers that options ask for, besides those a user gives."""
+        self.observer: Observers | None = settings.observers(*self._own_observers)
         """Who is told of connections and exchanges."""
         self.on_capabilities_changed: Callable[[], None] | None = None
         """Called when what is declared may have changed."""
         if self.receipts is not None and self.receipts.receipts.required:
             self.layers.add(_requiring(self.receipts))
+        self.unbound: set[str] = set()
+        """The listeners that should serve and cannot be reached now."""
+        self._users = 0
+        self._monitor: Monitor | None = None
+        if settings.metrics:
+            _ = self.monitor().metrics
+        if settings.log_format is not None:
+            from ferrule.telemetry.logs import write_logs
+
+            write_logs(settings.log_format)
+
+    def own_layers(self) -> list[Middleware]:
+        """Return the middleware that options ask for; it surrounds what is added by hand."""
+        if self._settings.rate is None:
+            return []
+        from ferrule.server.middleware.rate_limit import WORK, RateLimit
+
+        return [RateLimit(self._settings.rate, methods=WORK)]
 
     # -- what is declared, and who answers what
 
@@ -190,21 +212,50 @@ class Host:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
         if self.receipts is None:
             await self.lifespans.enter()
-            return
-        await self.receipts.enter()
+        else:
+            await self._enter_with(self.receipts)
+        self._users += 1
+        if self._monitor is not None:
+            self._monitor.start()
+
+    async def _enter_with(self, receipts: ReceiptLog) -> None:
+        await receipts.enter()
         try:
             await self.lifespans.enter()
         except BaseException:
-            await self.receipts.leave()
+            await receipts.leave()
             raise
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
+        self._users -= 1
+        if self._monitor is not None and not self._users:
+            await self._monitor.stop()
         try:
             await self.lifespans.leave()
         finally:
             if self.receipts is not None:
                 await self.receipts.leave()
+
+    def monitor(self) -> Monitor:
+        """Return what tells of the server's health and its metrics; made when it is first asked for."""
+        if self._monitor is None:
+            from ferrule.server.hosting.monitor import Monitor
+
+            self._monitor = Monitor(self.services, self.layers, tasks=self._running_tasks, observe=self._observe)
+            self._monitor.health.conditions.append(lambda: [f"{name} is not bound" for name in sorted(self.unbound)])
+            if self._users:
+                self._monitor.start()
+        return self._monitor
+
+    def _running_tasks(self) -> int:
+        if self._tasks is None:
+            return 0
+        return len(self._tasks.live)
+
+    def _observe(self, observer: Observer) -> None:
+        self._own_observers.append(observer)
+        self.observer = self._settings.observers(*self._own_observers)
 
     @property
     def verifier(self) -> Verifier:
@@ -234,14 +285,22 @@ class Host:
         )
         link.session.offers = self._offered
         if self.observer is not None:
-            from ferrule.runtime.watch import watch_on
-
-            shared = issubclass(kind, SessionlessLink)
-            link.watch = watch_on(
-                link.session, self.observer, origin.carrier, "server", address=origin.address, shared=shared
-            )
+            self._watch(link, self.observer, origin, shared=issubclass(kind, SessionlessLink))
         self.links.remember(link, entrance)
         return link
+
+    def _watch(self, link: Link, observer: Observers, origin: Origin, *, shared: bool) -> None:
+        """Let observers know of a link, by the cheapest means."""
+        if observer.meter is not None:
+            from ferrule.runtime.meter import LinkMeter
+
+            link.watch = LinkMeter(observer, observer.meter.over(origin.carrier), link.session, shared=shared)
+        else:
+            from ferrule.runtime.watch import watch_on
+
+            link.watch = watch_on(
+                link.session, observer, origin.carrier, "server", address=origin.address, shared=shared
+            )
 
     def _offers(self, capability: str) -> bool:
         return server_offers(self.capabilities, capability)
@@ -288,11 +347,11 @@ class Host:
         return answer
 
 
-def _observers(receipts: ReceiptLog | None) -> tuple[Observer, ...]:
+def _observers(receipts: ReceiptLog | None) -> list[Observer]:
     """Return the observers of ours that a server has."""
     if receipts is None:
-        return ()
-    return (receipts,)
+        return []
+    return [receipts]
 
 
 def _requiring(receipts: ReceiptLog) -> Layer:

@@ -66,8 +66,13 @@ class ServedListener:
         if not self._closing:
             self._idle.clear()
             self.entrance.closing = False
+            self.entrance.unbound.add(self.name)
             try:
                 await self._serve(ready)
+                self.entrance.unbound.discard(self.name)
+            except BaseException:
+                self.entrance.unbound.add(self.name)
+                raise
             finally:
                 self._idle.set()
                 # Nobody comes in by it now, so it keeps no other from being the last.
@@ -94,6 +99,7 @@ class ServedListener:
             self._bound = self.listener
             self._bound.bound_port = self._bound.address[1]
         self._directory.transport_opened(self.name, self.listener)
+        self.entrance.unbound.discard(self.name)
         if self.on_ready is not None:
             self.on_ready()
         ready()
@@ -136,6 +142,7 @@ class ServedListener:
 
     def release(self) -> None:
         """Called when it is served no more: nobody waits for it, and next time it may have another port."""
+        self.entrance.unbound.discard(self.name)
         if self._bound is not None:
             self._bound.bound_port = None
         self._tell_opener(SetupError(f"the server has stopped while its listener {self.name!r} was started"))
