@@ -17,7 +17,7 @@ from bench.streamable.scenarios import FAN_OUT_MODES, IDLE_CASE, fan_out_case
 from bench.streamable.scenarios import case_name as http_case
 from bench.streamable.sessions import SESSIONS, STREAMS
 from bench.streamable.wire import Mode
-from bench.watched import METRICS
+from bench.watched import METRICS, RECEIPTS, TRACING
 
 BEST_PEER = "the best peer"
 BEST_PYTHON_PEER = "the best Python peer"
@@ -188,6 +188,12 @@ def _watched(feature: str, limit: float) -> Floor:
     return Floor("watched", f"stdio call {feature}: more CPU than without, %", limit, figure, at_most=True)
 
 
+def _watched_price(feature: str, limit: float) -> Floor:
+    """Return the same in microseconds, of the thread that answers."""
+    figure = partial(_own, scenario="watched", case=feature, name="more_us")
+    return Floor("watched", f"stdio call {feature}: more CPU than without, µs", limit, figure, at_most=True)
+
+
 FLOORS = (
     _times("call", MANY, "mcp-2.3.0", 45, "stdio call, 64 in flight"),
     _times("call", MANY, "ts-sdk-1.32.2", 1.5, "stdio call, 64 in flight"),
@@ -217,6 +223,8 @@ FLOORS = (
     _still_answering(),
     _times("http_client", "x64", BEST_PEER, 15, "HTTP client, 64 in flight"),
     _watched(METRICS, 10),
+    _watched(TRACING, 5),
+    _watched_price(RECEIPTS, 8),
     *(_rate(part) for part in PARTS if part.is_floor),
 )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import tempfile
 import time
-from collections.abc import Mapping
 
 from bench.contestants import FERRULE
 from bench.results import Results
@@ -18,8 +18,8 @@ from bench.results import Results
 SCENARIO = "watched"
 PLAIN = "nobody watches"
 METRICS = "with metrics"
-FEATURES: Mapping[str, dict[str, object]] = {PLAIN: {}, METRICS: {"metrics": True}}
-"""The options of a server, by what the row is called."""
+TRACING = "with tracing, nothing sampled"
+RECEIPTS = "with receipts"
 
 IN_FLIGHT = 32
 TURNS = 20
@@ -33,13 +33,27 @@ OPENING = (
 CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"add","arguments":{"a":2,"b":40}}}\n'
 
 
+def features(folder: str) -> dict[str, dict[str, object]]:
+    """Return the options of a server, by what the row is called; what is written goes into a folder."""
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from ferrule import Receipts, Tracing
+
+    return {
+        PLAIN: {},
+        METRICS: {"metrics": True},
+        TRACING: {"tracing": Tracing(ratio=0, provider=TracerProvider())},
+        RECEIPTS: {"receipts": Receipts(folder)},
+    }
+
+
 class Piped:
     """A server of this process at the other end of two pipes."""
 
     def __init__(self, options: dict[str, object]) -> None:
         from ferrule import Server, Stdio
 
-        app = Server("bench", **options)
+        app = self._app = Server("bench", **options)
 
         @app.tool
         async def add(a: int, b: int) -> int:
@@ -78,6 +92,12 @@ class Piped:
             except BlockingIOError:
                 continue
 
+    async def rest(self) -> None:
+        """Wait until its receipts are written: the thread that writes them is not counted, and disturbs nobody."""
+        log = self._app.host.receipts
+        while log is not None and log.written + log.lost < self._next_id:
+            await asyncio.sleep(0.01)
+
     async def end(self) -> None:
         """Let it go."""
         os.close(self._inlet)
@@ -86,9 +106,9 @@ class Piped:
             os.close(fd)
 
 
-async def _least(rounds: int) -> dict[str, float]:
+async def _least(rounds: int, folder: str) -> dict[str, float]:
     """Return the CPU microseconds of one call, by feature."""
-    servers = {name: Piped(options) for name, options in FEATURES.items()}
+    servers = {name: Piped(options) for name, options in features(folder).items()}
     least = dict.fromkeys(servers, float("inf"))
     for server in servers.values():
         await server.begin()
@@ -100,6 +120,7 @@ async def _least(rounds: int) -> dict[str, float]:
             for name, server in servers.items():
                 took = await server.answer(TURNS) / (TURNS * IN_FLIGHT) * 1e6
                 least[name] = min(least[name], took)
+                await server.rest()
             gc.collect()
     finally:
         gc.enable()
@@ -110,12 +131,14 @@ async def _least(rounds: int) -> dict[str, float]:
 
 def measure(rounds: int = ROUNDS) -> dict[str, float]:
     """Return the CPU microseconds of one call over stdio, by feature."""
-    return asyncio.run(_least(rounds))
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(_least(rounds, folder))
 
 
 def run_watched(results: Results) -> None:
     """Measure what it costs to be watched."""
     least = measure()
     for name, took in least.items():
-        row = {"cpu_us": round(took, 3), "over_plain": round((took / least[PLAIN] - 1) * 100, 2)}
+        more = took - least[PLAIN]
+        row = {"cpu_us": round(took, 3), "more_us": round(more, 3), "over_plain": round(more / least[PLAIN] * 100, 2)}
         results.add(SCENARIO, name, FERRULE, 1, row)

@@ -229,8 +229,9 @@ def test_a_key_seals_the_chain(tmp_path: Path) -> None:
 def test_the_chain_goes_on_in_the_next_run_of_the_server(tmp_path: Path) -> None:
     """OBSV-03"""
 
+    app = new_app(tmp_path)
+
     async def main() -> None:
-        app = new_app(tmp_path)
         for _ in range(2):
             async with Client(app) as first, Client(app) as second:
                 await first.call_tool("add", {"a": 1, "b": 2})

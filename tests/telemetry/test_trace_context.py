@@ -36,6 +36,13 @@ def test_a_traceparent_says_the_trace_the_span_and_whether_it_is_sampled() -> No
     assert (NO_TRACE.trace_id, NO_TRACE.span_id, NO_TRACE.sampled) == ("", "", False)
 
 
+def test_whether_a_trace_is_recorded_can_be_decided_anew() -> None:
+    found = trace_of(SAMPLED, "a=1", "b=2")
+    assert found.decided(sampled=False) == TraceContext(UNSAMPLED, "a=1", "b=2")
+    assert found.decided(sampled=False).decided(sampled=True) == found
+    assert NO_TRACE.decided(sampled=True) is NO_TRACE
+
+
 @pytest.mark.parametrize(
     "malformed",
     [

@@ -94,7 +94,7 @@ def front_of(target: Any, recorder: SpanRecorder, era: Any, **options: Any) -> S
 
 
 def test_one_trace_goes_through_client_router_and_server(recorder: SpanRecorder, era: Any) -> None:
-    """OBSV-02 OBSV-09 TOOL-19"""
+    """OBSV-02 OBSV-09 seed:TOOL-19"""
 
     async def main() -> None:
         back = new_app(tracing=recorder.tracing())
@@ -192,7 +192,7 @@ def test_one_trace_goes_into_another_process_over_http(tmp_path: Path) -> None:
 def test_a_span_shows_the_six_stages_of_a_request_on_every_transport(
     recorder: SpanRecorder, era: Any, transport: str, tmp_path: Path
 ) -> None:
-    """JRPC-25 TOOL-19"""
+    """JRPC-25 seed:TOOL-19"""
     app = new_app(tracing=recorder.tracing())
 
     async def use(target: Any) -> None:
@@ -413,6 +413,20 @@ def test_baggage_of_the_program_goes_with_its_spans(recorder: SpanRecorder) -> N
                 detach(token)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("ratio", "count"), [(0, 0), (1, 2)])
+def test_callers_that_are_not_followed_decide_nothing(recorder: SpanRecorder, ratio: float, count: int) -> None:
+    async def main() -> None:
+        app = new_app(tracing=recorder.tracing(ratio=ratio, follow_callers=False))
+        async with Client(app) as client:
+            for flag in (SAMPLED, UNSAMPLED):
+                await client.call_tool("add", {"a": 1, "b": 2}, meta={"traceparent": flag})
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    spans = recorder.named("tools/call add")
+    assert [trace_id(span) for span in spans] == [int(TRACE, 16)] * count
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.25, 1.0])

@@ -144,13 +144,16 @@ class ReceiptLog(Observer):
         self._coming = 0
         """Calls that run and will need room for a receipt, where receipts are required."""
         self._lock: asyncio.Lock | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
 
     # -- the life of a server
 
     async def enter(self) -> None:
         """Begin to write for the first user; raises SetupError where that cannot be."""
-        if self._lock is None:
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._home is not loop:
             self._lock = asyncio.Lock()
+            self._home = loop
         async with self._lock:
             self._users += 1
             if self._users > 1:

@@ -60,6 +60,12 @@ class TraceContext(Struct, frozen=True, gc=False):
         """Whether whoever sent it records this trace."""
         return bool(self.traceparent) and bool(int(self.traceparent[53:55], 16) & SAMPLED)
 
+    def decided(self, *, sampled: bool) -> TraceContext:
+        """Return the same place in the trace, recorded or not from here on."""
+        if not self.traceparent:
+            return self
+        return TraceContext(f"{self.traceparent[:53]}{int(sampled):02}", self.tracestate, self.baggage)
+
     @property
     def members(self) -> dict[str, str]:
         """What `_meta` holds of it."""

@@ -46,6 +46,8 @@ class Tracing(Struct, frozen=True, kw_only=True):
     """Which part of the traces that begin here is recorded, from 0 to 1; others go on as they began."""
     provider: Any = None
     """An OpenTelemetry TracerProvider; None for the global one."""
+    follow_callers: bool = True
+    """Whether a caller decides if its trace is recorded; else only `ratio` does, for a server that anybody may call."""
     contents: bool = False
     """Whether the spans of tool calls show arguments and results: they may hold secrets."""
     full_session_ids: bool = False
@@ -96,6 +98,7 @@ class Tracer:
             raise SetupError(
                 f"tracing needs opentelemetry-api ({missing}): pip install 'ferrule[otel]', and an OpenTelemetry SDK"
             ) from None
+        self._follows = tracing.follow_callers
         self.contents = tracing.contents
         self.begun_here = Incoming(NO_TRACE, True)
         """What is decided about the first request of a trace."""
@@ -121,9 +124,10 @@ class Tracer:
             found = trace_in_meta(meta)
         if not found.traceparent and origin.carrier == "http":
             found = self._from_http(found, origin.headers)
-        if found.traceparent:
+        if found.traceparent and self._follows:
             return Incoming(found, found.sampled)
-        return Incoming(found, self.begins())
+        sampled = self.begins()
+        return Incoming(found.decided(sampled=sampled), sampled)
 
     def _from_http(self, found: TraceContext, headers: Mapping[str, str]) -> TraceContext:
         """Return the trace of the HTTP request: of the span its server made of it, or of its headers."""
