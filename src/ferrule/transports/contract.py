@@ -91,6 +91,13 @@ class BoundListener(Listener, Protocol):
         """The host and the port we listen on."""
 
 
+@runtime_checkable
+class MeteredListener(Listener, Protocol):
+    """A listener that may show the metrics of the server: these are recorded before any listener serves."""
+
+    shows_metrics: bool
+
+
 class Reachable(Protocol):
     """What a peer in the same process reaches: a `Server` is one."""
 

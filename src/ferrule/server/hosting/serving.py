@@ -25,7 +25,7 @@ from ferrule.supervision.event_loop import require_asyncio
 from ferrule.supervision.signals import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running
 from ferrule.supervision.supervisor import Supervisor
 from ferrule.supervision.tracebacks import in_one_sentence
-from ferrule.transports.contract import AnnouncedListener
+from ferrule.transports.contract import AnnouncedListener, MeteredListener
 from ferrule.transports.contract import Listener as TransportListener
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class Serving:
     async def _serve(
         self, listeners: Sequence[tuple[str | None, TransportListener]], ready: Callable[[], object] | None
     ) -> None:
+        if any(isinstance(listener, MeteredListener) and listener.shows_metrics for _, listener in listeners):
+            _ = self._host.monitor().metrics
         # Where the server is served twice at once, its telemetry is exported once.
         exporters = () if self._trees else self._exporters
         tree = ServingTree(self._host, self.directory, self.listeners, exporters)
