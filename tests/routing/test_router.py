@@ -29,7 +29,7 @@ from ferrule.errors import (
 from ferrule.protocol.handshake import Handshake
 from ferrule.routing.decisions import RouterEvent
 from ferrule.routing.replica import Replica
-from ferrule.routing.router import Router, RouterStats
+from ferrule.routing.router import Router, RouterStats, _first_answer
 
 virtual_time = pytest.mark.virtual_time
 
@@ -590,6 +590,28 @@ class TestHedge:
             began = asyncio.get_running_loop().time()
             assert await read(router) == "b"
             assert asyncio.get_running_loop().time() - began == pytest.approx(0.4, abs=0.01)
+
+    @virtual_time
+    async def test_one_target_alone_is_never_hedged(self) -> None:
+        targets = sites("a")
+        async with Router(targets, hedge=Hedge(after=0.5, budget=1.0)) as router:
+            targets["a"].pause = 2.0
+            assert await read(router) == "a"
+            assert router.stats().hedges == 0
+
+    @virtual_time
+    async def test_where_both_fail_the_error_of_the_first_is_raised(self) -> None:
+        async def fail(after: float) -> str:
+            await asyncio.sleep(after)
+            raise ValueError(f"after {after:g} s")
+
+        tasks = [asyncio.ensure_future(fail(2.0)), asyncio.ensure_future(fail(1.0))]
+        with pytest.raises(ValueError, match="after 2 s"):
+            await _first_answer(tasks)
+        tasks = [asyncio.ensure_future(fail(2.0)), asyncio.ensure_future(fail(1.0))]
+        tasks[0].cancel()
+        with pytest.raises(NotConnected, match="the router was closed"):
+            await _first_answer(tasks)
 
     @virtual_time
     async def test_a_share_of_the_calls_at_most_is_hedged(self) -> None:
