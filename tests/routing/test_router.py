@@ -240,6 +240,14 @@ class TestFailover:
                 else:
                     assert type(end) is lost
 
+    def test_what_only_reads_is_safe_and_what_nobody_knows_is_not(self) -> None:
+        router = Router(sites("a"), safe_tools=["who"])
+        for method in ("tools/list", "resources/read", "prompts/get", "ping"):
+            assert router.is_safe(method, None)
+        for method in ("vendor/own", "tasks/cancel", "tools/call"):
+            assert not router.is_safe(method, None)
+        assert router.is_safe("tools/call", {"name": "who"})
+
     @virtual_time
     async def test_what_is_done_with_a_client_is_unsafe_unless_it_is_said_to_be_safe(self) -> None:
         async def lose(client: Client, seconds: float | None) -> None:
@@ -738,7 +746,7 @@ class TestMeasures:
             assert await who(router) == "b"
         assert caplog.messages == [
             "the target a could not be reached, and will be tried again: nobody answers at a",
-            "on_event of a router failed",
+            "a listener of a router failed",
         ]
 
 
