@@ -176,6 +176,14 @@ class TestServiceTime:
             bulkhead.leave(entered(bulkhead, None, 0.0), seconds)
             assert bulkhead.service_time == pytest.approx(average)
 
+    def test_waiting_is_no_service(self) -> None:
+        bulkhead = small(in_flight=1, queue=1, share=1.0)
+        first = entered(bulkhead, None, 0.0)
+        second = entered(bulkhead, None, 0.0)
+        bulkhead.leave(first, 2.0)
+        bulkhead.leave(second, 4.0)
+        assert bulkhead.service_time == 2.0
+
     def test_a_call_without_a_ticket_counts_too_and_makes_room(self) -> None:
         bulkhead = small(in_flight=1, queue=1, share=1.0)
         bulkhead.in_flight += 1

@@ -68,6 +68,15 @@ class TestFailuresInARow:
             assert not ejection.is_ejected("t0")
         assert lengths == [30, 60, 90, 120, 150, 180, 210, 240, 270, 300, 300, 300]
 
+    def test_one_that_is_taken_back_may_fail_four_calls_again(self) -> None:
+        ejection = group(3)
+        fail(ejection, "t0", 0.0)
+        ejection.sweep(40.0)
+        fail(ejection, "t0", 41.0, times=4)
+        assert ejection.ejected == []
+        ejection.failed("t0", 41.0)
+        assert ejection.ejected == ["t0"]
+
     def test_every_interval_of_good_conduct_takes_one_away(self) -> None:
         told: list[tuple[str, str, float]] = []
         ejection = group(3, told)

@@ -324,6 +324,11 @@ class TestAdaptive:
         assert policy.score("a") == pytest.approx(0.3 + 0.2 * 0.5)
         assert policy.score("b") == pytest.approx(0.2)
 
+    def test_of_two_with_the_same_score_the_first_taken_is_picked(self) -> None:
+        policy, targets = Adaptive(), group(1, 1)
+        policy.refresh(targets)
+        assert (name_of(policy, targets, chance=0.0), name_of(policy, targets, chance=0.6)) == ("a", "b")
+
     def test_it_is_read_once_a_second_not_at_every_pick(self) -> None:
         """ROUT-03"""
         policy, targets = Adaptive(), group(1, 1)
