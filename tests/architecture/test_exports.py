@@ -19,6 +19,7 @@ PUBLIC = {
     *("Caching", "Concurrency", "ErrorMapping", "Logging", "RateLimit", "Timing"),
     *("WebSocket", "Audio", "File", "Image", "Progress", "ToolResult"),
     *("OpenApiRule", "Graphql"),
+    *("BreakerSettings", "BulkheadSettings", "EjectionSettings", "RetrySettings", "Hedge", "NoTarget", "Overloaded"),
     *("Message", "UserMessage", "AssistantMessage"),
     *("WebRequest", "WebResponse", "WebSocket"),
     *("ANONYMOUS", "Principal", "RequestFacts", "Verifier", "Forbidden", "Unauthorized"),

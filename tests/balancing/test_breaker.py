@@ -91,6 +91,17 @@ class TestClosed:
             breaker.failed(0.0)
         assert breaker.state == "closed"
 
+    def test_the_eleventh_call_is_no_longer_in_the_window(self) -> None:
+        breaker = Breaker()
+        for failed in (True, False, False, False, True, False, True, False, True, False, True):
+            if failed:
+                breaker.failed(0.0)
+            else:
+                breaker.ok(0.0)
+        assert (breaker.state, breaker.stats().failure_rate) == ("closed", 0.4)
+        breaker.failed(0.0)
+        assert breaker.state == "open"
+
     def test_faults_of_this_machine_are_counted_apart_and_open_nothing(self) -> None:
         breaker = Breaker()
         for _ in range(100):
@@ -133,6 +144,20 @@ class TestOpen:
             breaker.probed(now, ok=False)
             pauses.append(pause)
         assert pauses == [1, 1, 2, 4, 8, 16, 30, 30]
+
+    def test_the_pauses_start_over_when_it_has_been_closed(self) -> None:
+        breaker = opened(Breaker())
+        for now in (1.0, 2.0, 4.0):
+            breaker.probed(now, ok=False)
+        breaker.reset(5.0)
+        opened(breaker, 10.0)
+        pauses = []
+        now = 10.0
+        for _ in range(3):
+            pauses.append(breaker.next_probe - now)
+            now = breaker.next_probe
+            breaker.probed(now, ok=False)
+        assert pauses == [1, 1, 2]
 
     def test_a_probe_that_succeeds_makes_it_half_open_at_once(self) -> None:
         breaker = opened(Breaker())

@@ -311,6 +311,24 @@ class TestAdaptive:
         assert policy.score("d") == 0.0
         assert policy.score("unknown") == 0.0
 
+    def test_the_figures_of_one_without_calls_are_halved_each_second(self) -> None:
+        policy, targets = Adaptive(), group(1, 1)
+        idle, busy = targets
+        idle.calls = idle.errors = 2
+        idle.latency = 4.0
+        for number in range(1, 4):
+            busy.calls = number
+            busy.latency = 2.0
+            policy.refresh(targets)
+        # Errors 0.5, 0.25, 0.125 of the worst, which is itself; latency 4, 2, 1 of the other's 2.
+        assert policy.score("a") == pytest.approx(0.3 + 0.2 * 0.5)
+        assert policy.score("b") == pytest.approx(0.2)
+
+    def test_of_two_with_the_same_score_the_first_taken_is_picked(self) -> None:
+        policy, targets = Adaptive(), group(1, 1)
+        policy.refresh(targets)
+        assert (name_of(policy, targets, chance=0.0), name_of(policy, targets, chance=0.6)) == ("a", "b")
+
     def test_it_is_read_once_a_second_not_at_every_pick(self) -> None:
         """ROUT-03"""
         policy, targets = Adaptive(), group(1, 1)
@@ -387,3 +405,13 @@ class TestTarget:
 def test_a_policy_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(SetupError, match="no policy 'fastest': it is one of round_robin, least_loaded, random"):
         policy_named("fastest")
+
+
+def test_nothing_is_left_on_the_ring_of_one_that_was_removed() -> None:
+    ring, targets = Ring(), group(1, 2)
+    ring.pick(targets, "key", lambda: 0.0)
+    assert len(ring._points) == 3 * 160
+    ring.forget("a")
+    assert {name for _, name in ring._points} == {"b"}
+    ring.forget("a")
+    assert len(ring._points) == 2 * 160

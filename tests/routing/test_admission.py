@@ -54,6 +54,7 @@ async def test_who_waited_too_long_is_refused() -> None:
         await entrance.enter(None, began, began + 2.0)
     assert loop.time() - began == pytest.approx(2.0)
     assert reasons == ["waited too long"]
+    assert entrance._waiting == {}
     assert (entrance.bulkhead.in_flight, entrance.bulkhead.waiting) == (1, 0)
 
 

@@ -119,6 +119,10 @@ class TestTheSurface:
             with pytest.raises(SetupError, match=rf"instead of {name}=… write Client\(\[target, …\], {name}=…\)"):
                 Client(Server("a"), **{name: None})  # type: ignore[arg-type]
 
+    def test_a_client_of_one_target_has_no_router(self) -> None:
+        with pytest.raises(SetupError, match="only a client of several targets has a router"):
+            _ = Client(Server("a")).router
+
     def test_every_policy_is_a_choice_of_balance(self) -> None:
         for name in POLICIES:
             assert Client([Server("a")], balance=name).router.settings.balance == name  # type: ignore[attr-defined]
@@ -510,6 +514,47 @@ class TestHearing:
             await asyncio.sleep(31)
             assert client.phase is Phase.INITIALIZED
             assert target.calls == []
+
+    @virtual_time
+    async def test_it_comes_back_after_one_two_four_seconds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ferrule.routing.members.random.random", lambda: 0.0)
+        target, times = Flaky("a"), []
+        connect = target.connect
+
+        async def noted(receiver: Any) -> Any:
+            times.append(asyncio.get_running_loop().time())
+            return await connect(receiver)
+
+        target.connect = noted  # type: ignore[method-assign]
+        client = Client([target])
+        client.on_notification("notifications/tools/list_changed", lambda params: None)
+        async with client:
+            target.cut()
+            await asyncio.sleep(8)
+            assert [round(at - times[0], 3) for at in times] == [0, 1, 3, 7]
+
+    @virtual_time
+    async def test_one_that_was_removed_does_not_come_back(self) -> None:
+        targets = [Flaky("a"), Flaky("b")]
+        client = Client(targets)
+        client.on_notification("notifications/tools/list_changed", lambda params: None)
+        async with client:
+            targets[0].cut(down=False)
+            await client.router.remove("0")
+            before = targets[0].connects
+            await asyncio.sleep(100)
+            assert targets[0].connects == before
+
+    def test_what_is_registered_is_returned_so_that_it_can_be_a_decorator(self) -> None:
+        client = Client([Server("a")])
+
+        def handler(*values: object) -> None:
+            """Do nothing."""
+
+        for register in (client.on_log, client.on_connection, client.on_error, client.on_phase_change):
+            assert register(handler) is handler
+        assert client.on_notification("notifications/x", handler) is handler
+        assert client.on_notification("notifications/y")(handler) is handler
 
     @virtual_time
     async def test_handlers_are_given_to_a_target_that_is_added(self) -> None:

@@ -31,7 +31,8 @@ class Told(Observer):
 
 def test_an_owner_is_told_of_each_decision_but_not_of_picks() -> None:
     told: list[RouterEvent] = []
-    decisions = Decisions(told.append)
+    decisions = Decisions()
+    decisions.listen(told.append)
     decisions.tell("ejected", "a", "5 failures in a row")
     decisions.picked("a")
     assert told == [RouterEvent("ejected", "a", "5 failures in a row")]
@@ -40,7 +41,7 @@ def test_an_owner_is_told_of_each_decision_but_not_of_picks() -> None:
 
 def test_observers_are_told_of_picks_too() -> None:
     observer = Told()
-    decisions = Decisions(None, observers_of(observer, "Router"))
+    decisions = Decisions(observers_of(observer, "Router"))
     assert decisions.tells_picks
     decisions.picked("a")
     decisions.tell("retried", "b", "lost")
@@ -48,7 +49,7 @@ def test_observers_are_told_of_picks_too() -> None:
 
 
 def test_observers_of_other_things_cost_nothing() -> None:
-    assert not Decisions(None, observers_of(Observer(), "Router")).tells_picks
+    assert not Decisions(observers_of(Observer(), "Router")).tells_picks
 
 
 @virtual_time

@@ -205,6 +205,8 @@ def test_tcpt_23_a_way_can_be_closed_at_any_time(run: Run) -> None:
             await way.connect()
             await way.close()
             assert way.state == "closed"
+            with pytest.raises(NotConnected, match="closed"):
+                way.send(Notification("notifications/x"))
             await until(lambda: listener.occupancy.current == 0)
         assert asyncio.all_tasks() == before
 

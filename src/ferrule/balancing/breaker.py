@@ -326,7 +326,6 @@ class Breaker:
         self._move("closed", now)
 
     def _forget_failures(self) -> None:
-        self._clean = True
         self._forced = False
         self._consecutive = 0
         self._bits = 0

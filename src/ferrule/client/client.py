@@ -35,7 +35,7 @@ from ferrule.client.notifications import Notifications
 from ferrule.client.settings import ClientSettings, read_settings, require_level
 from ferrule.client.state import ServerState
 from ferrule.client.targets import is_group
-from ferrule.errors import Cancelled
+from ferrule.errors import Cancelled, SetupError
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.foreign import Foreign
 from ferrule.protocol.session import Phase
@@ -60,10 +60,6 @@ if TYPE_CHECKING:
     from ferrule.supervision.child import ChildState
 
 
-ROUTED = "ferrule.routing.client"
-"""The module of the client of several targets, which is made of clients."""
-
-
 class Client:
     """Reaches one server, or one of several that offer the same, and uses what it offers."""
 
@@ -79,7 +75,7 @@ class Client:
     ) -> Self:
         """Return a client; with a list of targets, one that routes each call to one of them."""
         if cls is Client and is_group(target):
-            routed: type[Self] = importlib.import_module(ROUTED).RoutedClient
+            routed: type[Self] = importlib.import_module("ferrule.routing.client").RoutedClient
             return super().__new__(routed)
         return super().__new__(cls)
 
@@ -119,10 +115,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await self.close(drain=0.0)
+        await self.close(DRAIN if error is None else 0.0)
 
     async def connect(self, *, timeout: float | None = None) -> None:
         """Reach the server and settle the protocol; the time-out is for the handshake."""
@@ -465,6 +458,11 @@ class Client:
     def target(self) -> Any:
         """The server as it was given."""
         return self._connector.target
+
+    @property
+    def router(self) -> Any:
+        """The router of a client of several targets, `Client([target, …])`; raise SetupError for any other."""
+        raise SetupError("only a client of several targets has a router: give a list, as in Client([target, …])")
 
     @property
     def cache(self) -> Cache:

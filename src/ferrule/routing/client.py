@@ -38,6 +38,7 @@ from ferrule.protocol.session import CONNECTION_STATES, Phase
 from ferrule.routing.call import tool_call_of
 from ferrule.routing.members import Members
 from ferrule.routing.replica import CONNECT_TIMEOUT
+from ferrule.routing.router import Router
 from ferrule.schema.completion import Completion, Reference
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import Implementation
@@ -86,8 +87,7 @@ class RoutedClient(Client):
             "roots": roots,
         }
         members = self._members = Members(target, answers, options)
-        self.router = members.router
-        """Who picks the targets: see `router.targets`, `router.stats()`, `router.drain(name)`."""
+        self._router = members.router
         self._target = target
         self._broadcast = members.broadcast
         self._phases = members.phases
@@ -96,8 +96,8 @@ class RoutedClient(Client):
         self.settings = members.first.settings
         self.answering = members.first.answering
         self._key: str | None = None
-        if self.router.settings.balance == "hash":
-            self._key = self.router.settings.affinity or uuid4().hex
+        if self._router.settings.balance == "hash":
+            self._key = self._router.settings.affinity or uuid4().hex
 
     # -- beginning and end
 
@@ -106,7 +106,7 @@ class RoutedClient(Client):
         if self._members.running:
             raise AlreadyInitialized(f"the client is connected already ({self.phase})")
         failed = await self._members.start(timeout or CONNECT_TIMEOUT)
-        if len(failed) == len(self.router.clients):
+        if len(failed) == len(self._router.clients):
             await self.close(0.0)
             reasons = "; ".join(f"{name}: {error}" for name, error in failed.items())
             raise ConnectFailed(f"none of the {len(failed)} targets can be reached: {reasons}")
@@ -128,7 +128,7 @@ class RoutedClient(Client):
         safe: bool = True,
     ) -> T:
         """Ask one target, and another if that does no harm."""
-        return await self.router.call(work, method, safe=safe, timeout=timeout, key=self._key)
+        return await self._router.call(work, method, safe=safe, timeout=timeout, key=self._key)
 
     # -- tools
 
@@ -144,12 +144,12 @@ class RoutedClient(Client):
         task: TaskChoice = "auto",
     ) -> Coroutine[Any, Any, CallToolResult]:
         """Call a tool of one of the targets; raises ToolError when it failed, unless `raise_on_error` is off."""
-        safe = name in self.router.safe_tools
+        safe = name in self._router.safe_tools
         options = None
         if on_progress is not None or meta is not None or not raise_on_error or task != "auto":
             options = {"on_progress": on_progress, "meta": meta, "raise_on_error": raise_on_error, "task": task}
         asked = (name, arguments, options)
-        return self.router.call(tool_call_of, "tools/call", asked, safe=safe, timeout=timeout, key=self._key)
+        return self._router.call(tool_call_of, "tools/call", asked, safe=safe, timeout=timeout, key=self._key)
 
     async def list_tools(self, *, timeout: float | None = None) -> list[Tool]:
         """Return all tools, from all pages of one target."""
@@ -178,7 +178,7 @@ class RoutedClient(Client):
             self._remember(task.id, client)
             return task
 
-        return await self._ask("tools/call", start, timeout, safe=self.router.is_safe("tools/call", {"name": name}))
+        return await self._ask("tools/call", start, timeout, safe=self._router.is_safe("tools/call", {"name": name}))
 
     def _remember(self, task_id: str, client: Client) -> None:
         if len(self._owners) >= MAX_TASKS:
@@ -192,7 +192,7 @@ class RoutedClient(Client):
     async def list_tasks(self, *, timeout: float | None = None) -> list[TaskState]:
         """Return the tasks of all targets that are connected (handshake era)."""
         found = []
-        for client in self.router.connected:
+        for client in self._router.connected:
             for state in await client.list_tasks(timeout=timeout):
                 self._remember(state.task_id, client)
                 found.append(state)
@@ -209,7 +209,7 @@ class RoutedClient(Client):
         if owner is not None:
             return await owner.get_task(task_id)
         unknown: FerruleError | None = None
-        for client in self.router.connected:
+        for client in self._router.connected:
             try:
                 state = await client.get_task(task_id)
             except (PeerError, CallFailed) as error:
@@ -349,7 +349,7 @@ class RoutedClient(Client):
         self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> Any:
         """Send any request to one of the targets and return its result as plain values."""
-        return await self.router.request(method, params, timeout=timeout, key=self._key)
+        return await self._router.request(method, params, timeout=timeout, key=self._key)
 
     async def forward(
         self,
@@ -369,11 +369,11 @@ class RoutedClient(Client):
         if method == "tools/call" and params is not None:
             with suppress(msgspec.DecodeError):
                 called["name"] = _read_called(params).name
-        return await self._ask(method, forward, timeout, safe=self.router.is_safe(method, called))
+        return await self._ask(method, forward, timeout, safe=self._router.is_safe(method, called))
 
     async def notify(self, method: str, params: Mapping[str, object] | None = None) -> None:
         """Send any notification to one of the targets; one that cannot be delivered is in `router.dead_letters`."""
-        await self.router.notify(method, params, key=self._key)
+        await self._router.notify(method, params, key=self._key)
 
     async def cancel(self, request_id: int | str, reason: str = "") -> None:
         """Refuse: several targets use the same ids. Cancel the asyncio task that waits for the call instead."""
@@ -399,7 +399,7 @@ class RoutedClient(Client):
         await self._change_roots(lambda client: client.remove_root(given))
 
     async def _change_roots(self, change: Callable[[Client], Awaitable[None]]) -> None:
-        for client in self.router.clients.values():
+        for client in self._router.clients.values():
             # One that cannot be told now is asked for the roots when it is connected again.
             with suppress(CallFailed):
                 await change(client)
@@ -457,6 +457,11 @@ class RoutedClient(Client):
     def target(self) -> Any:
         """The targets as they were given."""
         return self._target
+
+    @property
+    def router(self) -> Router:
+        """Who picks the targets: see `router.targets`, `router.stats()`, `router.drain(name)`."""
+        return self._router
 
     @property
     def cache(self) -> Cache:
@@ -518,7 +523,7 @@ class RoutedClient(Client):
     def pending(self) -> list[Awaited]:
         """Our requests that no target has answered yet."""
         found = []
-        for client in self.router.clients.values():
+        for client in self._router.clients.values():
             found.extend(client.pending)
         return found
 

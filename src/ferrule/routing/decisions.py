@@ -42,14 +42,18 @@ OnEvent = Callable[[RouterEvent], None]
 class Decisions:
     """Counts what a router decides, and tells its owner and its observers."""
 
-    def __init__(self, on_event: OnEvent | None = None, observers: Observers | None = None) -> None:
-        self._on_event = on_event
+    def __init__(self, observers: Observers | None = None) -> None:
+        self._listeners: list[OnEvent] = []
         self._counts: dict[str, int] = {}
         self._observed: Callable[[str, str, str], None] | None = None
         if observers is not None and observers.wants("router_decided"):
             self._observed = observers.router_decided
         self.tells_picks = self._observed is not None
         """Whether anybody wants to know which target takes each call: nobody else pays for it."""
+
+    def listen(self, on_event: OnEvent) -> None:
+        """Call a function with every decision but picks."""
+        self._listeners.append(on_event)
 
     def count(self, kind: str) -> int:
         """Return how many decisions of a kind there have been; picks are not counted."""
@@ -65,9 +69,11 @@ class Decisions:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         if self._observed is not None:
             self._observed(kind, target, reason)
-        if self._on_event is None:
+        if not self._listeners:
             return
-        try:
-            self._on_event(RouterEvent(kind, target, reason))
-        except Exception:
-            logger.exception("on_event of a router failed")
+        event = RouterEvent(kind, target, reason)
+        for listener in tuple(self._listeners):
+            try:
+                listener(event)
+            except Exception:
+                logger.exception("a listener of a router failed")

@@ -114,7 +114,7 @@ class Replica:
         except (FerruleError, OSError) as error:
             logger.debug("the connection to %s could not be closed in order: %s", self.name, error)
 
-    async def close(self, drain: float = 0.0) -> None:
+    async def close(self, drain: float) -> None:
         """Close its client; harmless when called again."""
         if self.probe_timer is not None:
             self.probe_timer.cancel()

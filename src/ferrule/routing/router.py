@@ -104,7 +104,9 @@ class Router:
         random: Random = random.random,
         **options: Unpack[ClientKeywords],
     ) -> None:
-        self._decisions = Decisions(on_event, observers_of(options.get("observer"), "Router"))
+        self._decisions = Decisions(observers_of(options.get("observer"), "Router"))
+        if on_event is not None:
+            self._decisions.listen(on_event)
         self._tell = self._decisions.tell
         routing = pick(RoutingSettings, options)
         for_clients = {name: value for name, value in options.items() if name not in self.options}
@@ -223,6 +225,10 @@ class Router:
             waiting=self._bulkhead.waiting,
             under_pressure=self._bulkhead.under_pressure,
         )
+
+    def listen(self, on_event: OnEvent) -> None:
+        """Call a function with every decision but picks."""
+        self._decisions.listen(on_event)
 
     # -- calls
 
