@@ -301,7 +301,7 @@ async def test_listeners_are_started_by_type_and_name_and_stopped_by_name(kind: 
     app = greeter()
     options: dict[str, Any] = {"path": str(tmp_path / "s")} if kind == "unix" else {"port": 0}
     async with served(app, Tcp(port=0)) as serving:
-        started: Any = await app.listeners.start(kind, "second", **options)
+        started = await app.listeners.start(kind, "second", **options)
         assert list(app.listeners) == ["tcp", "second"]
         assert app.listeners["second"] is started
         assert states(app)["second"].state == "running"
