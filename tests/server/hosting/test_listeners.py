@@ -253,7 +253,7 @@ async def test_a_lifespan_that_fails_is_told_as_what_it_is(error: BaseException)
 
 async def test_a_stop_does_not_wait_for_the_restart_of_a_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     """SHUT-05: what is dead stays so, and the rest ends in order."""
-    monkeypatch.setattr(hosting, "LISTENER_PLAN", RestartPlan(first=3600.0))
+    monkeypatch.setattr(hosting, "LISTENER_PLAN", RestartPlan(first=3600.0, longest=3600.0))
     app, fragile, other = greeter(), Fragile(failures=1), Tcp(port=0)
     serving = asyncio.ensure_future(app.serve(fragile, other))
     await until(lambda: app.supervisor is not None and states(app)["fragile"].state == "restarting")
@@ -264,7 +264,7 @@ async def test_a_stop_does_not_wait_for_the_restart_of_a_listener(monkeypatch: p
 
 
 async def test_a_server_ends_with_its_last_listener_also_where_another_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "LISTENER_PLAN", RestartPlan(first=3600.0))
+    monkeypatch.setattr(hosting, "LISTENER_PLAN", RestartPlan(first=3600.0, longest=3600.0))
     app, fragile, other = greeter(), Fragile(failures=1), Tcp(port=0)
     serving = asyncio.ensure_future(app.serve(fragile, other))
     await until(lambda: app.supervisor is not None and states(app)["fragile"].state == "restarting")
@@ -301,7 +301,7 @@ async def test_listeners_are_started_by_type_and_name_and_stopped_by_name(kind: 
     app = greeter()
     options: dict[str, Any] = {"path": str(tmp_path / "s")} if kind == "unix" else {"port": 0}
     async with served(app, Tcp(port=0)) as serving:
-        started: Any = await app.listeners.start(kind, "second", **options)
+        started = await app.listeners.start(kind, "second", **options)
         assert list(app.listeners) == ["tcp", "second"]
         assert app.listeners["second"] is started
         assert states(app)["second"].state == "running"

@@ -143,6 +143,27 @@ async def test_a_lifespan_has_all_the_time_it_needs_to_end(monkeypatch: pytest.M
     assert told == ["ended"]
 
 
+async def test_a_lifespan_that_fails_at_its_end_is_told_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    error = ValueError("cannot flush")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(server: Server) -> AsyncIterator[None]:
+        yield
+        raise error
+
+    app = Server("clumsy", lifespan=lifespan)
+    with pytest.raises(ValueError, match="cannot flush") as failed:
+        async with served(app, Tcp(port=0)):
+            pass
+    assert failed.value is error
+    serving = asyncio.ensure_future(app.serve(Tcp(port=0)))
+    await until(lambda: app.host.lifespans.in_use)
+    serving.cancel()
+    with pytest.raises(ValueError, match="cannot flush"):
+        await serving
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("way", ["cancel", "stop"])
 async def test_a_server_may_be_served_again(way: str) -> None:
     """SHUT-05: whatever ended it."""

@@ -13,6 +13,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import Context
+from typing import Any
 
 from ferrule.errors import SetupError
 from ferrule.server.foreign_names import refuse_foreign
@@ -166,7 +167,7 @@ class Listeners:
     def __len__(self) -> int:
         return len(self._served)
 
-    def __getitem__(self, name: str) -> Listener:
+    def __getitem__(self, name: str) -> Any:
         return self._find(name).listener
 
     def _find(self, name: str) -> ServedListener:
@@ -176,7 +177,7 @@ class Listeners:
             raise SetupError(f"the server {self._host.services.name!r} has no listener {name!r} now: it has {known}")
         return served
 
-    async def start(self, transport: str, name: str | None = None, **options: object) -> Listener:
+    async def start(self, transport: str, name: str | None = None, **options: object) -> Any:
         """Start one more listener by the name of its transport, and return it when it can be reached.
 
         Raise CarrierError where it cannot be bound.

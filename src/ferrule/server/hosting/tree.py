@@ -18,6 +18,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
+from typing import Any
 
 from ferrule.errors import SupervisorFailed
 from ferrule.server.hosting.directory import Directory
@@ -40,6 +41,8 @@ class ServingTree:
         self._listeners = listeners
         self._waiting: set[str] = set()
         """The listeners that cannot be reached yet."""
+        self._end_error: BaseException | None = None
+        """What the end of the lifespan raised."""
         self._served = Supervisor("listeners", auto_shutdown="all_significant")
         self._exporters = list(exporters)
         """Those of telemetry's children that are not started yet."""
@@ -76,25 +79,39 @@ class ServingTree:
             await self.supervisor.run()
         except SupervisorFailed as error:
             failure = error
+        except asyncio.CancelledError:
+            if self._end_error is None:
+                raise
         finally:
             for served in self._listeners.under(self._served):
                 self._listeners.discard(served)
         if failure is not None:
             raise plain_error(failure)
+        if self._end_error is not None:
+            raise self._end_error
 
     async def _run_server(self, ready: Ready) -> None:
-        """Keep the lifespan begun."""
+        """Keep the lifespan begun; what its end raises is raised by `run`."""
         # Added to a supervisor that runs: one that hangs before it is ready delays nobody.
         while self._exporters:
             self.telemetry.add(self._exporters.pop(0))
         task = asyncio.current_task()
+        assert task is not None
+        try:
+            await self._live(task, ready)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) or not task.cancelling():
+                raise
+            self._end_error = error
+
+    async def _live(self, task: asyncio.Task[Any], ready: Ready) -> None:
         async with contextlib.AsyncExitStack() as stack:
             await self._host.enter()
             stack.push_async_callback(self._host.leave)
             for served in self._listeners.under(self._served):
                 await served.entrance.enter()
                 stack.push_async_callback(served.entrance.leave)
-            if task is not None and task.cancelling():
+            if task.cancelling():
                 # The lifespan has begun although it was cancelled.
                 raise asyncio.CancelledError
             self._listeners.context = copy_context()
