@@ -64,6 +64,7 @@ LATE_IMPORTS = {
     ("server/hosting/directory.py", "ferrule.registry.local"): "only a server whose registry is asked for keeps one",
     ("supervision/supervisor.py", "random"): "only a child that died is restarted after a delay",
     ("server/settings.py", "ferrule.telemetry.observer"): "only a server with observers needs it",
+    ("server/hosting/host.py", "ferrule.runtime.meter"): "only a server with metrics needs it",
     ("server/hosting/host.py", "ferrule.runtime.watch"): "only a server with observers needs it",
     ("server/hosting/host.py", "ferrule.server.hosting.monitor"): "only a server that is watched has one",
     ("server/hosting/host.py", "ferrule.server.middleware.rate_limit"): "only a server with rates limits them",

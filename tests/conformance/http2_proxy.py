@@ -21,12 +21,10 @@ OF_ANSWERS = frozenset({"content-length", "date", "server"})
 
 
 class Proxy:
-    """Sends requests on, each in a task of its own."""
+    """Sends requests on, each in a task and on a connection of its own."""
 
     def __init__(self, to: int) -> None:
-        self._client = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{to}", http1=False, http2=True, timeout=None, follow_redirects=False
-        )
+        self._to = f"http://127.0.0.1:{to}"
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, request: HttpRequest, responder: Responder) -> None:
@@ -43,9 +41,11 @@ class Proxy:
     async def _send_on(self, request: HttpRequest, responder: Responder) -> None:
         headers = [(name, value) for name, value in request.headers.items() if name not in OF_CONNECTIONS]
         target = request.path + (f"?{request.query}" if request.query else "")
-        sent = self._client.stream(request.method, target, headers=headers, content=request.body)
+        # A connection each: on one that they share, an answer waits until every silent stream before it was looked at.
+        client = httpx.AsyncClient(base_url=self._to, http1=False, http2=True, verify=False, timeout=None)
+        sent = client.stream(request.method, target, headers=headers, content=request.body)
         try:
-            async with sent as answer:
+            async with client, sent as answer:
                 assert answer.http_version == "HTTP/2"
                 lines = header_lines({name: value for name, value in answer.headers.items() if name not in OF_ANSWERS})
                 if answer.headers.get("content-type", "").startswith("text/event-stream"):

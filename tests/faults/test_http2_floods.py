@@ -162,7 +162,24 @@ def hpack_table_sizes() -> Iterator[Frame]:
     yield from same(lambda: PingFrame(0))()
 
 
-FLOODS: dict[str, tuple[Callable[[], Iterator[Frame]], int]] = {
+def settings_frame(names: range) -> bytes:
+    """Return a frame with settings nobody knows."""
+    body = b"".join(struct.pack(">HL", name, 1) for name in names)
+    return len(body).to_bytes(3, "big") + b"\x04\0\0\0\0\0" + body
+
+
+def long_settings() -> Iterator[bytes]:
+    for at in range(100):
+        yield settings_frame(range(1000 + 100 * at, 3000 + 100 * at))
+
+
+def unknown_settings() -> Iterator[bytes]:
+    for at in range(FRAMES):
+        first = 1000 + 6 * at
+        yield settings_frame(range(first, first + 6))
+
+
+FLOODS: dict[str, tuple[Callable[[], Iterator[Frame | bytes]], int]] = {
     "rapid reset, CVE-2023-44487": (rapid_reset, CALM),
     "MadeYouReset by a window, CVE-2025-8671": (made_you_reset_by_window, CALM),
     "MadeYouReset by DATA, CVE-2025-8671": (made_you_reset_by_data, CALM),
@@ -175,6 +192,8 @@ FLOODS: dict[str, tuple[Callable[[], Iterator[Frame]], int]] = {
     "PING, CVE-2019-9512": (same(lambda: PingFrame(0)), CALM),
     "SETTINGS, CVE-2019-9515": (same(lambda: SettingsFrame(0)), CALM),
     "SETTINGS that change the windows": (same(lambda: SettingsFrame(0, settings={4: 70_000})), CALM),
+    "long SETTINGS": (long_settings, CALM),
+    "unknown SETTINGS": (unknown_settings, CALM),
     "PRIORITY, CVE-2019-9513": (same(lambda: PriorityFrame(3)), CALM),
     "empty DATA, CVE-2019-9518": (empty_data, CALM),
     "padding": (padded_data, CALM),
@@ -227,7 +246,8 @@ def attack(server: EngineProcess, data: bytes) -> bytes:
 def test_htp_16_a_flood_ends_in_goaway_and_costs_little(server: EngineProcess, flood: str) -> None:
     """HTP-16."""
     frames, code = FLOODS[flood]
-    data = new_client().data_to_send() + b"".join(frame.serialize() for frame in frames())
+    data = new_client().data_to_send()
+    data += b"".join(frame if isinstance(frame, bytes) else frame.serialize() for frame in frames())
     server.count()
     before = server.cpu(), server.rss()
     goaway = last_goaway(attack(server, data))

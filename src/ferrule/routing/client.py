@@ -479,6 +479,11 @@ class RoutedClient(Client):
         return self.phase is Phase.ERROR
 
     @property
+    def link_state(self) -> ChildState:
+        """The state of the link of the first target that is connected; `router.targets` has those of all."""
+        return self._first.link_state
+
+    @property
     def connection_state(self) -> str:
         """The phase in the words of a connection: disconnected, connecting, ready."""
         if not self._members.running:

@@ -9,18 +9,31 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from certificates import write_certificate
 from h2.errors import ErrorCodes
 from h2.events import InformationalResponseReceived
-from hyperframe.frame import DataFrame, GoAwayFrame, HeadersFrame, PingFrame, RstStreamFrame, WindowUpdateFrame
+from hpack import Encoder
+from hyperframe.frame import (
+    DataFrame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ferrule.budgets import process
 from ferrule.errors import SetupError
 from ferrule.telemetry.observer import ObservedExchange, Observer, Observers
 from ferrule.transports.backpressure import backlog as unread
 from ferrule.transports.http.engine.engine import Engine
+from ferrule.transports.http.engine.http2 import connection as connection_module
 from ferrule.transports.http.engine.http2.connection import Http2Connection
 from ferrule.transports.http.engine.http2.stream import HIGH_WATER
 from ferrule.transports.http.message import HttpRequest, Responder
@@ -535,6 +548,19 @@ def test_a_head_that_never_ends_ends_the_connection(run: Run) -> None:
     run(main())
 
 
+def test_who_goes_on_is_not_let_go_though_every_read_ends_in_a_frame(run: Run) -> None:
+    async def main() -> None:
+        async with house(head_timeout=0.2) as opened, speaking(opened) as peer:
+            await peer.answer(peer.get("/"))
+            said = PingFrame(0).serialize() * 30
+            for at in range(0, len(said), 30):
+                peer.say(said[at : at + 30])
+                await asyncio.sleep(0.05)
+            assert (await peer.answer(peer.get("/"))).status == 200
+
+    run(main())
+
+
 def test_a_body_that_stands_still_is_refused_and_the_connection_stays(run: Run) -> None:
     async def main() -> None:
         async with house(body_timeout=0.3) as opened, speaking(opened) as peer:
@@ -651,6 +677,79 @@ def test_what_breaks_the_protocol_ends_the_connection_with_goaway(run: Run, shap
             assert opened.requests == []
 
     run(main())
+
+
+FRAMES = st.one_of(
+    st.builds(lambda stream, data: DataFrame(stream, data).serialize(), st.integers(1, 5), st.binary(max_size=20)),
+    st.builds(
+        lambda stream, fields, flags: HeadersFrame(stream, Encoder().encode(fields), flags=flags).serialize(),
+        st.integers(1, 7),
+        st.sampled_from([request_fields(), POST, request_fields("GET", "/wait"), [("x", "y")], []]),
+        st.sampled_from([("END_HEADERS",), ("END_HEADERS", "END_STREAM"), ("END_STREAM",), ()]),
+    ),
+    st.builds(lambda stream, code: RstStreamFrame(stream, code).serialize(), st.integers(1, 7), st.integers(0, 20)),
+    st.builds(
+        lambda stream, size: WindowUpdateFrame(stream, size).serialize(), st.integers(0, 5), st.integers(1, 2**31 - 1)
+    ),
+    st.builds(
+        lambda name, value: SettingsFrame(0, settings={name: value}).serialize(),
+        st.integers(0, 10),
+        st.sampled_from([0, 1, 100, 16_384, 65_535, 2**31]),
+    ),
+    st.builds(
+        lambda kind, flags, stream, body: len(body).to_bytes(3, "big") + bytes([kind, flags, 0, 0, 0, stream]) + body,
+        st.integers(0, 12),
+        st.integers(0, 255),
+        st.integers(0, 5),
+        st.binary(max_size=20),
+    ),
+)
+
+
+class Wire(asyncio.Transport):
+    """A transport that takes everything."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+@given(st.lists(FRAMES, max_size=12), st.booleans())
+def test_whatever_frames_come_nothing_breaks_and_nothing_is_kept(frames: list[bytes], window: bool) -> None:
+    opened = House()
+    ledger = opened.ledger
+    ledger.tick(100.0)
+    loop = asyncio.new_event_loop()
+    try:
+        connection = Http2Connection(ledger, Http2Settings(), loop)
+        with mock.patch.object(connection_module.logger, "exception") as failed:
+            connection.connection_made(Wire())
+            settings = {4: 0} if window else {}
+            connection.data_received(PREFACE + SettingsFrame(0, settings=settings).serialize())
+            for frame in frames:
+                connection.data_received(frame)
+                for responder in opened.owed:
+                    responder.reply(200, b"", b"late")
+            connection.sweep(100.0)
+            connection.connection_lost(None)
+        assert failed.mock_calls == []
+        assert ledger.requests.held == 0
+        assert len(unread) == 0
+        assert connection._streams == {}
+    finally:
+        loop.close()
 
 
 # -- around

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from h2.errors import ErrorCodes
-from hyperframe.frame import DataFrame, HeadersFrame, PingFrame
+from hyperframe.frame import DataFrame, HeadersFrame, PingFrame, SettingsFrame
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,11 +12,14 @@ from ferrule.transports.http.engine.http2.frames import (
     DATA,
     HEADERS,
     LONGEST_FRAME,
+    MOST_SETTINGS,
     PING,
     PREFACE,
+    SETTINGS,
     ConnectionFailed,
     Frame,
     FrameReader,
+    without_unknown_settings,
 )
 
 
@@ -76,6 +79,27 @@ def test_padding_is_no_content() -> None:
     assert frame is not None
     assert frame.size == 5
     assert len(frame.raw) == 9 + 1 + 5 + 200
+
+
+def test_settings_nobody_knows_are_left_out() -> None:
+    raw = SettingsFrame(0, settings={4: 1000, 8: 0, 9: 5, 0xFFFF: 7, 1: 100}).serialize()
+    kept = without_unknown_settings(Frame(SETTINGS, 0, 0, raw))
+    assert kept.raw == SettingsFrame(0, settings={4: 1000, 8: 0, 1: 100}).serialize()
+    acknowledged = Frame(SETTINGS, 1, 0, SettingsFrame(0, flags=("ACK",)).serialize())
+    assert without_unknown_settings(acknowledged) == acknowledged
+    # One that is cut short is left for h2 to refuse.
+    short = Frame(SETTINGS, 0, 0, raw[:-1])
+    assert without_unknown_settings(short).raw.endswith(raw[-6:-1])
+
+
+def test_too_many_settings_are_refused() -> None:
+    for count in (MOST_SETTINGS, MOST_SETTINGS + 1):
+        frame = Frame(SETTINGS, 0, 0, bytes(9) + bytes(6 * count))
+        if count == MOST_SETTINGS:
+            assert without_unknown_settings(frame).size == 6 * count
+        else:
+            with pytest.raises(ConnectionFailed):
+                without_unknown_settings(frame)
 
 
 def test_the_stream_of_data_that_has_begun_to_come_is_known() -> None:

@@ -44,6 +44,7 @@ from ferrule.transports.http.engine.http2.frames import (
     ConnectionFailed,
     Frame,
     FrameReader,
+    without_unknown_settings,
 )
 from ferrule.transports.http.engine.http2.limits import FloodLimits
 from ferrule.transports.http.engine.http2.sender import Sender
@@ -187,9 +188,7 @@ class Http2Connection(asyncio.Protocol):
         body = self._streams.get(self._frames.begun_data())
         if body is not None and body.phase == COMING:
             body.prolong(pending)
-        elif not pending and not self._limits.in_block:
-            self._frame_deadline = NEVER
-        elif self._frame_deadline == NEVER:
+        elif (pending or self._limits.in_block) and self._frame_deadline == NEVER:
             self._frame_deadline = self.ledger.clock + self.ledger.settings.head_timeout
 
     def _read_on(self, on: bool) -> None:
@@ -213,9 +212,13 @@ class Http2Connection(asyncio.Protocol):
                 raise ConnectionFailed(ErrorCodes.PROTOCOL_ERROR, "the first frame must be SETTINGS")
             self.state = OPEN
             self._deadline = self.ledger.idle_until
+        if kind == SETTINGS:
+            frame = without_unknown_settings(frame)
         known = frame.stream in self._streams
         over = not known and 0 < frame.stream <= self._highest
         self._limits.judge(frame, self.ledger.clock, known=known, over=over)
+        if not self._limits.in_block:
+            self._frame_deadline = NEVER
         if kind == GOAWAY:
             self._peer_leaves(frame)
             return
@@ -421,7 +424,7 @@ class Http2Connection(asyncio.Protocol):
         if self.state == LEAVING:
             self._say_goodbye()
             self._close()
-        else:
+        elif self.state < LEAVING:
             self._deadline = self.ledger.idle_until
 
     # Endings of the connection.

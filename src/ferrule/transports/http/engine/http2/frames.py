@@ -21,6 +21,11 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
 END_STREAM = 0x1
 END_HEADERS = 0x4
 PADDED = 0x8
+SETTING = 6
+"""Bytes of one setting, RFC 9113 §6.5.1."""
+LAST_SETTING = 8
+"""The highest number of a setting that h2 knows: SETTINGS_ENABLE_CONNECT_PROTOCOL, RFC 8441 §3."""
+MOST_SETTINGS = 32
 _STREAM_BITS = 0x7FFF_FFFF
 
 
@@ -52,6 +57,22 @@ class Frame(NamedTuple):
     def ends_stream(self) -> bool:
         """Whether it is the last its sender has to say on the stream."""
         return bool(self.flags & END_STREAM)
+
+
+def without_unknown_settings(frame: Frame) -> Frame:
+    """Return SETTINGS without those nobody here knows (RFC 9113 §6.5.2), since h2 would keep each of them.
+
+    Raises ConnectionFailed where there are too many.
+    """
+    entries = frame.raw[FRAME_HEAD:]
+    if len(entries) > MOST_SETTINGS * SETTING:
+        raise ConnectionFailed(ErrorCodes.ENHANCE_YOUR_CALM, f"more than {MOST_SETTINGS} settings in one frame")
+    known = b""
+    for at in range(0, len(entries), SETTING):
+        entry = entries[at : at + SETTING]
+        if len(entry) < SETTING or int.from_bytes(entry[:2], "big") <= LAST_SETTING:
+            known += entry
+    return frame._replace(raw=len(known).to_bytes(3, "big") + frame.raw[3:FRAME_HEAD] + known)
 
 
 class FrameReader:
