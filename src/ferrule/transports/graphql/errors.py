@@ -12,7 +12,7 @@ from graphql import GraphQLError
 from ferrule.codes import ErrorCode
 from ferrule.wire.messages import ErrorObject
 
-logger = logging.getLogger("ferrule.graphql")
+logger = logging.getLogger("ferrule.http")
 
 BAD_REQUEST = "BAD_REQUEST"
 PARSE_FAILED = "GRAPHQL_PARSE_FAILED"
