@@ -37,7 +37,7 @@ ROOMS = {
     "budgets": "account bounds collector process shares weight",
     "identity": "principal verifier",
     "protocol": "call capabilities era foreign handshake needs seal session stateless tasks trims",
-    "runtime": "batch dispatch holdings limits link requests sessionless",
+    "runtime": "batch dispatch holdings link requests sessionless",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
     " roots rounds sampling tasks tools wrapped",
     "server": "application foreign_names server settings",

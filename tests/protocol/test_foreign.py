@@ -58,7 +58,7 @@ def handed_on(call: Call, result: Any, version: str) -> Any:
     """What the caller reads of a result that another server wrote in some revision."""
     if not isinstance(result, bytes):
         result = msgspec.json.encode(result)
-    return msgspec.json.decode(msgspec.json.encode(call.era.seal(call, Foreign(Raw(result), version))))
+    return msgspec.json.decode(msgspec.json.encode(call.era.shape_result(call, Foreign(Raw(result), version))))
 
 
 @pytest.mark.parametrize("written", [b'{"content":[],"x":1}', b' { "content":[],"x":1 } ', b'{"x":1,"content":[]}'])
@@ -74,7 +74,7 @@ def test_an_empty_result_is_completed_as_well() -> None:
 def test_a_member_that_is_there_already_is_not_written_twice_however_it_is_spelled() -> None:
     written = rb'{"content":[],"\u005fmeta":{"a":1},"\u0072esultType":"complete"}'
     call = call_from(STATELESS)
-    sealed = msgspec.json.encode(ERA.seal(call, Foreign(Raw(written), NEWEST)))
+    sealed = msgspec.json.encode(ERA.shape_result(call, Foreign(Raw(written), NEWEST)))
     assert sealed.count(b"resultType") == 1
     assert msgspec.json.decode(sealed)["_meta"] == {"a": 1, **OURS}
 
@@ -97,12 +97,12 @@ def test_a_result_that_may_be_kept_says_for_how_long() -> None:
 def test_a_caller_of_the_same_revision_gets_the_very_bytes() -> None:
     for version in (OLDEST, NEWEST):
         written = Raw(b'{ "content" : [], "unknown": {"a": 1} }')
-        assert call_from(version).era.seal(call_from(version), Foreign(written, version)) is written
+        assert call_from(version).era.shape_result(call_from(version), Foreign(written, version)) is written
 
 
 def test_what_is_older_than_the_newest_handshake_is_read_there_unchanged() -> None:
     written = Raw(b'{"content":[],"unknown":1}')
-    assert call_from(NEWEST).era.seal(call_from(NEWEST), Foreign(written, OLDEST)) is written
+    assert call_from(NEWEST).era.shape_result(call_from(NEWEST), Foreign(written, OLDEST)) is written
 
 
 def test_a_handshake_caller_sees_nothing_of_the_stateless_era() -> None:

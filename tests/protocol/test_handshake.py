@@ -303,14 +303,14 @@ class TestSealing:
     def test_a_result_says_nothing_of_the_stateless_era(self, version: str) -> None:
         """RPC-18: no resultType, no hints; and nothing to return is an empty object."""
         call = call_from(version, {})
-        sealed = call.era.seal(call, CallToolResult(content=[]))
+        sealed = call.era.shape_result(call, CallToolResult(content=[]))
         assert msgspec.json.decode(msgspec.json.encode(sealed)) == {"content": []}
-        assert msgspec.json.encode(call.era.seal(call, None)) == b"{}"
+        assert msgspec.json.encode(call.era.shape_result(call, None)) == b"{}"
 
     def test_what_is_encoded_already_is_left_alone(self) -> None:
         call = call_from(R1, {})
         raw = Raw(b'{"tools":[]}')
-        assert call.era.seal(call, raw) is raw
+        assert call.era.shape_result(call, raw) is raw
 
 
 PROFILES: list[tuple[Refusal, int, int, int]] = [

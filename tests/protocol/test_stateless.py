@@ -440,38 +440,42 @@ class TestResults:
     def test_every_result_names_its_kind_and_its_server(self, result: Result) -> None:
         """RPC-16 RPC-18 STL-7 DISC-2: resultType and serverInfo, whatever else there is."""
         call = received(new_era(), stamped())
-        sealed = written(call.era.seal(call, result))
-        assert sealed["resultType"] == "complete"
-        assert sealed["_meta"] == SERVER_INFO
+        shaped = written(call.era.shape_result(call, result))
+        assert shaped["resultType"] == "complete"
+        assert shaped["_meta"] == SERVER_INFO
 
     def test_a_method_with_nothing_to_return_says_just_that(self) -> None:
         """RPC-18: also an extension's that gives None or a plain object."""
         call = received(new_era(), stamped())
         nothing = {"resultType": "complete", "_meta": SERVER_INFO}
-        assert written(call.era.seal(call, EmptyResult())) == nothing
-        assert written(call.era.seal(call, None)) == nothing
-        assert written(call.era.seal(call, {})) == nothing
+        assert written(call.era.shape_result(call, EmptyResult())) == nothing
+        assert written(call.era.shape_result(call, None)) == nothing
+        assert written(call.era.shape_result(call, {})) == nothing
         given = {"n": 1, "_meta": {"x": 2}, "resultType": "task"}
-        assert written(call.era.seal(call, given)) == {"n": 1, "resultType": "task", "_meta": {**SERVER_INFO, "x": 2}}
+        assert written(call.era.shape_result(call, given)) == {
+            "n": 1,
+            "resultType": "task",
+            "_meta": {**SERVER_INFO, "x": 2},
+        }
 
     def test_the_servers_name_may_be_kept_back(self) -> None:
         """STL-7: switched off, no result has it."""
         call = received(new_era(implementation=None), stamped())
-        assert written(call.era.seal(call, EmptyResult())) == {"resultType": "complete"}
+        assert written(call.era.shape_result(call, EmptyResult())) == {"resultType": "complete"}
         assert "_meta" not in asking(call, SEAT)
 
     def test_a_results_own_metadata_stays(self) -> None:
         """META-1: beside the server's."""
         call = received(new_era(), stamped())
-        sealed = written(call.era.seal(call, CallToolResult(content=[], meta={"com.example/x": [1]})))
-        assert sealed["_meta"] == {**SERVER_INFO, "com.example/x": [1]}
+        shaped = written(call.era.shape_result(call, CallToolResult(content=[], meta={"com.example/x": [1]})))
+        assert shaped["_meta"] == {**SERVER_INFO, "com.example/x": [1]}
 
     @pytest.mark.parametrize("kind", [lambda meta: CallToolResult(content=[], meta=meta), lambda meta: {"_meta": meta}])
     def test_a_result_that_names_another_server_is_taken_at_its_word(self, kind: Any) -> None:
         """META-1: a handler that passes on a result says who made it."""
         own = {PREFIX + "serverInfo": {"name": "other", "version": "1"}}
         call = received(new_era(), stamped())
-        assert written(call.era.seal(call, kind(own)))["_meta"] == own
+        assert written(call.era.shape_result(call, kind(own)))["_meta"] == own
 
     CACHEABLE = (
         DiscoverResult(supported_versions=[], capabilities=ServerCapabilities()),
@@ -488,18 +492,18 @@ class TestResults:
         era = new_era(hints=CacheHints(5000, "public"))
         call = received(era, stamped())
         own = msgspec.structs.replace(result, ttl_ms=7, cache_scope="private")
-        sealed = written(era.seal(call, msgspec.structs.replace(result)))
-        assert (sealed["ttlMs"], sealed["cacheScope"]) == (5000, "public")
-        sealed = written(era.seal(call, own))
-        assert (sealed["ttlMs"], sealed["cacheScope"]) == (7, "private")
-        plain = written(new_era().seal(call, msgspec.structs.replace(result)))
+        shaped = written(era.shape_result(call, msgspec.structs.replace(result)))
+        assert (shaped["ttlMs"], shaped["cacheScope"]) == (5000, "public")
+        shaped = written(era.shape_result(call, own))
+        assert (shaped["ttlMs"], shaped["cacheScope"]) == (7, "private")
+        plain = written(new_era().shape_result(call, msgspec.structs.replace(result)))
         assert (plain["ttlMs"], plain["cacheScope"]) == (0, "private")
 
     def test_what_cannot_be_kept_says_nothing_of_it(self) -> None:
         """CACHE-1 MRTR-11: neither a tool's result nor a question has hints."""
         era = new_era(hints=CacheHints(5000, "public"))
         call = received(era, stamped())
-        assert "ttlMs" not in written(era.seal(call, CallToolResult(content=[])))
+        assert "ttlMs" not in written(era.shape_result(call, CallToolResult(content=[])))
         assert not {"ttlMs", "cacheScope"} & asking(call, SEAT).keys()
 
     def test_a_plain_result_gets_the_same_form_as_any_other(self) -> None:
@@ -507,19 +511,19 @@ class TestResults:
         for era in (new_era(), new_era(implementation=None)):
             call = received(era, stamped())
             plain = PlainResult(b'"content":[{"type":"text","text":"7"}],"structuredContent":{"result":7}', 7)
-            assert written(era.seal(call, plain)) == written(era.seal(call, plain.whole()))
+            assert written(era.shape_result(call, plain)) == written(era.shape_result(call, plain.whole()))
 
     def test_a_results_own_metadata_comes_before_the_servers(self) -> None:
         """META-1: a handler that names another server is not overruled."""
         call = received(new_era(), stamped())
         own = {PREFIX + "serverInfo": {"name": "behind", "version": "1"}}
-        assert written(call.era.seal(call, CallToolResult(content=[], meta=own)))["_meta"] == own
-        assert written(call.era.seal(call, {"_meta": own}))["_meta"] == own
+        assert written(call.era.shape_result(call, CallToolResult(content=[], meta=own)))["_meta"] == own
+        assert written(call.era.shape_result(call, {"_meta": own}))["_meta"] == own
 
-    def test_what_is_encoded_already_was_sealed_before(self) -> None:
+    def test_what_is_encoded_already_was_shaped_before(self) -> None:
         call = received(new_era(), stamped())
         raw = Raw(b'{"tools":[]}')
-        assert call.era.seal(call, raw) is raw
+        assert call.era.shape_result(call, raw) is raw
 
 
 class TestTasks:
@@ -545,6 +549,8 @@ class TestTasks:
     def test_a_question_inside_a_result_says_nothing_of_a_cache(self) -> None:
         """MRTR-11: nor does a cacheable result that is none yet."""
         era = new_era(hints=CacheHints(5000, "public"))
-        sealed = written(era.seal(received(era, stamped()), ListToolsResult(tools=[], result_type="input_required")))
-        assert not {"ttlMs", "cacheScope"} & sealed.keys()
-        assert sealed["resultType"] == "input_required"
+        shaped = written(
+            era.shape_result(received(era, stamped()), ListToolsResult(tools=[], result_type="input_required"))
+        )
+        assert not {"ttlMs", "cacheScope"} & shaped.keys()
+        assert shaped["resultType"] == "input_required"

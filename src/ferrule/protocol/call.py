@@ -105,7 +105,7 @@ class Era(Protocol):
     def pause(self, call: Call, need: Need) -> object:
         """Return the result that names what is missing."""
 
-    def seal(self, call: Call, result: object) -> object:
+    def shape_result(self, call: Call, result: object) -> object:
         """Return a result in the form in which it is sent."""
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:

@@ -314,7 +314,7 @@ class Handshake:
         """No handler is interrupted in this era."""
         raise InvalidRequest("this revision cannot ask inside a result")
 
-    def seal(self, call: Call, result: object) -> object:
+    def shape_result(self, call: Call, result: object) -> object:
         """Leave out what the agreed revision does not have."""
         trim = call.peer.revision.trims.get(type(result))
         if trim is None:
@@ -333,7 +333,7 @@ class Handshake:
                 return foreign.raw
             return without_stateless(foreign)
         members = without_stateless(foreign)
-        return self.seal(call, read_as(call.row, msgspec.json.encode(members)))
+        return self.shape_result(call, read_as(call.row, msgspec.json.encode(members)))
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
         """There is no number for a missing client capability: the request cannot be served as it is."""

@@ -323,18 +323,18 @@ class Session:
         """Return whether a call is neither answered nor cancelled yet."""
         return self.running.get(call.id) is call
 
-    def refuse(self, identity: Id | UnsetType, refusal: Refusal) -> Failure:
+    def refuse(self, request_id: Id | UnsetType, refusal: Refusal) -> Failure:
         """Make the reply to a request that was not admitted."""
         era = self.eras.stateless if self.met_stateless else self.eras.handshake
-        name = self.nameless_id if identity is UNSET else identity
+        name = self.nameless_id if request_id is UNSET else request_id
         return refused(name, refusal, era)
 
     def shortened(self, failure: Failure) -> Failure:
         """Return a refusal in few words, where it repeats more of its request than a message holds."""
-        identity = failure.id
-        if isinstance(identity, str) and len(identity) > MAX_QUOTE:
-            identity = self.nameless_id
-        return Failure(identity, ErrorObject(failure.error.code, quoted(failure.error.message)))
+        request_id = failure.id
+        if isinstance(request_id, str) and len(request_id) > MAX_QUOTE:
+            request_id = self.nameless_id
+        return Failure(request_id, ErrorObject(failure.error.code, quoted(failure.error.message)))
 
     # -- we ask
 
@@ -342,23 +342,23 @@ class Session:
         self, method: str, waiter: object, now: float, channel: Channel | None = None, timeout: float | None = None
     ) -> Awaited:
         """Register a request of ours under a new id; its reply is waited for up to `timeout` seconds without news."""
-        identity = self.next_id
-        while identity in self.awaited:
-            identity += 1
-        if identity > MAX_ID:
+        request_id = self.next_id
+        while request_id in self.awaited:
+            request_id += 1
+        if request_id > MAX_ID:
             raise FerruleError("this session has used up its request ids: open a new one")
-        self.next_id = identity + 1
+        self.next_id = request_id + 1
         deadline = None if timeout is None else now + timeout
-        awaited = Awaited(identity, method, waiter, now, channel, deadline, None, timeout)
-        self.awaited[identity] = awaited
+        awaited = Awaited(request_id, method, waiter, now, channel, deadline, None, timeout)
+        self.awaited[request_id] = awaited
         return awaited
 
-    def abandon(self, identity: Id, reason: str = "") -> Notification | None:
+    def abandon(self, request_id: Id, reason: str = "") -> Notification | None:
         """Stop waiting for a request. Return what to tell the peer, None when there is nothing to tell."""
-        awaited = self.awaited.pop(identity, None)
+        awaited = self.awaited.pop(request_id, None)
         if awaited is None or not awaited.cancellable:
             return None
-        params: dict[str, object] = {"requestId": identity}
+        params: dict[str, object] = {"requestId": request_id}
         if reason:
             params["reason"] = reason
         return Notification(CANCELLED, params)
@@ -418,12 +418,12 @@ def reply(call: Call, outcome: Any) -> Success | Failure:
     return Success(call.id, outcome)
 
 
-def refused(identity: Id | UnsetType | None, refusal: Refusal, era: Era) -> Failure:
+def refused(request_id: Id | UnsetType | None, refusal: Refusal, era: Era) -> Failure:
     """Make the reply that refuses a request."""
     error = ErrorObject(era.code(refusal), refusal.message, era.data(refusal))
     if refusal.status is not None:
         error = HttpError.of(error, refusal.status, refusal.headers)
-    return Failure(identity, error)
+    return Failure(request_id, error)
 
 
 # The book-keeping of those who ask without a session: each exchange stands alone.

@@ -220,7 +220,7 @@ class Stateless:
         except SealTooLarge as reason:
             raise Internal(f"{reason}; the largest entry is {_largest(journal)}") from None
 
-    def seal(self, call: Call, result: object) -> object:
+    def shape_result(self, call: Call, result: object) -> object:
         """Mark a result as complete, with who made it and how long it may be kept."""
         if type(result) is PlainResult:
             return Raw(b"%b%b}" % (self._plain_head, result.members))
@@ -245,7 +245,7 @@ class Stateless:
         """Say of another peer's result what we say of our own."""
         row = call.row
         if row.result in call.peer.revision.trims and foreign.version not in self.versions:
-            return self.seal(call, read_as(row, foreign.raw))
+            return self.shape_result(call, read_as(row, foreign.raw))
         if not row.cacheable:
             quick = spliced(foreign, self._plain_head)
             if quick is not None:

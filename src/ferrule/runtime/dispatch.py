@@ -68,7 +68,7 @@ class Dispatcher:
         try:
             if call.retry:
                 call.answers = call.era.recall(call)
-            outcome = call.era.seal(call, await self.handlers[call.row.name](call))
+            outcome = call.era.shape_result(call, await self.handlers[call.row.name](call))
         except Refusal as refusal:
             # Its traceback holds this very frame, and with it the call, until the garbage collector comes by.
             outcome = refusal.with_traceback(None)
@@ -79,7 +79,7 @@ class Dispatcher:
     def run_now(self, call: Call, handler: Instant) -> object:
         """Run a call that cannot wait."""
         try:
-            return call.era.seal(call, handler(call))
+            return call.era.shape_result(call, handler(call))
         except Refusal as refusal:
             return refusal.with_traceback(None)
         except Exception as error:

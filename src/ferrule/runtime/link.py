@@ -163,23 +163,23 @@ class Link(Asking):
             if not awaited.waiter.done():
                 awaited.waiter.set_exception(InvalidAnswer(f"the answer to {awaited.method} cannot be read: {why}"))
             return False
-        identity = UNSET if response else rejected.id
+        request_id = UNSET if response else rejected.id
         if self.watch is not None and not response:
-            failure = self.session.refuse(identity, rejected.refusal)
-            self.watch.refused(identity, None, rejected.refusal, failure, origin)
-        silent = self.session.one_way or (identity is UNSET and not self.options.tell_unreadable)
+            failure = self.session.refuse(request_id, rejected.refusal)
+            self.watch.refused(request_id, None, rejected.refusal, failure, origin)
+        silent = self.session.one_way or (request_id is UNSET and not self.options.tell_unreadable)
         if channel is self.channel:
             self._unreadable += 1
             if self._unreadable > MAX_UNREADABLE:
                 if self._hang_up(channel):
                     return False
-                if silent or identity is UNSET:
+                if silent or request_id is UNSET:
                     self._count_skipped()
                     return False
         if silent:
             logger.error("skipped a message that cannot be read: %s", why)
             return False
-        self._send_failure(self.session.refuse(identity, rejected.refusal), channel)
+        self._send_failure(self.session.refuse(request_id, rejected.refusal), channel)
         return True
 
     def _hang_up(self, channel: Channel) -> bool:

@@ -272,9 +272,9 @@ class Asking:
         error = message.error  # type: ignore[union-attr]
         waiter.set_exception(PeerError(error.code, error.message, error.data, method=awaited.method))
 
-    def request_failed(self, identity: Id, error: Exception, channel: Channel | None = None) -> None:
+    def request_failed(self, request_id: Id, error: Exception, channel: Channel | None = None) -> None:
         """A request of ours will get no answer: whoever waits for it learns why."""
-        awaited = self.session.awaited.pop(identity, None)
+        awaited = self.session.awaited.pop(request_id, None)
         if awaited is not None and not awaited.waiter.done():
             awaited.waiter.set_exception(error)
 

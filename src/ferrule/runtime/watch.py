@@ -165,7 +165,7 @@ class LinkWatch:
 
     def refused(
         self,
-        identity: Id | UnsetType,
+        request_id: Id | UnsetType,
         request: Request | None,
         refusal: Refusal,
         failure: Failure,
@@ -175,7 +175,7 @@ class LinkWatch:
         origin = origin or self._session.origin
         params = UNSET if request is None else request.params
         observed = ObservedRequest(
-            id=None if identity is UNSET else identity,
+            id=None if request_id is UNSET else request_id,
             method="" if request is None else request.method,
             transport=self._transport,
             revision=self._revision(params, origin),

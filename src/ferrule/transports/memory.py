@@ -130,9 +130,19 @@ class MemoryChannel(ChannelDefaults):
         if far.receiving or far.inbox:
             far.inbox.append(given)
             return
-        if (self._sent >= FAIR_CALLS and kind is Request) or (self._told and kind is Success):
-            # Calls that are answered at once would keep their caller going for ever: now and then the loop must turn.
-            # And what was told before an answer is to be heard before it, also by a handler that has a task of its own.
+        # Calls that are answered at once would keep their caller going for ever: now and then the loop must turn.
+        # And what was told before an answer is to be heard before it, also by a handler that has a task of its own.
+        receive: Callable[..., None] | None
+        if kind is Request:
+            receive = far.request_received
+            later = self._sent >= FAIR_CALLS
+        elif kind is Success:
+            receive = far.message_received
+            later = self._told
+        else:
+            receive = None
+            later = False
+        if later:
             self._sent = 0
             self._told = False
             far.inbox.append(given)
@@ -141,12 +151,8 @@ class MemoryChannel(ChannelDefaults):
         far.receiving = True
         try:
             # Requests and answers need no context here: a call runs in the one of its channel, an answer runs nothing.
-            if kind is Request or kind is Success:
-                if kind is Request:
-                    receive = far.request_received
-                else:
-                    receive = far.message_received
-                receive(given, far)  # type: ignore[misc,arg-type]
+            if receive is not None:
+                receive(given, far)  # type: ignore[arg-type]
             else:
                 self._told = True
                 far.context.run(far.frame_received, given, far)  # type: ignore[arg-type]

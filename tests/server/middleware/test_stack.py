@@ -92,7 +92,7 @@ class TestNothingUsed:
 
     def test_a_tool_without_anything_special_has_no_detour(self):
         entry = shop().get_tool("buy")
-        assert (entry.detour, entry.way, entry.layers) == (None, (), [])
+        assert (entry.handler, entry.mount_path, entry.layers) == (None, (), [])
 
     def test_hooks_that_are_not_overridden_are_not_composed(self):
         class Resources(Middleware):
@@ -251,7 +251,7 @@ class TestOneTool:
                 await client.call_tool("divide", {"by": 0})
             assert (await client.call_tool("other")).data == 1
         assert seen == ["division"]
-        assert app.get_tool("other").detour is None
+        assert app.get_tool("other").handler is None
 
     async def test_it_is_outside_of_the_time_limit(self, era):
         times = []

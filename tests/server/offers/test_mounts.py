@@ -116,9 +116,9 @@ class TestCosts:
     def test_a_mounted_tool_is_found_in_the_host_s_own_table_and_run_directly(self):
         app = hosting()
         entry = app.offers.tools.catalogue.get("weather_forecast")
-        assert entry.detour is None
+        assert entry.handler is None
         (mount,) = app.mounts
-        assert entry.direct.invoke is mount.child.tools.catalogue.get("forecast").direct.invoke
+        assert entry.fast_path.invoke is mount.child.tools.catalogue.get("forecast").fast_path.invoke
 
     async def test_the_list_is_encoded_once(self, wire):
         app = hosting()

@@ -230,7 +230,7 @@ class Subscriptions:
         if tasks:
             wanted["taskIds"] = sorted(tasks)
         acknowledged: asyncio.Future[AcknowledgedParams] = asyncio.get_running_loop().create_future()
-        listen = conversation.listen(wanted, lambda identity: self._opening.update({identity: acknowledged}))
+        listen = conversation.listen(wanted, lambda request_id: self._opening.update({request_id: acknowledged}))
         listen.waiter.add_done_callback(self._over)
         try:
             _compare(wanted, await _first(listen, acknowledged))

@@ -23,6 +23,7 @@ from ferrule.errors import InvalidAnswer, PeerError, TimedOut
 from ferrule.schema.methods import METHODS
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tools import CallToolResult, Tool
+from ferrule.wire.messages import Id
 
 FINAL = (None, COMPLETE)
 """The kinds of result that end a call; any other is looked at twice."""
@@ -83,11 +84,11 @@ class ToolCalls:
             return await self._call_as_task(name, arguments, how, task, timeout, raise_on_error)
         conversation = self._keeper.conversation or self._keeper.talk()
         link = conversation.link
-        if link is not None and link.congested:
+        if link is not None and link.channel is not None and link.channel.congested:
             how = structs.replace(how, timeout=await link.make_room("tools/call", how.timeout))
         try:
             awaited = conversation.call_tool(name, arguments, how)
-            identity = awaited.id
+            request_id: Id | None = awaited.id
             raw: Raw = await awaited.waiter
         except asyncio.CancelledError:
             conversation.abandon(awaited)
@@ -95,6 +96,7 @@ class ToolCalls:
         except LOST as error:
             raw, _ = await self._keeper.ask_again(error, "tools/call", {"name": name, "arguments": arguments}, how)
             conversation = self._keeper.talk()
+            request_id = None
         except PeerError as refusal:
             return await self._refused(refusal, name, arguments, how, timeout, raise_on_error)
         try:
@@ -104,7 +106,7 @@ class ToolCalls:
             final = False
         if not final:
             params = {"name": name, "arguments": arguments}
-            raw = await conversation.completed("tools/call", params, how, raw, identity)
+            raw = await conversation.completed("tools/call", params, how, raw, request_id)
             result = await self._outcome(name, raw, on_progress, timeout)
         if result.is_error or name in self._output_checks:
             if not result.is_error and self._tools.fits(name, result.structured_content, memoryview(raw).nbytes):

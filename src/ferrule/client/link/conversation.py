@@ -166,19 +166,19 @@ class Conversation(ClientLink):
         """Ask as `ask` does, and tell besides whether the first round was the last."""
         if method not in self._allowed:
             self.allow(method)
-        raw, identity = await self._once(method, params, how)
+        raw, request_id = await self._once(method, params, how)
         if method == "tools/list" and self.mirrors:
             raw = self._learned(raw)
-        final = await self.completed(method, params, how, raw, identity)
+        final = await self.completed(method, params, how, raw, request_id)
         return final, final is raw
 
     async def completed(
-        self, method: str, params: Params, how: RequestOptions, raw: Raw, identity: Id | None = None
+        self, method: str, params: Params, how: RequestOptions, raw: Raw, request_id: Id | None = None
     ) -> Raw:
         """Return the complete result a first answer leads to: that answer itself, unless it asks for input."""
         allowed = self._allowed.get(method)
         if allowed is not None and allowed.may_ask and b'"input_required"' in bytes(raw):
-            return await self._rounds(method, params, how, raw, identity)
+            return await self._rounds(method, params, how, raw, request_id)
         return raw
 
     def handling(self, requests: Iterable[tuple[str, Mapping[str, object]]]) -> Handling | None:
@@ -254,7 +254,7 @@ class Conversation(ClientLink):
         )
 
     def call_tool(self, name: str, arguments: Mapping[str, object], how: RequestOptions) -> Awaited:
-        """Send a call of a tool as `start` does; one that says nothing unusual takes a way without detours."""
+        """Send a call of a tool as `start` does; one that says nothing unusual takes the shortest path."""
         if "tools/call" not in self._allowed:
             self.allow("tools/call")
         link = self.link
@@ -274,13 +274,13 @@ class Conversation(ClientLink):
             tasks = True
         stamp = self.era.introduced(tasks).stamp
 
-        def stamped(identity: Id) -> Any:
-            begun(identity)
+        def stamped(request_id: Id) -> Any:
+            begun(request_id)
             return stamp({"notifications": wanted})
 
         return link.start("subscriptions/listen", stamped)
 
-    async def _rounds(self, method: str, params: Params, how: RequestOptions, raw: Raw, identity: Id | None) -> Raw:
+    async def _rounds(self, method: str, params: Params, how: RequestOptions, raw: Raw, request_id: Id | None) -> Raw:
         pause = FIRST_PAUSE
         for _ in range(self.max_rounds):
             asked = input_required(raw)
@@ -288,7 +288,7 @@ class Conversation(ClientLink):
                 return raw
             again = dict(params)
             if asked.input_requests:
-                asked_on = AskedOn(identity, method, _subject(params), how.caller)
+                asked_on = AskedOn(request_id, method, _subject(params), how.caller)
                 answer = partial(self.answering.answer_on, asked_on)
                 again["inputResponses"] = await answers_to(asked, answer, self.lasting or self.scope, method)
             else:
@@ -297,7 +297,7 @@ class Conversation(ClientLink):
             if asked.request_state is not None:
                 again["requestState"] = asked.request_state
             try:
-                raw, identity = await self._once(method, again, how)
+                raw, request_id = await self._once(method, again, how)
             except (LinkLost, NotConnected) as loss:
                 if self.resume is None:
                     raise

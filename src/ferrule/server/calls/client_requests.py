@@ -36,21 +36,21 @@ _write = msgspec.json.Encoder().encode
 class ClientRequests:
     """The half of a context that asks: every answer is known by its question, over all rounds of one call."""
 
-    __slots__ = ("_call", "_home")
+    __slots__ = ("_call", "_services")
 
-    def __init__(self, call: Call, home: Services) -> None:
+    def __init__(self, call: Call, services: Services) -> None:
         self._call = call
-        self._home = home
+        self._services = services
 
     @property
     def server(self) -> Application:
         """The server the handler belongs to."""
-        return self._home.app
+        return self._services.app
 
     @property
-    def _host(self) -> Services:
+    def _outer_services(self) -> Services:
         """What the client speaks with; another server's than `server` where that is mounted."""
-        return self._home
+        return self._services
 
     @property
     def task(self) -> TaskRun | None:
@@ -198,7 +198,7 @@ class ClientRequests:
             return found
         if self.task is not None:
             fresh = iter(await self.task.ask(missing))
-        elif self._host.links.running(self._call):
+        elif self._outer_services.links.running(self._call):
             fresh = iter(await _all(self._call.era.ask(self._call, missing)))
         else:
             raise Cancelled("the call has ended")

@@ -230,12 +230,12 @@ class Context(ClientRequests, Generic[State]):
     @property
     def lifespan(self) -> State:
         """What the server's lifespan yielded."""
-        return self._home.lifespan()  # type: ignore[no-any-return]  # whoever writes Context[State] knows
+        return self._services.lifespan()  # type: ignore[no-any-return]  # whoever writes Context[State] knows
 
     @property
     def state(self) -> dict[str, Any]:
         """Values kept between requests: per session; in the stateless era per principal."""
-        return self._host.links.values(self._call)
+        return self._outer_services.links.values(self._call)
 
     # -- telling
 
@@ -254,7 +254,7 @@ class Context(ClientRequests, Generic[State]):
     def _is_news(self, progress: float) -> bool:
         """Return whether the client asked to know, and may be told so much more."""
         call = self._call
-        if call.meta is None or call.meta.progress_token is None or not self._host.links.running(call):
+        if call.meta is None or call.meta.progress_token is None or not self._outer_services.links.running(call):
             return False
         if call.progressed is not None and progress <= call.progressed:
             logger.warning(
@@ -262,7 +262,7 @@ class Context(ClientRequests, Generic[State]):
             )
             return False
         call.progressed = progress
-        return self._host.links.may_tell_progress(call)
+        return self._outer_services.links.may_tell_progress(call)
 
     async def _tell_progress(self, progress: float, total: float | None, message: str | None) -> None:
         call = self._call
@@ -278,8 +278,8 @@ class Context(ClientRequests, Generic[State]):
         if level not in LEVELS:
             raise ValueError(f"unknown log level {level!r}; one of {', '.join(LEVELS)}")
         call = self._call
-        wanted = not call.cancelled and self._host.wants_log(call, LEVELS[level])
-        if not wanted or not self._host.links.may_log(call):
+        wanted = not call.cancelled and self._outer_services.wants_log(call, LEVELS[level])
+        if not wanted or not self._outer_services.links.may_log(call):
             await self._breathe()
             return
         params: dict[str, Any] = {"level": level, "data": loggable(data)}
@@ -314,7 +314,8 @@ class Context(ClientRequests, Generic[State]):
         Does nothing where the revision has no such notification.
         """
         call = self._call
-        channel = call.channel if self._host.links.running(call) else self._host.links.of(call).channel
+        links = self._outer_services.links
+        channel = call.channel if links.running(call) else links.of(call).channel
         if channel is None or ELICITATION_COMPLETE in call.peer.revision.absent:
             await self._breathe()
             return
@@ -339,29 +340,29 @@ class Context(ClientRequests, Generic[State]):
 
     async def _breathe(self) -> None:
         """Let others run now and then: a handler that only tells, and is not heard, would hold the loop for ever."""
-        if self._host.links.owes_a_turn(self._call):
+        if self._outer_services.links.owes_a_turn(self._call):
             await asyncio.sleep(0)
 
     # -- what this client sees
 
     async def enable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
         """Offer tools, resources or prompts to this session that are switched off; without one, to this principal."""
-        self._host.switch(self._call, self._home, names, tags, kind, on=True)
+        self._outer_services.switch(self._call, self._services, names, tags, kind, on=True)
 
     async def disable(self, *names: str, tags: Iterable[str] = (), kind: str | None = None) -> None:
         """Hide tools, resources or prompts from this session; without one, from this principal."""
-        self._host.switch(self._call, self._home, names, tags, kind, on=False)
+        self._outer_services.switch(self._call, self._services, names, tags, kind, on=False)
 
     # -- the rest
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """Read one of the server's own resources."""
-        return await self._home.read(uri, lambda: self._call)
+        return await self._services.read(uri, lambda: self._call)
 
     @property
     def sync(self) -> SyncContext:
         """The same calls for a plain `def` handler: each blocks the handler's own thread only."""
-        return SyncContext(self, self._host.changes.loop)
+        return SyncContext(self, self._outer_services.changes.loop)
 
     @property
     def call(self) -> Call:
@@ -372,12 +373,12 @@ class Context(ClientRequests, Generic[State]):
 class MountedContext(Context[Any]):
     """The context of a handler whose server is mounted in another: `server` is its own, the client is the other's."""
 
-    __slots__ = ("_outer",)
+    __slots__ = ("_outermost",)
 
-    def __init__(self, host: Services, call: Call, home: Services) -> None:
-        super().__init__(call, home)
-        self._outer = host
+    def __init__(self, outer: Services, call: Call, services: Services) -> None:
+        super().__init__(call, services)
+        self._outermost = outer
 
     @property
-    def _host(self) -> Services:
-        return self._outer
+    def _outer_services(self) -> Services:
+        return self._outermost

@@ -22,7 +22,7 @@ class Switch(Protocol):
     """Switches something on or off for the caller alone."""
 
     def __call__(
-        self, call: Call, home: Services, names: Iterable[str], tags: Iterable[str], kind: str | None, *, on: bool
+        self, call: Call, services: Services, names: Iterable[str], tags: Iterable[str], kind: str | None, *, on: bool
     ) -> None:
         """Switch what has one of these names or tags in a server."""
 

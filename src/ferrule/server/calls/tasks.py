@@ -35,8 +35,8 @@ class ToolTasks:
 
     requests: dict[str, Any] = {"tools": {"call": {}}}  # noqa: RUF012 - never changed
 
-    def __init__(self, home: Services) -> None:
-        self._home = home
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     def named(self, call: Call) -> str:
         """Return the name of the tool a call runs."""
@@ -45,22 +45,22 @@ class ToolTasks:
 
     def owner(self, call: Call, *, by_session: bool) -> str:
         """Tell whose a task of this call is; empty for whoever knows its id."""
-        if call.origin.principal is None and not (by_session and call.era is self._home.handshake):
+        if call.origin.principal is None and not (by_session and call.era is self._services.handshake):
             return ""
-        return self._home.links.owner(call) or ""
+        return self._services.links.owner(call) or ""
 
     def require(self, capability: str) -> None:
         """Refuse a request for something the server does not offer."""
-        if not server_offers(self._home.capabilities(), capability):
+        if not server_offers(self._services.capabilities(), capability):
             raise off(capability)
 
     def changed(self, task: StoredTask) -> None:
         """Tell the subscriptions that asked for this task."""
-        self._home.subscriptions.task_changed(task.id, lambda: describe(task, STATELESS, Task))
+        self._services.subscriptions.task_changed(task.id, lambda: describe(task, STATELESS, Task))
 
     def may_tell_progress(self, call: Call) -> bool:
         """Return whether one more progress notice may go out now to the caller of a task."""
-        return self._home.links.may_tell_progress(call)
+        return self._services.links.may_tell_progress(call)
 
     def written(self, result: object) -> bytes:
         """Write the result of a tool, which may hold values of any type."""

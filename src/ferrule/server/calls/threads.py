@@ -45,7 +45,7 @@ class Job:
         """Do the work, unless nobody wants it any more, and tell the loop how it ended."""
         result: Any = None
         error: BaseException | None = None
-        home = os.getpid()
+        process = os.getpid()
         try:
             if not self.future.cancelled():
                 result = self.context.run(self.work)
@@ -53,7 +53,7 @@ class Job:
             error = RuntimeError(f"the handler raised StopIteration({stop.value!r})")
         except BaseException as raised:  # whatever a handler raises belongs to its own call
             error = raised
-        if os.getpid() != home:
+        if os.getpid() != process:
             # The handler forked, and this is the child: it must not answer in its parent's name.
             os._exit(0)
         try:

@@ -30,18 +30,20 @@ NO_DATA = Violation("", None, "required", "there is no structured content, and t
 class ToolResults:
     """Makes the results of one tool."""
 
-    __slots__ = ("_binding", "_exact", "_home", "_policy", "_wrap")
+    __slots__ = ("_binding", "_exact", "_policy", "_services", "_wrap")
 
-    def __init__(self, home: Services, binding: Binding, wrap: Wrap, exact: object, policy: SizePolicy | None) -> None:
-        self._home = home
+    def __init__(
+        self, services: Services, binding: Binding, wrap: Wrap, exact: object, policy: SizePolicy | None
+    ) -> None:
+        self._services = services
         self._binding = binding
         self._wrap = wrap
         self._exact = exact
         self._policy = policy
 
-    def of(self, host: Services) -> ToolResults:
+    def of(self, outer: Services) -> ToolResults:
         """Return the same for a server that mounts the tool's own."""
-        return ToolResults(host, self._binding, self._wrap, self._exact, self._policy)
+        return ToolResults(outer, self._binding, self._wrap, self._exact, self._policy)
 
     async def finish(self, call: Call, value: object) -> CallToolResult:
         """Make the result of what the tool gave; a value of just the declared plain type needs no check."""
@@ -56,10 +58,10 @@ class ToolResults:
         """Make a whole result, and read the media, of what may be or hold such."""
         if not isinstance(value, ToolResult):
             if holds_media(value):
-                return await read_media(self._home, call, value)
+                return await read_media(self._services, call, value)
             return value
         if holds_media(value.content):
-            given = await read_media(self._home, call, value.content)
+            given = await read_media(self._services, call, value.content)
             value = ToolResult(given, value.structured, meta=value.meta, is_error=value.is_error)
         return value.made(self._binding.wraps_output)
 
@@ -92,20 +94,20 @@ class ToolResults:
             raise
 
     def _keep(self, call: Call, body: bytes, mime_type: str) -> str:
-        home = self._home
-        return home.kept_results.keep(home.links.owner(call), body, mime_type)
+        services = self._services
+        return services.kept_results.keep(services.links.owner(call), body, mime_type)
 
 
-async def read_media(home: Services, call: Call, value: object) -> Any:
+async def read_media(services: Services, call: Call, value: object) -> Any:
     """Put content blocks where media are: in place where that is quick, else in a thread."""
-    owner = home.links.owner(call)
+    owner = services.links.owner(call)
 
     def keep(body: Callable[[], bytes] | bytes, name: str, mime_type: str, size: int) -> ResourceLink | None:
-        if home.capabilities().resources is None or size > LARGEST_KEPT:
+        if services.capabilities().resources is None or size > LARGEST_KEPT:
             return None
-        uri = home.kept_results.keep(owner, body, mime_type)
+        uri = services.kept_results.keep(owner, body, mime_type)
         return ResourceLink(uri=uri, name=name, mime_type=mime_type, size=size)
 
     if is_quick(value):
         return written(value, keep)
-    return await home.threads.run(lambda: written(value, keep))
+    return await services.threads.run(lambda: written(value, keep))

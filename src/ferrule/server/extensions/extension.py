@@ -137,7 +137,7 @@ class Extension:
         """Return how many entries a page of the server has that a context belongs to."""
         for speaker in self.speakers:
             if speaker.app is context.server:
-                return speaker.home.settings.page_size
+                return speaker.services.settings.page_size
         raise SetupError(f"{self.name}: the extension has not joined the server {context.server.name!r}")
 
     def settings_of(self, context: Context) -> dict[str, Any] | None:
@@ -167,14 +167,14 @@ class Extensions:
     """The extensions of one server."""
 
     def __init__(
-        self, home: Services, methods: MethodTable, tools: Catalogue[Any], on_change: Callable[[], None]
+        self, services: Services, methods: MethodTable, tools: Catalogue[Any], on_change: Callable[[], None]
     ) -> None:
-        self.home = home
-        self.app = home.app
+        self.services = services
+        self.app = services.app
         self._methods = methods
         self._tools = tools
         self._on_change = on_change
-        self._declared = dict(home.settings.extensions or {})
+        self._declared = dict(services.settings.extensions or {})
         self._joined: dict[str, Extension] = {}
         self.notes: dict[str, NoteHandler] = {}
 
@@ -220,7 +220,7 @@ class Extensions:
         self._check_free(extension.name, method, self._methods.rows, "method")
         from ferrule.server.extensions.own_methods import answerer
 
-        handler = answerer(self.home, answered.fn)
+        handler = answerer(self.services, answered.fn)
         if answered.required:
             handler = _gated(extension.name, handler)
         self._methods.add(answered.row, handler)
@@ -228,7 +228,7 @@ class Extensions:
     def hear(self, extension: Extension, name: str, heard: Heard) -> None:
         """Listen to a notification of an extension that has joined."""
         self._check_free(extension.name, name, self.notes, "notification")
-        self.notes[name] = _listener(self.home, name, heard)
+        self.notes[name] = _listener(self.services, name, heard)
         self._on_change()
 
     def declared(self, *, handshake: bool) -> dict[str, Any] | None:
@@ -248,8 +248,8 @@ def _gated(name: str, handler: Handler) -> Handler:
     return handle
 
 
-def _listener(home: Services, name: str, heard: Heard) -> NoteHandler:
-    bulkhead = Bulkhead(home.threads)
+def _listener(services: Services, name: str, heard: Heard) -> NoteHandler:
+    bulkhead = Bulkhead(services.threads)
     fn = heard.fn
     is_async = inspect.iscoroutinefunction(probe(fn))
 
@@ -267,6 +267,6 @@ def _listener(home: Services, name: str, heard: Heard) -> NoteHandler:
         except msgspec.DecodeError as reason:
             logger.warning("a malformed notification %s is ignored: %s", name, reason)
             return
-        home.links.behind(note).scope.spawn(deliver(params))
+        services.links.behind(note).scope.spawn(deliver(params))
 
     return listen

@@ -22,9 +22,9 @@ CONTEXT_NAMES = ("ctx", "context")
 """What a second parameter with a default is called that is nevertheless the context."""
 
 
-def answerer(home: Services, fn: Callable[..., Any]) -> Handler:
+def answerer(services: Services, fn: Callable[..., Any]) -> Handler:
     """Make the handler of a method that runs a user's function: in the loop when async, else in a thread."""
-    bulkhead = Bulkhead(home.threads)
+    bulkhead = Bulkhead(services.threads)
     signature = read_function(fn)
     params = next(iter(signature.parameters), None)
     spare = signature.parameters[1:]
@@ -39,7 +39,7 @@ def answerer(home: Services, fn: Callable[..., Any]) -> Handler:
         if params is not None:
             given[params.name] = call.params
         if context is not None:
-            given[context] = Context(call, home)
+            given[context] = Context(call, services)
         return run(*list(map(given.pop, positional)), **given)
 
     async def handle(call: Call) -> Any:

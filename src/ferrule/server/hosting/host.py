@@ -130,11 +130,11 @@ class Host:
         for name, handler in handlers.items():
             # A tool's own errors never get here: they become results, and are mended where that happens.
             if name != "tools/call":
-                handlers[name] = self.layers.mending(handler)
+                handlers[name] = self.layers.with_mended_errors(handler)
         notes, others = self.layers.listening({**builtins.notes(), **self.extensions.notes})
         dispatcher = Dispatcher(handlers, builtins.instant(), notes, around, other_notes=others)
         if looked_into:
-            dispatcher.handlers["tools/call"] = self.offers.tools.telling(dispatcher.handlers["tools/call"])
+            dispatcher.handlers["tools/call"] = self.offers.tools.with_told_errors(dispatcher.handlers["tools/call"])
         if self.offers.tools.know_tasks:
             self._run_as_tasks(dispatcher)
         return dispatcher

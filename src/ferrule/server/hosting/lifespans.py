@@ -49,14 +49,14 @@ class Lifespans:
         self._exit: contextlib.AsyncExitStack | None = None
         self._users = 0
         self._lock: asyncio.Lock | None = None
-        self._home: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
         loop = asyncio.get_running_loop()
-        if self._lock is None or self._home is not loop:
+        if self._lock is None or self._loop is not loop:
             self._lock = asyncio.Lock()
-            self._home = loop
+            self._loop = loop
         async with self._lock:
             self._users += 1
             if self._users > 1:

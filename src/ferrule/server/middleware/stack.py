@@ -94,7 +94,7 @@ class MiddlewareStack:
                 error = mend(call, error) or error
         return error
 
-    def mending(self, handler: Handler) -> Handler:
+    def with_mended_errors(self, handler: Handler) -> Handler:
         """Let a handler raise what the layers make of its errors; without such layers, it is the handler itself."""
         if not self._menders:
             return handler

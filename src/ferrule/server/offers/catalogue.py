@@ -135,9 +135,9 @@ class Catalogue(Generic[Entry]):
             follower.check(key)
 
     def _whose(self, entry: Entry) -> str:
-        way = getattr(entry, "way", ())
-        if way:
-            return f", which is {way[0][1]!r} of the mounted server {way[0][0].child.services.name!r}"
+        mount_path = getattr(entry, "mount_path", ())
+        if mount_path:
+            return f", which is {mount_path[0][1]!r} of the mounted server {mount_path[0][0].child.services.name!r}"
         return ""
 
     def remove(self, key: str) -> None:
@@ -204,7 +204,7 @@ class Catalogue(Generic[Entry]):
         return self._page(entries, call, None if self.view is None else self.view(call))
 
     def _page(self, entries: Iterable[Entry], call: Call, view: View | None) -> Raw:
-        return Raw(_write(call.era.seal(call, self._make(entries, call.params.cursor, view))))
+        return Raw(_write(call.era.shape_result(call, self._make(entries, call.params.cursor, view))))
 
     def _make(self, entries: Iterable[Entry], cursor: str | None, view: View | None) -> PagedResult:
         listed = list(map(self.listed, entries))

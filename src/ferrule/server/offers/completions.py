@@ -76,9 +76,14 @@ class Completions:
     """The completions of one server."""
 
     def __init__(
-        self, home: Services, visibility: Visibility, prompts: Prompts, resources: Resources, mounts: Sequence[Mounted]
+        self,
+        services: Services,
+        visibility: Visibility,
+        prompts: Prompts,
+        resources: Resources,
+        mounts: Sequence[Mounted],
     ) -> None:
-        self._home = home
+        self._services = services
         self._visibility = visibility
         self._prompts = prompts
         self._resources = resources
@@ -87,7 +92,7 @@ class Completions:
 
     def add(self, place: str, fn: Callable[..., Any]) -> None:
         """Suggest values for a prompt, a template, one parameter of them (`prompt.parameter`), a name, or for all."""
-        self._completers[place] = Completer(fn, Bulkhead(self._home.threads), for_all=not place)
+        self._completers[place] = Completer(fn, Bulkhead(self._services.threads), for_all=not place)
 
     @property
     def offered(self) -> bool:
@@ -102,13 +107,13 @@ class Completions:
 
     async def complete(self, call: Call) -> CompleteResult:
         """Answer `completion/complete`."""
-        if self._home.capabilities().completions is None:
+        if self._services.capabilities().completions is None:
             raise off("completions")
         entry = self._find(call)
-        if entry.way:
-            handler = through(entry.way, "completion/complete", lambda call: self._suggest(call, entry))
+        if entry.mount_path:
+            handler = through(entry.mount_path, "completion/complete", lambda call: self._suggest(call, entry))
             if handler is not None:
-                return await handler(call)  # type: ignore[no-any-return]  # a completion's way gives its result
+                return await handler(call)  # type: ignore[no-any-return]  # a completion's handler gives its result
         return await self._suggest(call, entry)
 
     async def _suggest(self, call: Call, entry: PromptEntry | ResourceEntry) -> CompleteResult:
@@ -119,16 +124,16 @@ class Completions:
         else:
             target = entry.uri
         suggest = self.completer(target, name)
-        home = self._home
-        for point, key in entry.way:
+        services = self._services
+        for point, key in entry.mount_path:
             if suggest is None:
-                home = point.child.services
+                services = point.child.services
                 suggest = point.child.completer(key, name)
         if suggest is not None:
-            if home is self._home:
-                context = Context(call, home)
+            if services is self._services:
+                context = Context(call, services)
             else:
-                context = MountedContext(self._home, call, home)
+                context = MountedContext(self._services, call, services)
             return CompleteResult(completion=_ranked(await suggest(call, context)))
         start = call.params.argument.value
         choices = entry.choices().get(name, ())

@@ -19,9 +19,9 @@ from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.tools import Tool
 from ferrule.server.calls.context import Context
 from ferrule.server.calls.services import Services
-from ferrule.server.offers.mount_point import Way
+from ferrule.server.offers.mount_point import MountPath
 
-Detour = Callable[[Call], Awaitable[Any]]
+Handler = Callable[[Call], Awaitable[Any]]
 Visible = Callable[[Context[Any]], bool]
 
 
@@ -36,7 +36,7 @@ class ToolLike(Protocol):
     def call(self, call: Call) -> Awaitable[Any]:
         """Answer a call: `call.params` has the name it is listed under, and the arguments as raw JSON.
 
-        Gives the result: a `CallToolResult`, or whatever else the era of the caller can seal.
+        Gives the result: a `CallToolResult`, or whatever else the era of the caller can send.
         """
 
 
@@ -51,7 +51,7 @@ class ResourceLike(Protocol):
     def read(self, uri: str, call: Call) -> Awaitable[Any]:
         """Read a URI for a call, which may be one of a tool whose handler reads.
 
-        Gives the result: a `ReadResourceResult`, or whatever else the era of the caller can seal.
+        Gives the result: a `ReadResourceResult`, or whatever else the era of the caller can send.
         """
 
 
@@ -66,7 +66,7 @@ class PromptLike(Protocol):
     def get(self, call: Call) -> Awaitable[Any]:
         """Answer a request for it: `call.params` has the name it is listed under, and the arguments.
 
-        Gives the result: a `GetPromptResult`, or whatever else the era of the caller can seal.
+        Gives the result: a `GetPromptResult`, or whatever else the era of the caller can send.
         """
 
 
@@ -97,14 +97,14 @@ def require_only(options: Struct, allowed: Collection[str], what: str) -> None:
 class Entry:
     """One thing a server offers, as its catalogue holds it."""
 
-    __slots__ = ("context", "detour", "home", "logs", "tags", "visible", "way")
+    __slots__ = ("context", "handler", "logs", "mount_path", "services", "tags", "visible")
 
     def __init__(
-        self, home: Services, *, wants_context: bool = False, tags: Iterable[str] | None, visible: Visible | None
+        self, services: Services, *, wants_context: bool = False, tags: Iterable[str] | None, visible: Visible | None
     ) -> None:
         if isinstance(tags, str):
             raise SetupError(f"tags must be a set of texts, not the text {tags!r}: write tags={{{tags!r}}}")
-        self.home = home
+        self.services = services
         """What the calls of the server it belongs to work with."""
         self.context: Callable[[Call, Services], Context[Any]] | None = Context if wants_context else None
         """Makes the context of a call, where the handler or one of its providers takes one."""
@@ -112,10 +112,10 @@ class Entry:
         """Whether its handler may send log messages."""
         self.tags = frozenset(tags or ())
         self.visible = visible
-        self.way: Way = ()
+        self.mount_path: MountPath = ()
         """The mounts it was reached through."""
-        self.detour: Detour | None = None
-        """How a call is answered where running the handler is not all: settled when it is offered."""
+        self.handler: Handler | None = None
+        """How a call is answered where running the handler is not all: prepared when it is offered."""
 
     def choices(self) -> Mapping[str, list[str]]:
         """Return the values each parameter may have, where that is known."""

@@ -14,7 +14,7 @@ from ferrule.server.calls.services import Services
 from ferrule.server.calls.tool_results import ToolResults
 from ferrule.server.functions.binder import Binding, names
 from ferrule.server.offers.descriptions import ToolOptions
-from ferrule.server.offers.tool_entry import Direct, ToolEntry
+from ferrule.server.offers.tool_entry import FastPath, ToolEntry
 
 EXACT = (int, str, bool)
 """Types whose values need no check and are written at once."""
@@ -25,10 +25,10 @@ class FunctionTool(ToolEntry):
 
     __slots__ = ("_results", "_start", "_write", "binding", "exact", "places", "plain")
 
-    def __init__(self, home: Services, tool: Tool, binding: Binding, options: ToolOptions) -> None:
-        policy = policy_of(home.settings, options, binding, tool.name)
+    def __init__(self, services: Services, tool: Tool, binding: Binding, options: ToolOptions) -> None:
+        policy = policy_of(services.settings, options, binding, tool.name)
         super().__init__(
-            home,
+            services,
             tool,
             wants_context=binding.context_parameter is not None or binding.streams,
             tags=options.tags,
@@ -43,13 +43,13 @@ class FunctionTool(ToolEntry):
         self.binding = binding
         crowding = Concurrent(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
         budget = WHOLE_MESSAGE if policy is None else policy.budget
-        self._start, self.places = run_for(binding, home.threads, crowding, budget, inline=options.inline)
+        self._start, self.places = run_for(binding, services.threads, crowding, budget, inline=options.inline)
         self.exact: type | None = None
         if binding.returns in EXACT and options.output_schema is None:
             self.exact = binding.returns
         wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
         self._write = writer_for(wrap)
-        self._results = ToolResults(home, binding, wrap, self.exact, policy)
+        self._results = ToolResults(services, binding, wrap, self.exact, policy)
         self.plain = binding.is_async and self.places is None and policy is None
         """Whether all there is to do is to await the function and wrap its value."""
         self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (Linkable,))
@@ -59,18 +59,18 @@ class FunctionTool(ToolEntry):
         """Run the function in its own way and make a result of what it gives."""
         context = None
         if self.context is not None:
-            context = self.context(call, self.home)
+            context = self.context(call, self.services)
         return await self._results.finish(call, await self._start(call.params.arguments, context))
 
-    def directly(self) -> Direct | None:
+    def find_fast_path(self) -> FastPath | None:
         """Return the short way, if awaiting the function and wrapping its value is all there is to do."""
         if not self.plain:
             return None
         results = self._results
-        return Direct(
-            self.binding.invoke, self.context, self.home, self.exact, self._write, results.wrapped, results.finish
+        return FastPath(
+            self.binding.invoke, self.context, self.services, self.exact, self._write, results.wrapped, results.finish
         )
 
-    def finish_for(self, host: Services) -> None:
+    def finish_for(self, outer: Services) -> None:
         """Keep what is too large for its answer where the client of this server finds it."""
-        self._results = self._results.of(host)
+        self._results = self._results.of(outer)

@@ -150,16 +150,16 @@ class MountPoint:
         return structs.replace(params, name=key)
 
 
-Way = tuple[tuple[MountPoint, str], ...]
+MountPath = tuple[tuple[MountPoint, str], ...]
 """The mounts something was reached through, outermost first, each with the key it has in the mounted server."""
 
 
-def through(way: Way, method: str, run: Handler) -> Handler | None:
+def through(mount_path: MountPath, method: str, run: Handler) -> Handler | None:
     """Surround the running of an entry with the middleware of the servers it is from; None if they have none."""
-    around = [point.child.layers.around(method) for point, _ in way]
+    around = [point.child.layers.around(method) for point, _ in mount_path]
     if not any(around):
         return None
     handler = run
-    for (point, key), layers in zip(reversed(way), reversed(around), strict=True):
+    for (point, key), layers in zip(reversed(mount_path), reversed(around), strict=True):
         handler = point.speaking(composed(handler, layers), key)
     return handler

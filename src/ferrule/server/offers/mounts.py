@@ -67,7 +67,7 @@ class Mount:
     def adopted(self, entry: Any, key: str) -> Any:
         """Copy an entry of the child for the host."""
         taken = copy.copy(entry)
-        taken.way = ((self.point, key), *entry.way)
+        taken.mount_path = ((self.point, key), *entry.mount_path)
         if entry.context is not None:
             taken.context = functools.partial(MountedContext, self.host.services)
         return taken

@@ -100,11 +100,13 @@ class PromptEntry(Entry):
 
     __slots__ = ("prompt",)
 
-    def __init__(self, home: Services, prompt: Prompt, options: PromptOptions, *, wants_context: bool = False) -> None:
-        super().__init__(home, wants_context=wants_context, tags=options.tags, visible=options.visible)
+    def __init__(
+        self, services: Services, prompt: Prompt, options: PromptOptions, *, wants_context: bool = False
+    ) -> None:
+        super().__init__(services, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.prompt = prompt
 
-    async def answer(self, call: Call, host: Services) -> GetPromptResult:
+    async def answer(self, call: Call, outer: Services) -> GetPromptResult:
         """Fill the prompt in for a call of a host's client."""
         raise NotImplementedError
 
@@ -115,10 +117,10 @@ class FunctionPrompt(PromptEntry):
     __slots__ = ("binding", "bulkhead", "required")
 
     def __init__(
-        self, home: Services, prompt: Prompt, binding: Binding, options: PromptOptions, bulkhead: Bulkhead | None
+        self, services: Services, prompt: Prompt, binding: Binding, options: PromptOptions, bulkhead: Bulkhead | None
     ) -> None:
         wants_context = binding.context_parameter is not None
-        super().__init__(home, prompt, options, wants_context=wants_context)
+        super().__init__(services, prompt, options, wants_context=wants_context)
         self.binding = binding
         self.logs = wants_context
         self.bulkhead = bulkhead
@@ -127,12 +129,12 @@ class FunctionPrompt(PromptEntry):
             if argument.required:
                 self.required.append(argument.name)
 
-    async def answer(self, call: Call, host: Services) -> GetPromptResult:
+    async def answer(self, call: Call, outer: Services) -> GetPromptResult:
         """Run the function and make messages of what it gives."""
         arguments = call.params.arguments
         context = None
         if self.context is not None:
-            context = self.context(call, self.home)
+            context = self.context(call, self.services)
         missing = []
         for name in self.required:
             if name not in arguments:
@@ -143,7 +145,7 @@ class FunctionPrompt(PromptEntry):
             )
         value = await value_of(self.binding, self.bulkhead, _write(arguments), context)
         if holds_media(value):
-            value = await read_media(host, call, value)
+            value = await read_media(outer, call, value)
         return prompt_of(value, self.prompt.description)
 
     def choices(self) -> Mapping[str, list[str]]:
@@ -156,17 +158,17 @@ class ObjectPrompt(PromptEntry):
 
     __slots__ = ("_object", "_own_name")
 
-    def __init__(self, home: Services, given: PromptLike, options: PromptOptions) -> None:
-        super().__init__(home, given.prompt, options)
+    def __init__(self, services: Services, given: PromptLike, options: PromptOptions) -> None:
+        super().__init__(services, given.prompt, options)
         self._object = given
         self._own_name = given.prompt.name
 
-    async def answer(self, call: Call, host: Services) -> GetPromptResult:
+    async def answer(self, call: Call, outer: Services) -> GetPromptResult:
         """Ask the object, by its own name."""
         said = call.params
         call.params = structs.replace(said, name=self._own_name)
         try:
-            return await self._object.get(call)  # type: ignore[no-any-return]  # what the era can seal
+            return await self._object.get(call)  # type: ignore[no-any-return]  # what the era can send
         finally:
             call.params = said
 
@@ -174,14 +176,14 @@ class ObjectPrompt(PromptEntry):
 class Prompts:
     """The prompts of one server."""
 
-    def __init__(self, home: Services, visibility: Visibility, *, on_change: Callable[[], None]) -> None:
-        self._home = home
+    def __init__(self, services: Services, visibility: Visibility, *, on_change: Callable[[], None]) -> None:
+        self._services = services
         self._visibility = visibility
         self.catalogue: Catalogue[PromptEntry] = Catalogue(
             "prompt",
             lambda prompts: ListPromptsResult(prompts=prompts),
             lambda entry: entry.prompt,
-            page_size=home.settings.page_size,
+            page_size=services.settings.page_size,
             on_change=on_change,
             is_on=visibility.is_on,
         )
@@ -195,7 +197,7 @@ class Prompts:
             context_type=Context,
             schema=schema,
             content_types=content_types,
-            in_thread=None if options.inline else lambda: Bulkhead(self._home.threads, options.max_threads).run,
+            in_thread=None if options.inline else lambda: Bulkhead(self._services.threads, options.max_threads).run,
         )
         if binding.streams:
             raise SetupError(f"the prompt {binding.name}() is a generator, and only tools may be; return a list")
@@ -213,17 +215,17 @@ class Prompts:
         )
         threaded = not binding.is_async and not options.inline
         if threaded:
-            bulkhead = Bulkhead(self._home.threads, options.max_threads)
+            bulkhead = Bulkhead(self._services.threads, options.max_threads)
         else:
             bulkhead = None
-        entry = FunctionPrompt(self._home, prompt, binding, options, bulkhead)
+        entry = FunctionPrompt(self._services, prompt, binding, options, bulkhead)
         self._offer(entry)
         return entry
 
     def add_object(self, given: PromptLike, options: PromptOptions) -> PromptEntry:
         """Offer an object as a prompt."""
         require_only(options, ("tags", "visible"), f"the prompt {given.prompt.name}")
-        entry = ObjectPrompt(self._home, given, options)
+        entry = ObjectPrompt(self._services, given, options)
         self._offer(entry)
         return entry
 
@@ -234,9 +236,9 @@ class Prompts:
     def adopt(self, entry: PromptEntry, name: str) -> PromptEntry:
         """Make a copied prompt of a mounted server one of this server's."""
         entry.prompt = structs.replace(entry.prompt, name=name)
-        entry.detour = None
+        entry.handler = None
         inner = copy.copy(entry)
-        entry.detour = through(entry.way, "prompts/get", lambda call: self.fill(call, inner))
+        entry.handler = through(entry.mount_path, "prompts/get", lambda call: self.fill(call, inner))
         return entry
 
     async def fill(self, call: Call, entry: PromptEntry | None = None) -> GetPromptResult:
@@ -244,10 +246,10 @@ class Prompts:
         entry = entry or self.catalogue.get(call.params.name)
         if entry is None:
             raise self._missing(call.params.name)
-        if entry.detour is not None:
-            return await entry.detour(call)  # type: ignore[no-any-return]  # a prompt's way gives its result
+        if entry.handler is not None:
+            return await entry.handler(call)  # type: ignore[no-any-return]  # a prompt's handler gives its result
         try:
-            return await entry.answer(call, self._home)
+            return await entry.answer(call, self._services)
         except InvalidArguments as error:
             raise InvalidParams(f"Invalid arguments for the prompt {call.params.name!r}: {error}") from None
         except UrlElicitationRequired as refusal:
@@ -259,7 +261,7 @@ class Prompts:
 
     def missing(self, name: str, hint: str = "") -> Refusal:
         """Make the refusal of a request for a prompt that is not there, or not for this caller."""
-        if self._home.capabilities().prompts is None:
+        if self._services.capabilities().prompts is None:
             return off("prompts")
         return PromptNotFound(name, hint)
 

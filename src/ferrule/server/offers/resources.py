@@ -128,8 +128,8 @@ class ResourceEntry(Entry):
 
     __slots__ = ("listed", "own_template", "template", "ttl", "uri")
 
-    def __init__(self, home: Services, uri: str, options: ResourceOptions, *, wants_context: bool = False) -> None:
-        super().__init__(home, wants_context=wants_context, tags=options.tags, visible=options.visible)
+    def __init__(self, services: Services, uri: str, options: ResourceOptions, *, wants_context: bool = False) -> None:
+        super().__init__(services, wants_context=wants_context, tags=options.tags, visible=options.visible)
         self.uri = uri
         self.template = self.own_template = _pattern(uri)
         """How its URIs look here, and in the server it is from."""
@@ -147,13 +147,13 @@ class ResourceEntry(Entry):
 
     def own_uri(self, uri: str) -> str:
         """Return a URI as the server that this resource comes from knows it."""
-        for point, _ in self.way:
+        for point, _ in self.mount_path:
             uri = point.own_uri(uri)
         return uri
 
     def placed(self, result: ReadResourceResult) -> ReadResourceResult:
         """Write the URIs of what was read as the server does that it is offered in."""
-        for point, _ in reversed(self.way):
+        for point, _ in reversed(self.mount_path):
             result = point.placed_in(result)
         return result
 
@@ -173,11 +173,11 @@ class FunctionResource(ResourceEntry):
     __slots__ = ("_joined", "_threads", "binding", "bulkhead", "contents_meta", "mime_type", "takes_uri")
 
     def __init__(
-        self, home: Services, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None
+        self, services: Services, uri: str, binding: Binding, options: ResourceOptions, bulkhead: Bulkhead | None
     ) -> None:
         wants_context = binding.context_parameter is not None
-        super().__init__(home, uri, options, wants_context=wants_context)
-        self._threads = home.threads
+        super().__init__(services, uri, options, wants_context=wants_context)
+        self._threads = services.threads
         self.binding = binding
         self.logs = wants_context
         self.bulkhead = bulkhead
@@ -199,7 +199,7 @@ class FunctionResource(ResourceEntry):
         """Run the function and make contents of what it gives."""
         context = None
         if self.context is not None and call is not None:
-            context = self.context(call, self.home)
+            context = self.context(call, self.services)
         uri = self.own_uri(uri)
         values = {**variables, "uri": uri} if self.takes_uri else variables
         if self._joined:
@@ -231,8 +231,8 @@ class ObjectResource(ResourceEntry):
 
     __slots__ = ("_object",)
 
-    def __init__(self, home: Services, given: ResourceLike, options: ResourceOptions) -> None:
-        super().__init__(home, uri_of(given), options)
+    def __init__(self, services: Services, given: ResourceLike, options: ResourceOptions) -> None:
+        super().__init__(services, uri_of(given), options)
         self._object = given
         self.listed = given.resource
 
@@ -247,7 +247,7 @@ class ObjectResource(ResourceEntry):
         result = await self._object.read(self.own_uri(uri), call)
         if isinstance(result, ReadResourceResult):
             return self.placed(result)
-        return result  # type: ignore[no-any-return]  # what the era can seal
+        return result  # type: ignore[no-any-return]  # what the era can send
 
 
 def uri_of(given: ResourceLike) -> str:
@@ -260,8 +260,8 @@ def uri_of(given: ResourceLike) -> str:
 class Resources:
     """The resources and templates of one server."""
 
-    def __init__(self, home: Services, visibility: Visibility, *, on_change: Callable[[], None]) -> None:
-        self._home = home
+    def __init__(self, services: Services, visibility: Visibility, *, on_change: Callable[[], None]) -> None:
+        self._services = services
         self._visibility = visibility
         self._on_change = on_change
         self._reads: dict[str, tuple[ReadResourceResult, float, int]] = {}
@@ -272,7 +272,7 @@ class Resources:
             "resource",
             lambda resources: ListResourcesResult(resources=resources),
             lambda entry: entry.listed,
-            page_size=home.settings.page_size,
+            page_size=services.settings.page_size,
             on_change=self._changed,
             is_on=visibility.is_on,
         )
@@ -280,7 +280,7 @@ class Resources:
             "resource template",
             lambda templates: ListResourceTemplatesResult(resource_templates=templates),
             lambda entry: entry.listed,
-            page_size=home.settings.page_size,
+            page_size=services.settings.page_size,
             on_change=self._changed,
             is_on=visibility.is_on,
         )
@@ -302,7 +302,7 @@ class Resources:
             with_questions(fn, inline=options.inline),
             context_type=Context,
             content_types=(ResourceContents, ReadResourceResult, Media),
-            in_thread=None if options.inline else lambda: Bulkhead(self._home.threads, options.max_threads).run,
+            in_thread=None if options.inline else lambda: Bulkhead(self._services.threads, options.max_threads).run,
         )
         if binding.streams:
             raise SetupError(
@@ -310,8 +310,8 @@ class Resources:
             )
         bulkhead = None
         if not binding.is_async and not options.inline:
-            bulkhead = Bulkhead(self._home.threads, options.max_threads)
-        entry = FunctionResource(self._home, uri, binding, options, bulkhead)
+            bulkhead = Bulkhead(self._services.threads, options.max_threads)
+        entry = FunctionResource(self._services, uri, binding, options, bulkhead)
         _check_parameters(entry)
         if options.ttl is not None and binding.context_parameter is not None:
             raise SetupError(
@@ -325,7 +325,7 @@ class Resources:
         uri = uri_of(given)
         _check_scheme(uri)
         require_only(options, ("tags", "visible"), f"the resource {uri}")
-        entry = ObjectResource(self._home, given, options)
+        entry = ObjectResource(self._services, given, options)
         if entry.template.is_template != isinstance(given.resource, ResourceTemplate):
             raise SetupError(f"the resource {uri!r}: a ResourceTemplate has variables in its URI, and a Resource none")
         self._offer(entry)
@@ -339,10 +339,10 @@ class Resources:
     def adopt(self, entry: ResourceEntry, uri: str) -> ResourceEntry:
         """Make a copied resource of a mounted server one of this server's."""
         entry.move_to(uri)
-        entry.detour = None
+        entry.handler = None
         inner = copy.copy(entry)
-        inner.way, inner.template = (), entry.own_template
-        entry.detour = through(entry.way, "resources/read", lambda call: self._read_inside(inner, call))
+        inner.mount_path, inner.template = (), entry.own_template
+        entry.handler = through(entry.mount_path, "resources/read", lambda call: self._read_inside(inner, call))
         return entry
 
     def _changed(self) -> None:
@@ -364,7 +364,7 @@ class Resources:
 
     async def read(self, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
         """Answer `resources/read`, with the resource it names or with the one that is given."""
-        if self._home.capabilities().resources is None:
+        if self._services.capabilities().resources is None:
             raise off("resources")
         try:
             return await self.read_uri(call.params.uri, call, found)
@@ -379,8 +379,8 @@ class Resources:
         entry, variables = found or self.find(uri)
 
         async def fresh() -> ReadResourceResult:
-            if entry.detour is not None:
-                return await entry.detour(call)  # type: ignore[no-any-return]  # a resource's way gives its result
+            if entry.handler is not None:
+                return await entry.handler(call)  # type: ignore[no-any-return]  # a resource's handler gives its result
             return await self._fresh(uri, entry, variables, call)
 
         if entry.ttl is None:
@@ -402,8 +402,8 @@ class Resources:
 
     async def _read_kept(self, uri: str, call: Call) -> ReadResourceResult:
         """Read a result that was too large for its answer."""
-        kept = self._home.kept_results.find(self._home.links.owner(call), uri)
-        result: ReadResourceResult = await self._home.threads.run(lambda: read_kept(uri, kept))
+        kept = self._services.kept_results.find(self._services.links.owner(call), uri)
+        result: ReadResourceResult = await self._services.threads.run(lambda: read_kept(uri, kept))
         return result
 
     async def _fresh(

@@ -25,7 +25,7 @@ class Switches:
     def __init__(self) -> None:
         self._words: dict[tuple[object, str | None, str, bool], bool] = {}
 
-    def say(self, home: object, names: Iterable[str], tags: Iterable[str], kind: str | None, *, on: bool) -> None:
+    def say(self, server: object, names: Iterable[str], tags: Iterable[str], kind: str | None, *, on: bool) -> None:
         """Switch what has one of these names or tags in a server."""
         if isinstance(tags, str):
             raise SetupError(f"tags must be a set of texts, not the text {tags!r}")
@@ -33,9 +33,9 @@ class Switches:
             raise SetupError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
         said = []
         for name in names:
-            said.append((home, kind, name, False))
+            said.append((server, kind, name, False))
         for tag in tags:
-            said.append((home, kind, tag, True))
+            said.append((server, kind, tag, True))
         if not said:
             raise SetupError("say what to switch: enable('name'), disable(tags={'admin'})")
         for word in said:
@@ -44,10 +44,10 @@ class Switches:
 
     def verdict(self, kind: str, places: Names, tags: frozenset[str]) -> bool | None:
         """Return what was last said about something that has these names in these servers; None for nothing."""
-        for (home, meant, text, is_tag), on in reversed(self._words.items()):
+        for (server, meant, text, is_tag), on in reversed(self._words.items()):
             if meant not in (None, kind):
                 continue
             for place, key in places:
-                if home is place and (text in tags if is_tag else text == key):
+                if server is place and (text in tags if is_tag else text == key):
                     return on
         return None

@@ -42,16 +42,16 @@ class Runner(Protocol):
         """Answer a call with a tool, whatever the tool raises."""
 
 
-class Direct:
+class FastPath:
     """How a tool is answered where awaiting its function and wrapping the value is all there is to do."""
 
-    __slots__ = ("context", "exact", "finish", "home", "invoke", "wrapped", "write")
+    __slots__ = ("context", "exact", "finish", "invoke", "services", "wrapped", "write")
 
     def __init__(
         self,
         invoke: Callable[[Any, Any], Awaitable[Any]],
         context: Callable[[Call, Services], Context[Any]] | None,
-        home: Services,
+        services: Services,
         exact: type | None,
         write: Callable[[Any], CallToolResult | PlainResult],
         wrapped: Callable[[Any], CallToolResult],
@@ -59,7 +59,7 @@ class Direct:
     ) -> None:
         self.invoke = invoke
         self.context = context
-        self.home = home
+        self.services = services
         self.exact = exact
         """The type of values that `write` takes as they are."""
         self.write = write
@@ -72,7 +72,7 @@ class ToolEntry(Entry):
     """A tool, ready to be called; what answers it is a subclass's to say."""
 
     __slots__ = (
-        "direct",
+        "fast_path",
         "layers",
         "links",
         "mirrored",
@@ -87,7 +87,7 @@ class ToolEntry(Entry):
 
     def __init__(
         self,
-        home: Services,
+        services: Services,
         tool: Tool,
         *,
         wants_context: bool = False,
@@ -98,19 +98,19 @@ class ToolEntry(Entry):
         task: TaskSupport = "forbidden",
         task_start: str = "call",
     ) -> None:
-        super().__init__(home, wants_context=wants_context, tags=tags, visible=visible)
+        super().__init__(services, wants_context=wants_context, tags=tags, visible=visible)
         self.name = tool.name
         self.tool = tool
         self.mirrored = mirrored_of(tool)
         self.layers = [checked(layer, f"tool {tool.name!r}") for layer in layers]
-        self.timeout = timeout or home.settings.tool_timeout
+        self.timeout = timeout or services.settings.tool_timeout
         self.task = task
         self.task_start = task_start
         self.source: ToolEntry | None = None
         self.reshape: Reshaping | None = None
         """For a tool made of another, `source`: writes its arguments as those of the other."""
-        self.direct: Direct | None = None
-        """The short way to its answer, where there is one: settled when it is offered."""
+        self.fast_path: FastPath | None = None
+        """The shortest path to its answer, where there is one: prepared when it is offered."""
         self.links = False
         """Whether a result may be a link that is read as a resource."""
 
@@ -118,11 +118,11 @@ class ToolEntry(Entry):
         """Run the tool, and leave what it raises to whoever asked for it."""
         raise NotImplementedError
 
-    def directly(self) -> Direct | None:
-        """Return the short way to an answer, if running the tool is all there is to do."""
+    def find_fast_path(self) -> FastPath | None:
+        """Return the shortest path to an answer, if running the tool is all there is to do."""
         return None
 
-    def finish_for(self, host: Services) -> None:
+    def finish_for(self, outer: Services) -> None:
         """Keep what is too large for its answer where the client of this server finds it."""
 
     def show_as(self, tool: Tool) -> None:
@@ -137,41 +137,42 @@ class ToolEntry(Entry):
             return []
         return [self.source, *self.source.made_of()]
 
-    # -- how it is run: settled once, when it is offered
+    # -- how it is run: prepared once, when it is offered
 
-    def settle(self, runner: Runner) -> None:
+    def prepare(self, runner: Runner) -> None:
         """Decide how a call is answered: a time limit, layers of its own, another tool, a mount may be on the way."""
-        self.detour = None
+        self.handler = None
         if self.reshape is not None:
-            self.detour = partial(_reshaped, self)
+            self.handler = partial(_reshaped, self)
         elif self.timeout is not None:
-            self.detour = partial(runner.within, self)
+            self.handler = partial(runner.within, self)
         layers = []
         for layer in self.layers:
             layers.extend(surrounding(layer, "tools/call"))
         if layers:
-            self.detour = composed(self.detour or self.answer, layers)
-        if self.way:
+            self.handler = composed(self.handler or self.answer, layers)
+        if self.mount_path:
             inner = copy.copy(self)
-            inner.direct = None if inner.detour is not None else inner.directly()
-            self.detour = through(self.way, "tools/call", lambda call: runner.call_whole(call, inner)) or self.detour
-        self.direct = None if self.detour is not None else self.directly()
+            inner.fast_path = None if inner.handler is not None else inner.find_fast_path()
+            around = through(self.mount_path, "tools/call", lambda call: runner.call_whole(call, inner))
+            self.handler = around or self.handler
+        self.fast_path = None if self.handler is not None else self.find_fast_path()
 
-    def settle_mounted(self, name: str, host: Services, runner: Runner) -> None:
+    def prepare_mounted(self, name: str, outer: Services, runner: Runner) -> None:
         """Decide how a tool that was copied from a mounted server is run in its host, under another name."""
         self.name = name
-        self.tool = self.way[0][0].shown(self.tool, name)
-        self.move_to(host, runner)
+        self.tool = self.mount_path[0][0].shown(self.tool, name)
+        self.move_to(outer, runner)
 
-    def move_to(self, host: Services, runner: Runner) -> None:
+    def move_to(self, outer: Services, runner: Runner) -> None:
         """Let a copied tool, and copies of those it was made of, speak with the client of this server."""
         if self.source is not None:
             self.source = copy.copy(self.source)
-            self.source.move_to(host, runner)
+            self.source.move_to(outer, runner)
         if self.context is not None:
-            self.context = partial(MountedContext, host)
-        self.finish_for(host)
-        self.settle(runner)
+            self.context = partial(MountedContext, outer)
+        self.finish_for(outer)
+        self.prepare(runner)
 
 
 class ObjectTool(ToolEntry):
@@ -179,9 +180,9 @@ class ObjectTool(ToolEntry):
 
     __slots__ = ("_object", "_own_name")
 
-    def __init__(self, home: Services, given: ToolLike, options: ToolOptions) -> None:
+    def __init__(self, services: Services, given: ToolLike, options: ToolOptions) -> None:
         super().__init__(
-            home,
+            services,
             given.tool,
             tags=options.tags,
             visible=options.visible,
@@ -196,7 +197,7 @@ class ObjectTool(ToolEntry):
         said = call.params
         call.params = structs.replace(said, name=self._own_name)
         try:
-            return await self._object.call(call)  # type: ignore[no-any-return]  # what the era can seal
+            return await self._object.call(call)  # type: ignore[no-any-return]  # what the era can send
         finally:
             call.params = said
 
@@ -208,7 +209,7 @@ async def _reshaped(entry: ToolEntry, call: Call) -> Any:
     said = call.params
     source = entry.source
     call.params = structs.replace(said, name=source.name, arguments=entry.reshape(said.arguments))
-    answer = source.detour or source.answer
+    answer = source.handler or source.answer
     try:
         return await answer(call)
     except InvalidArguments as error:

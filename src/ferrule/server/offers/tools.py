@@ -60,20 +60,20 @@ class Tools:
 
     def __init__(
         self,
-        home: Services,
+        services: Services,
         layers: MiddlewareStack,
         visibility: Visibility,
         *,
         on_change: Callable[[], None],
         on_tasks: Callable[[], None],
     ) -> None:
-        self.home = home
+        self.services = services
         self._layers = layers
         self._visibility = visibility
         self._on_change = on_change
         self._on_tasks = on_tasks
         """Called when the first tool that runs as a task is offered: calls are answered in another way then."""
-        self._speaks_numbers = home.settings.error_profile == "erlmcp"
+        self._speaks_numbers = services.settings.error_profile == "erlmcp"
         self.know_tasks = False
         """Whether there is, or was, a tool that runs as a task."""
         self._to_be_composed = False
@@ -81,7 +81,7 @@ class Tools:
             "tool",
             lambda tools: ListToolsResult(tools=tools),
             lambda entry: entry.tool,
-            page_size=home.settings.page_size,
+            page_size=services.settings.page_size,
             on_change=self._changed,
             is_on=visibility.is_on,
         )
@@ -96,8 +96,8 @@ class Tools:
     def add_object(self, given: ToolLike, options: ToolOptions) -> ToolEntry:
         """Offer an object as a tool."""
         require_only(options, ("tags", "visible", "middleware", "timeout"), f"the tool {given.tool.name}")
-        entry = ObjectTool(self.home, given, options)
-        entry.settle(self)
+        entry = ObjectTool(self.services, given, options)
+        entry.prepare(self)
         self.offer(entry)
         return entry
 
@@ -110,14 +110,14 @@ class Tools:
             output_schema=options.output_schema,
             describe_output=options.structured_output is not False,
             content_types=RESULT_TYPES,
-            in_thread=None if options.inline else lambda: Bulkhead(self.home.threads, options.max_threads).run,
+            in_thread=None if options.inline else lambda: Bulkhead(self.services.threads, options.max_threads).run,
         )
         if options.inline_refs is None:
-            inlines = self.home.settings.inline_refs
+            inlines = self.services.settings.inline_refs
         else:
             inlines = options.inline_refs
-        entry = FunctionTool(self.home, described(binding, options, inlines=inlines), binding, options)
-        entry.settle(self)
+        entry = FunctionTool(self.services, described(binding, options, inlines=inlines), binding, options)
+        entry.prepare(self)
         return entry
 
     def offer(self, entry: ToolEntry, *, replace: bool = False) -> None:
@@ -128,7 +128,7 @@ class Tools:
 
     def adopt(self, entry: ToolEntry, name: str) -> ToolEntry:
         """Make a copied tool of a mounted server one of this server's."""
-        entry.settle_mounted(name, self.home, self)
+        entry.prepare_mounted(name, self.services, self)
         self._note_task(entry)
         return entry
 
@@ -171,29 +171,29 @@ class Tools:
         if entry is None:
             raise self._missing(params.name)
         try:
-            direct = entry.direct
-            if direct is not None:
-                invoke = direct.invoke
-                write = direct.write
-                if direct.context is None:
+            fast_path = entry.fast_path
+            if fast_path is not None:
+                invoke = fast_path.invoke
+                write = fast_path.write
+                if fast_path.context is None:
                     context = None
                 else:
-                    context = direct.context(call, direct.home)
+                    context = fast_path.context(call, fast_path.services)
                 value = await invoke(params.arguments, context)
-                if type(value) is direct.exact:
+                if type(value) is fast_path.exact:
                     return write(value)
                 if isinstance(value, TO_BE_MADE):
-                    return await direct.finish(call, value)
-                return direct.wrapped(value)
-            if entry.detour is not None:
-                return await entry.detour(call)  # type: ignore[no-any-return]  # a tool's way gives its result
+                    return await fast_path.finish(call, value)
+                return fast_path.wrapped(value)
+            if entry.handler is not None:
+                return await entry.handler(call)  # type: ignore[no-any-return]  # a tool's handler gives its result
             return await entry.answer(call)
         except ToolError as error:
             return self._told(call, error)
         except BaseException as error:
             return self._failure(call, entry, error)
 
-    def telling(self, handler: Handler) -> Handler:
+    def with_told_errors(self, handler: Handler) -> Handler:
         """Tell the model also what the layers around a call want it to read."""
 
         async def tell(call: Call) -> Any:
@@ -207,7 +207,7 @@ class Tools:
     async def within(self, entry: ToolEntry, call: Call) -> CallToolResult:
         """Run a tool no longer than it may, also one that does not heed being cancelled."""
         limit = entry.timeout or 0.0
-        scope = self.home.links.of(call).scope
+        scope = self.services.links.of(call).scope
         running = scope.spawn(_contained(entry.answer(call)))
         try:
             await asyncio.wait({running}, timeout=limit)
@@ -229,11 +229,11 @@ class Tools:
         return failed(message)
 
     def _by_number(self, call: Call) -> bool:
-        return self._speaks_numbers and call.era is self.home.handshake
+        return self._speaks_numbers and call.era is self.services.handshake
 
     def _tells_in_result(self, call: Call, error: InvalidArguments) -> bool:
         """Return whether a model is to read what is wrong with its arguments, or the client that sent them."""
-        wanted = self.home.settings.bad_arguments
+        wanted = self.services.settings.bad_arguments
         if wanted != "auto":
             return wanted == "result"
         malformed = isinstance(error, NoObject) or self._by_number(call)
@@ -275,10 +275,10 @@ class Tools:
 
     def _mended(self, call: Call, entry: ToolEntry, error: BaseException) -> BaseException:
         """Let the layers say what an error means, those of the tool's own server first."""
-        way = list(entry.way)
+        mount_path = list(entry.mount_path)
         for source in entry.made_of():
-            way.extend(source.way)
-        for point, _ in reversed(way):
+            mount_path.extend(source.mount_path)
+        for point, _ in reversed(mount_path):
             error = point.child.layers.mended(call, error)
         return self._layers.mended(call, error)
 
@@ -287,7 +287,7 @@ class Tools:
 
     def missing(self, name: str, hint: str = "") -> Refusal:
         """Make the refusal of a call for a tool that is not there, or not for this caller."""
-        if self.home.capabilities().tools is None:
+        if self.services.capabilities().tools is None:
             return off("tools")
         return ToolNotFound(name, hint)
 

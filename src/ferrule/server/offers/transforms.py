@@ -98,12 +98,12 @@ class Transformed(Recipe):
         entry.source = source
         entry.reshape = reshape
         entry.layers = []
-        entry.way = ()
-        entry.home = tools.home
+        entry.mount_path = ()
+        entry.services = tools.services
         entry.tags = frozenset(changes.get("tags") or source.tags)
         entry.visible = changes.get("visible") or source.visible
         entry.show_as(structs.replace(source.tool, input_schema=reshape.schema, **listed))
-        entry.settle(tools)
+        entry.prepare(tools)
         tools.offer(entry)
         return entry
 
@@ -124,7 +124,7 @@ class Transformed(Recipe):
         known = tools.catalogue.registered.get(self._source.name)
         if known is None:
             raise SetupError(
-                f"the tool {self._source.name!r} is not one of {tools.home.name!r}:"
+                f"the tool {self._source.name!r} is not one of {tools.services.name!r}:"
                 " give app.get_tool(name), or call=… to say how it is called"
             )
         return known

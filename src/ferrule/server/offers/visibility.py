@@ -26,13 +26,13 @@ from ferrule.server.offers.switches import KINDS, Switches
 class Visibility:
     """What of a server is seen, by everybody and by each caller."""
 
-    def __init__(self, home: Services, mounted_in: Sequence[Holder], *, on_use: Callable[[], None]) -> None:
-        self._home = home
-        self._links = home.links
+    def __init__(self, services: Services, mounted_in: Sequence[Holder], *, on_use: Callable[[], None]) -> None:
+        self._services = services
+        self._links = services.links
         self._mounted_in = mounted_in
         self._on_use = on_use
         """Called when calls pass through here from now on."""
-        settings = home.settings
+        settings = services.settings
         self._include: frozenset[str] | None = None
         if settings.include_tags is not None:
             self._include = frozenset(settings.include_tags)
@@ -50,7 +50,7 @@ class Visibility:
 
     def switch(self, names: Sequence[str], tags: Iterable[str], kind: str | None, *, on: bool) -> None:
         """Switch something on or off for everybody."""
-        self._switches.say(self._home, names, tags, kind, on=on)
+        self._switches.say(self._services, names, tags, kind, on=on)
         for catalogue in self.catalogues:
             catalogue.switch()
 
@@ -58,18 +58,18 @@ class Visibility:
         """Return whether something is offered to everybody, here and in each server it was mounted from."""
         if not self.admits(kind, key, entry.tags):
             return False
-        return all(point.child.admits(kind, name, entry.tags) for point, name in entry.way)
+        return all(point.child.admits(kind, name, entry.tags) for point, name in entry.mount_path)
 
     def admits(self, kind: str, key: str, tags: frozenset[str]) -> bool:
         """Return whether the tags and switches of this server alone let something be offered."""
-        said = self._switches.verdict(kind, [(self._home, key)], tags)
+        said = self._switches.verdict(kind, [(self._services, key)], tags)
         if said is not None:
             return said
         return not tags & self._exclude and (self._include is None or bool(tags & self._include))
 
     def check(self, names: Iterable[str], tags: Iterable[str], kind: str | None) -> None:
         """Raise SetupError for words that switch nothing."""
-        Switches().say(self._home, names, tags, kind, on=True)
+        Switches().say(self._services, names, tags, kind, on=True)
         searched = []
         for catalogue in self.catalogues:
             if kind in (None, catalogue.kind):
@@ -103,7 +103,7 @@ class Visibility:
 
     def judge(self) -> None:
         """Look at who asks from now on, here and where this server is mounted."""
-        if self._home.settings.cache_scope == "public":
+        if self._services.settings.cache_scope == "public":
             raise SetupError('cache_scope="public" lets caches give one caller\'s list to another: leave it "private"')
         self.judges = True
         self.use()
@@ -117,13 +117,13 @@ class Visibility:
             self._on_use()
 
     def switch_for(
-        self, call: Call, home: Services, names: Iterable[str], tags: Iterable[str], kind: str | None, *, on: bool
+        self, call: Call, services: Services, names: Iterable[str], tags: Iterable[str], kind: str | None, *, on: bool
     ) -> None:
         """Switch something for the session a call belongs to, or for its principal, and tell nobody else."""
         links = self._links
         own = links.own_switches(call) or Switches()
         before = self._seen(call)
-        own.say(home, list(names), tags, kind, on=on)
+        own.say(services, list(names), tags, kind, on=on)
         links.keep_switches(call, own)
         self.use()
         after = self._seen(call)
@@ -148,8 +148,8 @@ class Visibility:
         own = self._links.own_switches(call)
         said = None
         if own is not None:
-            names: list[tuple[object, str]] = [(self._home, key)]
-            for point, name in entry.way:
+            names: list[tuple[object, str]] = [(self._services, key)]
+            for point, name in entry.mount_path:
                 names.append((point.child.services, name))
             said = own.verdict(catalogue.kind, names, entry.tags)
         if said is None:
@@ -160,15 +160,15 @@ class Visibility:
 
     def _judged(self, call: Call, catalogue: Catalogue[Any], key: str, entry: Entry) -> bool:
         """Return whether the rules of the entry, of this server and of those it is from let a caller see it."""
-        if entry.visible is not None and not entry.visible(self._context(call, entry.home)):
+        if entry.visible is not None and not entry.visible(self._context(call, entry.services)):
             return False
-        judges = [(self._home, key, self.rules)]
-        for point, name in entry.way:
+        judges = [(self._services, key, self.rules)]
+        for point, name in entry.mount_path:
             judges.append((point.child.services, name, list(point.child.rules)))
-        for home, name, rules in judges:
+        for services, name, rules in judges:
             for rule in rules:
                 component = Component(catalogue.kind, name, entry.tags, catalogue.listed(entry))
-                if not rule(self._context(call, home), component):
+                if not rule(self._context(call, services), component):
                     return False
         return True
 
@@ -181,10 +181,10 @@ class Visibility:
             return entry
         return None
 
-    def _context(self, call: Call, home: Services) -> Context[Any]:
-        if home is self._home:
-            return Context(call, home)
-        return MountedContext(self._home, call, home)
+    def _context(self, call: Call, services: Services) -> Context[Any]:
+        if services is self._services:
+            return Context(call, services)
+        return MountedContext(self._services, call, services)
 
     def page(self, catalogue: Catalogue[Any], call: Call) -> Raw:
         """Return a page of what a caller sees; the common one where it sees what everybody sees."""

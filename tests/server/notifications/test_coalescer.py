@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.runtime.limits import Coalescer
+from ferrule.server.notifications.changes import Coalescer
 
 GAPS = st.lists(st.floats(0, 0.3), min_size=1, max_size=80)
 

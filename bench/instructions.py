@@ -1,0 +1,217 @@
+"""Count the bytecode instructions of an operation: what a timing cannot show on a noisy machine.
+
+    python -m bench.instructions [--before CHECKOUT] [--json]
+
+Counts are the same in every run of one Python version, so a change of one per cent is a change of the code. They say
+nothing about work inside C: sockets, JSON, memory. The client of a socket runs in a thread of its own, uncounted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ferrule import Client, Http, Server, Tcp, WebSocket
+from ferrule.transports.contract import Listener
+
+CALLS = 40
+WARM_UP = 30
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "instructions", "version": "1"},
+    },
+}
+
+
+class Counter:
+    """Counts the instructions of the thread it is switched on in."""
+
+    def __init__(self) -> None:
+        self.instructions = 0
+
+    def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "opcode":
+            self.instructions += 1
+        else:
+            frame.f_trace_opcodes = True
+        return self._trace
+
+    def on(self) -> None:
+        """Begin to count, in what is called from now on."""
+        sys.settrace(self._trace)
+
+    def off(self) -> None:
+        """Count no more."""
+        sys.settrace(None)
+
+
+def new_server() -> Server:
+    """Make a server with one small tool."""
+    app = Server("instructions")
+
+    @app.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    return app
+
+
+async def call(client: Client, times: int) -> None:
+    """Call the tool so many times, one after another."""
+    for _ in range(times):
+        await client.call_tool("add", {"a": 1, "b": 2})
+
+
+async def count_in_memory() -> float:
+    """Count a call with client and server in one process."""
+    counter = Counter()
+    async with Client(new_server()) as client:
+        await call(client, WARM_UP)
+        counter.on()
+        await asyncio.create_task(call(client, CALLS))
+        counter.off()
+    return counter.instructions / CALLS
+
+
+class Switch:
+    """Switches the counter of a server's thread from the client's."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, *, on: bool) -> None:
+        done = threading.Event()
+
+        def switch() -> None:
+            if on:
+                self._counter.on()
+            else:
+                self._counter.off()
+            done.set()
+
+        self._loop.call_soon_threadsafe(switch)
+        done.wait()
+
+
+async def count_served(listener: Any, drive: Callable[[int, Switch], None]) -> float:
+    """Count what a server does for one operation of a client in another thread."""
+    app = new_server()
+    ready = asyncio.Event()
+    serving = asyncio.ensure_future(_serve(app, listener, ready))
+    await ready.wait()
+    counter = Counter()
+    await asyncio.to_thread(drive, listener.address[1], Switch(counter))
+    await app.stop()
+    await serving
+    return counter.instructions / CALLS
+
+
+async def _serve(app: Server, listener: Listener, ready: asyncio.Event) -> None:
+    await app.serve(listener, ready=ready.set)
+
+
+def calls_to(url: str) -> Callable[[int, Switch], None]:
+    """Return what calls the tool at a URL, once its port is known."""
+
+    async def drive(port: int, switch: Switch) -> None:
+        async with Client(url.format(port=port)) as client:
+            await call(client, WARM_UP)
+            switch(on=True)
+            await call(client, CALLS)
+            switch(on=False)
+
+    return lambda port, switch: asyncio.run(drive(port, switch))
+
+
+def open_sessions(port: int, switch: Switch) -> None:
+    """Open sessions over one connection."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        for _ in range(WARM_UP):
+            _initialize(connection)
+        switch(on=True)
+        for _ in range(CALLS):
+            _initialize(connection)
+        switch(on=False)
+
+
+def _initialize(connection: socket.socket) -> None:
+    body = json.dumps(INITIALIZE).encode()
+    head = (
+        "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Accept: application/json, text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    connection.sendall(head.encode() + body)
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += connection.recv(65536)
+    status, _, rest = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", status.lower())
+    assert length is not None, status
+    while len(rest) < int(length.group(1)):
+        rest += connection.recv(65536)
+
+
+OPERATIONS: dict[str, Callable[[], Awaitable[float]]] = {
+    "call in memory": count_in_memory,
+    "call over TCP": lambda: count_served(Tcp(port=0), calls_to("tcp://127.0.0.1:{port}")),
+    "call over WebSocket": lambda: count_served(WebSocket(port=0), calls_to("ws://127.0.0.1:{port}/mcp/ws")),
+    "call over HTTP": lambda: count_served(Http(port=0), calls_to("http://127.0.0.1:{port}/mcp")),
+    "session opened over HTTP": lambda: count_served(Http(port=0), open_sessions),
+}
+
+
+async def count_all() -> dict[str, float]:
+    """Count every operation."""
+    counts = {}
+    for name, count in OPERATIONS.items():
+        counts[name] = await count()
+    return counts
+
+
+def counts_of(checkout: Path) -> dict[str, float]:
+    """Count in another checkout of this project, run by the same Python."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout.resolve() / "src")}
+    command = [sys.executable, str(Path(__file__).resolve()), "--json"]
+    counted = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    counts: dict[str, float] = json.loads(counted.stdout)
+    return counts
+
+
+def main() -> None:
+    """Print the counts, beside those of another checkout where one is given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, help="another checkout of this project to compare with")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    counts = asyncio.run(count_all())
+    if chosen.json:
+        print(json.dumps(counts))
+        return
+    before = counts_of(chosen.before) if chosen.before else {}
+    print("| operation | before | now | now / before |\n|---|---|---|---|")
+    for name, count in counts.items():
+        if name in before:
+            print(f"| {name} | {before[name]:,.0f} | {count:,.0f} | {count / before[name]:.3f} |")
+        else:
+            print(f"| {name} | - | {count:,.0f} | - |")
+
+
+if __name__ == "__main__":
+    main()
