@@ -105,10 +105,12 @@ class Trial:
     async def start(self) -> None:
         """Serve, and learn what the smallest messages cost: one that is answered and some that are refused."""
         await self.target.start()
-        costs = [await self.target.base()]
+        costs = []
         for frame in UNREADABLE:
             case = self.target.ping_case()._replace(frame=frame, sure=False)
             costs.append(await self.least(case, 15))
+        # These come last: over stdio nobody is told any more after many messages in a row that cannot be read.
+        costs.append(await self.target.base())
         self.bases["ping"] = max(costs)
 
     async def least(self, case: Case, times: int) -> float:
@@ -348,6 +350,20 @@ async def try_client(judge: Judge, target: ClientTarget) -> None:
                 await trial.keeps(case)
     finally:
         await target.stop()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_first_input_is_answered_also_where_it_cannot_be_read(wire: str) -> None:
+    async def work(judge: Judge, loop: WireLoop) -> None:
+        trial = Trial(judge, WIRES[wire](loop, new_server(), NEWEST))
+        await trial.start()
+        try:
+            ping = trial.target.ping_case()
+            await trial.bring(ping._replace(frame=ping.frame[:-1]), 1.0)
+        finally:
+            await trial.target.stop()
+
+    agree(judged(work))
 
 
 @pytest.mark.parametrize("wire", WIRES)

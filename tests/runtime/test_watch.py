@@ -149,6 +149,19 @@ def test_a_second_request_with_an_id_in_use_is_told_as_refused(observed: Any, se
     run_in_virtual_time(main())
 
 
+def test_a_long_call_is_told_to_start_like_any_other(observed: Any, settle: Any) -> None:
+    async def main() -> None:
+        async def done(call: Any) -> EmptyResult:
+            return EmptyResult()
+
+        far, recorder = observed({"tools/call": done})
+        far.say(id=1, method="tools/call", params={"name": "x", "arguments": {"text": "a" * 100_000}})
+        await settle()
+        assert recorder.events == [("admitted", 1, ""), ("started", 1, ""), ("finished", 1, "ok")]
+
+    run_in_virtual_time(main())
+
+
 def test_an_initialize_inside_a_batch_is_told_as_refused(observed: Any) -> None:
     async def main() -> None:
         far, recorder = observed(allow_batch=True)

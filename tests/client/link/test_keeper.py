@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 from ferrule import Client, HttpFailed, Reconnect
+from ferrule.client.link.link import GRACE
 from ferrule.client.link.reconnect import Reconnection, is_final
 from ferrule.errors import (
     ChildFailed,
@@ -533,6 +535,19 @@ async def test_a_closed_client_begins_nothing_more():
     keeper.spawn(closed)
     assert closed.cr_frame is None
     assert (keeper.plan, keeper.scope) == (None, None)
+
+
+@pytest.mark.parametrize(("starts_server", "grace"), [(True, GRACE), (False, 0.0)])
+async def test_only_a_server_that_was_started_here_may_end_in_peace_after_a_loss(raw, starts_server, grace):
+    waited = []
+
+    async def release(seconds):
+        waited.append(seconds)
+
+    keeper = client_of(raw(), "handshake")._keeper
+    keeper.conversation = SimpleNamespace(starts_server=starts_server, release=release)
+    await keeper._release()
+    assert waited == [grace]
 
 
 async def test_a_notification_waits_until_the_server_reads(era, raw, monkeypatch):

@@ -487,6 +487,20 @@ def test_a_body_has_the_time_it_has_earned(came: list[float], size: int, until: 
     assert b"the body did not come in time" in bench.wire.sent
 
 
+def test_what_means_nothing_is_not_counted_among_what_was_said() -> None:
+    bench = keeping()
+    bench.feed(GET)
+    answer = bench.connection.answer
+    assert answer is not None
+    answer.begin(200, b"", b":")
+    answer.write(b"hello")
+    said = bench.connection.written
+    assert answer.said == said
+    answer.write(b":")
+    assert answer.said == said
+    assert bench.connection.written > said
+
+
 def test_what_a_refused_peer_still_sends_is_thrown_away_for_a_while() -> None:
     bench = Bench()
     bench.feed(b"no HTTP\r\n\r\n")
