@@ -51,6 +51,7 @@ from ferrule.schema.tools import CallToolResult, Tool
 
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
+    from ferrule.supervision.child import ChildState
 
 T = TypeVar("T")
 
