@@ -147,9 +147,9 @@ class LinkMeter:
         """Called when a notification came."""
         self._meter.notified(notification.method)
 
-    def sent(self, awaited: Awaited, params: object) -> None:
-        """Called when a request of ours is about to be sent."""
-        self._new_watch().sent(awaited, params)
+    def sent(self, awaited: Awaited, params: object) -> Any:
+        """Called when a request of ours is about to be sent; return its params."""
+        return self._new_watch().sent(awaited, params)
 
     def not_sent(self, awaited: Awaited, error: FerruleError) -> None:
         """Called when a request of ours could not be sent."""
