@@ -242,3 +242,9 @@ def test_an_unknown_target_is_not_ejected() -> None:
 def test_settings_that_could_not_work_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(SetupError, match=next(iter(options))):
         EjectionSettings(**options)  # type: ignore[arg-type]
+
+
+def test_the_longest_time_may_be_the_first_one() -> None:
+    assert EjectionSettings(base_time=40.0, longest_time=40.0).longest_time == 40.0
+    with pytest.raises(SetupError, match="longest_time must be at least base_time, 40 s"):
+        EjectionSettings(base_time=40.0, longest_time=39.0)
