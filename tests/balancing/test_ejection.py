@@ -119,6 +119,16 @@ class TestHowMany:
         ejection.failed("t1", 1.0)
         assert ejection.ejected == ["t1"]
 
+    def test_one_that_is_taken_back_makes_one_place(self) -> None:
+        ejection = group(20)
+        for name in ("t0", "t1"):
+            fail(ejection, name, 0.0)
+        ejection.sweep(40.0)
+        assert ejection.ejected == []
+        for name in ("t2", "t3", "t4"):
+            fail(ejection, name, 41.0)
+        assert ejection.ejected == ["t2", "t3"]
+
     def test_removing_one_that_is_not_ejected_makes_no_place(self) -> None:
         ejection = group(6)
         fail(ejection, "t0", 1.0)
