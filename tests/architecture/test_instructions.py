@@ -12,6 +12,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 COUNTED = {
     "call in memory": 1_141,
+    "call in memory, to one of two servers": 1_525,
     "call over TCP": 1_287,
     "call over WebSocket": 1_678,
     "call over HTTP": 1_491,

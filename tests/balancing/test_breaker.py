@@ -516,3 +516,22 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
 )
 def test_what_counts_as_a_failure_of_the_target(error: BaseException | None, verdict: Verdict) -> None:
     assert verdict_of(error) == verdict
+
+
+def test_the_longest_times_may_be_the_first_ones() -> None:
+    settings = BreakerSettings(open_time=7.0, longest_open_time=7.0, first_probe=3.0, longest_probe=3.0)
+    assert (settings.longest_open_time, settings.longest_probe) == (7.0, 3.0)
+    with pytest.raises(SetupError, match="longest_open_time must be at least open_time, 8 s"):
+        BreakerSettings(open_time=8.0, longest_open_time=7.0)
+    with pytest.raises(SetupError, match="longest_probe must be at least first_probe, 4 s"):
+        BreakerSettings(first_probe=4.0, longest_probe=3.0)
+
+
+def test_one_call_may_be_enough() -> None:
+    breaker = Breaker(BreakerSettings(failures=1, window=1, successes=1))
+    breaker.failed(0.0)
+    assert breaker.state == "open"
+    breaker.probed(1.0, ok=True)
+    assert breaker.allow(1.0)
+    breaker.ok(1.0)
+    assert breaker.state == "closed"

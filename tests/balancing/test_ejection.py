@@ -119,6 +119,16 @@ class TestHowMany:
         ejection.failed("t1", 1.0)
         assert ejection.ejected == ["t1"]
 
+    def test_one_that_is_taken_back_makes_one_place(self) -> None:
+        ejection = group(20)
+        for name in ("t0", "t1"):
+            fail(ejection, name, 0.0)
+        ejection.sweep(40.0)
+        assert ejection.ejected == []
+        for name in ("t2", "t3", "t4"):
+            fail(ejection, name, 41.0)
+        assert ejection.ejected == ["t2", "t3"]
+
     def test_removing_one_that_is_not_ejected_makes_no_place(self) -> None:
         ejection = group(6)
         fail(ejection, "t0", 1.0)
@@ -242,3 +252,9 @@ def test_an_unknown_target_is_not_ejected() -> None:
 def test_settings_that_could_not_work_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(SetupError, match=next(iter(options))):
         EjectionSettings(**options)  # type: ignore[arg-type]
+
+
+def test_the_longest_time_may_be_the_first_one() -> None:
+    assert EjectionSettings(base_time=40.0, longest_time=40.0).longest_time == 40.0
+    with pytest.raises(SetupError, match="longest_time must be at least base_time, 40 s"):
+        EjectionSettings(base_time=40.0, longest_time=39.0)

@@ -415,3 +415,16 @@ def test_nothing_is_left_on_the_ring_of_one_that_was_removed() -> None:
     assert {name for _, name in ring._points} == {"b"}
     ring.forget("a")
     assert len(ring._points) == 2 * 160
+
+
+def test_of_three_the_least_loaded_is_picked_and_of_four_the_less_loaded_of_two() -> None:
+    """ROUT-02"""
+    for size, picked in ((3, "a"), (4, "c")):
+        targets = group(*[1] * size)
+        for target in targets[1:]:
+            target.in_flight = 2
+        targets[2].in_flight = 1
+        # Of four, 0.4 and 0.6 take the second and the third.
+        found = LeastLoaded().pick(targets, None, iter([0.4, 0.6]).__next__)
+        assert found is not None
+        assert found.name == picked

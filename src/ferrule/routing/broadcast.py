@@ -34,6 +34,7 @@ class Broadcast:
         self._callbacks: dict[str, list[Callback]] = {}
         self._lists: set[str] = set()
         self._level: str | None = None
+        self._lock = asyncio.Lock()
 
     @property
     def wanted(self) -> bool:
@@ -60,34 +61,37 @@ class Broadcast:
 
     async def want(self, uri: str) -> None:
         """Hear of a resource."""
-        self.uris[uri] += 1
-        if self.uris[uri] > 1:
-            return
-        try:
-            await self._everywhere(lambda client: self._subscribe(client, uri))
-        except BaseException:
-            del self.uris[uri]
-            raise
+        async with self._lock:
+            self.uris[uri] += 1
+            if self.uris[uri] > 1:
+                return
+            try:
+                await self._everywhere(lambda client: self._subscribe(client, uri))
+            except BaseException:
+                del self.uris[uri]
+                raise
 
     async def unwant(self, uri: str) -> None:
         """Hear of a resource no more."""
-        if uri not in self.uris:
-            return
-        self.uris[uri] -= 1
-        if self.uris[uri] > 0:
-            return
-        del self.uris[uri]
-        for client in self._connected():
-            try:
-                await client.unsubscribe_resource(uri)
-            except (CallFailed, PeerError) as error:
-                logger.debug("a subscription to %s was not ended in order: %s", uri, error)
+        async with self._lock:
+            if uri not in self.uris:
+                return
+            self.uris[uri] -= 1
+            if self.uris[uri] > 0:
+                return
+            del self.uris[uri]
+            for client in self._connected():
+                try:
+                    await client.unsubscribe_resource(uri)
+                except (CallFailed, PeerError) as error:
+                    logger.debug("a subscription to %s was not ended in order: %s", uri, error)
 
     async def _subscribe(self, client: Client, uri: str) -> None:
         async def changed(told: str) -> None:
             await self._tell(uri, told)
 
-        await client.subscribe_resource(uri, changed)
+        if uri not in client.subscriptions:
+            await client.subscribe_resource(uri, changed)
 
     async def _tell(self, wanted: str, uri: str) -> None:
         """Tell everyone who wants to hear of a resource that it, or one inside it, has changed."""
@@ -114,16 +118,12 @@ class Broadcast:
 
     async def restore(self, client: Client) -> None:
         """Tell a target that was connected what the others know, and everyone that changes may have been missed."""
-        try:
-            if self._level is not None:
-                await client.set_log_level(self._level)
-            if self._lists:
-                await client.watch_lists(*self._lists)
-            for uri in list(self.uris):
-                await self._subscribe(client, uri)
-        except (CallFailed, PeerError) as error:
-            logger.warning("a target could not be told what the others know: %s", error)
+        if self._level is not None:
+            await _attempt(client.set_log_level(self._level))
+        if self._lists:
+            await _attempt(client.watch_lists(*self._lists))
         for uri in list(self.uris):
+            await _attempt(self._subscribe(client, uri))
             await self._tell(uri, uri)
 
     def end(self) -> None:
@@ -150,3 +150,11 @@ class Broadcast:
             raise failed[0]
         for error in failed:
             logger.warning("a target did not take what the others took: %s", error)
+
+
+async def _attempt(telling: Awaitable[None]) -> None:
+    """Tell a target something; one that does not take it goes on without."""
+    try:
+        await telling
+    except (CallFailed, PeerError) as error:
+        logger.warning("a target could not be told what the others know: %s", error)
