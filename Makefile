@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test setup peers lint format options reference fuzz faults bench conformance autobahn soak coverage-map mutants clean
+.PHONY: run test setup peers lint format options reference fuzz faults bench conformance autobahn soak coverage coverage-map mutants clean
 
 run: $(READY)
 	$(BIN)/python examples/tour.py
@@ -61,6 +61,10 @@ conformance: $(READY)
 # WSTEST is Autobahn's program; it runs on Python 2.7 only, so it is not installed here.
 autobahn: $(READY)
 	$(BIN)/python tests/transports/websocket/autobahn.py $(WSTEST)
+
+# Which lines the tests run, and whether that is enough; takes a while.
+coverage: $(READY)
+	$(BIN)/python tests/coverage/gate.py
 
 coverage-map: $(READY)
 	$(BIN)/python tests/spec/coverage_map.py
