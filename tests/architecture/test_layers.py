@@ -62,6 +62,7 @@ LATE_IMPORTS = {
     ("server/hosting/serving.py", "uvloop"): "optional: there is none on Windows",
     ("server/settings.py", "ferrule.telemetry.observer"): "only a server with observers needs it",
     ("server/hosting/host.py", "ferrule.runtime.watch"): "only a server with observers needs it",
+    ("server/hosting/host.py", "ferrule.runtime.meter"): "only a server with metrics needs it",
     ("server/hosting/host.py", "ferrule.server.hosting.monitor"): "only a server that is watched has one",
     ("server/hosting/host.py", "ferrule.server.middleware.rate_limit"): "only a server with rates limits them",
     ("server/hosting/host.py", "ferrule.telemetry.logs"): "only a server that writes its own log needs it",

@@ -13,7 +13,7 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 333,  # 285 of them before balancing, registry, routing, settings, supervisors and telemetry
+    "modules": 334,  # 285 of them before balancing, registry, routing, settings, supervisors and telemetry
     "modules under 60 lines": 79,
     "conditional expressions per 1000": 14,
     "comprehensions per 1000": 12,

@@ -28,7 +28,8 @@ from ferrule.wire.channel import REPEATABLE, Channel, Handling
 from ferrule.wire.messages import Failure, Id, Request, Success
 
 if TYPE_CHECKING:
-    from ferrule.runtime.watch import LinkMeter, LinkWatch
+    from ferrule.runtime.meter import LinkMeter
+    from ferrule.runtime.watch import LinkWatch
 
 logger = logging.getLogger("ferrule.link")
 

@@ -151,22 +151,13 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
             if version not in REVISIONS:
                 raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {version}")
 
-    @property
-    def observers(self) -> Observers | None:
-        """The observers as one; raises SetupError for what is none."""
-        if self.observer is None:
+    def observers(self, *more: Observer) -> Observers | None:
+        """Return the observers as one, with more of ours; raises SetupError for what is none."""
+        if self.observer is None and not more:
             return None
         from ferrule.telemetry.observer import observers_of
 
-        return observers_of(self.observer, "Server")
-
-    def observers_with(self, one_more: Observer) -> Observers | None:
-        """The observers and one more, as one."""
-        from ferrule.telemetry.observer import Observer, observers_of
-
-        if self.observer is None or isinstance(self.observer, Observer):
-            return observers_of([each for each in (self.observer, one_more) if each is not None], "Server")
-        return observers_of([*self.observer, one_more], "Server")
+        return observers_of(self.observer, "Server", more=more)
 
 
 def read_run_settings(given: Mapping[str, object]) -> RunSettings:

@@ -412,13 +412,19 @@ def _callbacks(observers: Sequence[Observer], event: str) -> tuple[Callable[...,
     return tuple(found)
 
 
-def observers_of(given: object, whose: str) -> Observers | None:
-    """Return what the option `observer` of a server or client names, as one; raises SetupError for what is none."""
+def observers_of(given: object, whose: str, *, more: Sequence[Observer] = ()) -> Observers | None:
+    """Return what the options of a server or client name, as one; None where nobody wants to know anything.
+
+    `given` is the option `observer`, `more` are observers of ours. Raises SetupError for what is no observer.
+    """
     if given is None:
-        return None
-    observers = [given] if isinstance(given, Observer) else given
-    if not isinstance(observers, list | tuple) or not all(isinstance(each, Observer) for each in observers):
+        observers: Sequence[Observer] = ()
+    elif isinstance(given, Observer):
+        observers = (given,)
+    elif isinstance(given, list | tuple) and all(isinstance(each, Observer) for each in given):
+        observers = given
+    else:
         raise SetupError(f"{whose}: observer must be an Observer or a list of them, not {given!r}")
-    if observers:
-        return Observers(observers)
-    return None
+    if not observers and not more:
+        return None
+    return Observers((*observers, *more))

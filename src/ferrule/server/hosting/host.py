@@ -38,7 +38,9 @@ from ferrule.server.settings import ServerSettings
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
+    from ferrule.runtime.meter import LinkMeter
     from ferrule.runtime.tasks.tasks import Tasks
+    from ferrule.runtime.watch import LinkWatch
     from ferrule.server.hosting.monitor import Monitor
     from ferrule.telemetry.observer import Observer, Observers
     from ferrule.transports.http.routes.custom import CustomRoute, Endpoint
@@ -80,7 +82,7 @@ class Host:
         self._shared_options = structs.replace(
             self._link_options, max_running=settings.max_concurrent, max_waiting=settings.max_waiting
         )
-        self.observer: Observers | None = settings.observers
+        self.observer: Observers | None = settings.observers()
         """Who is told of connections and exchanges."""
         self.unbound: list[str] = []
         """The listeners that are about to serve and cannot be reached yet."""
@@ -242,7 +244,7 @@ class Host:
         return len(self._tasks.live)
 
     def _observe(self, observer: Observer) -> None:
-        self.observer = self._settings.observers_with(observer)
+        self.observer = self._settings.observers(observer)
 
     @property
     def verifier(self) -> Verifier:
@@ -272,12 +274,7 @@ class Host:
         )
         link.session.offers = self._offered
         if self.observer is not None:
-            from ferrule.runtime.watch import watch_on
-
-            shared = issubclass(kind, SessionlessLink)
-            link.watch = watch_on(
-                link.session, self.observer, origin.carrier, "server", address=origin.address, shared=shared
-            )
+            link.watch = _watch(self.observer, link, origin)
         self.links.remember(link, entrance)
         return link
 
@@ -324,6 +321,18 @@ class Host:
             return value
 
         return answer
+
+
+def _watch(observer: Observers, link: Link, origin: Origin) -> LinkWatch | LinkMeter | None:
+    """Return what reports of a link to observers, or to metrics alone."""
+    shared = isinstance(link, SessionlessLink)
+    if observer.meter is not None:
+        from ferrule.runtime.meter import LinkMeter
+
+        return LinkMeter(observer, observer.meter.over(origin.carrier), link.session, shared=shared)
+    from ferrule.runtime.watch import watch_on
+
+    return watch_on(link.session, observer, origin.carrier, "server", address=origin.address, shared=shared)
 
 
 def _stateless(services: Services, implementation: Implementation) -> Stateless:
