@@ -13,8 +13,8 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 365,  # 285 of them before balancing, registry, routing, settings, supervisors and telemetry
-    "modules under 60 lines": 84,
+    "modules": 370,  # 285 of them before balancing, registry, routing, settings, supervisors and telemetry
+    "modules under 60 lines": 86,
     "conditional expressions per 1000": 14,
     "comprehensions per 1000": 12,
     "Any per 1000": 25,
