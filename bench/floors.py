@@ -17,6 +17,7 @@ from bench.streamable.scenarios import FAN_OUT_MODES, IDLE_CASE, fan_out_case
 from bench.streamable.scenarios import case_name as http_case
 from bench.streamable.sessions import SESSIONS, STREAMS
 from bench.streamable.wire import Mode
+from bench.watched import METRICS, RECEIPTS, TRACING
 
 BEST_PEER = "the best peer"
 BEST_PYTHON_PEER = "the best Python peer"
@@ -176,7 +177,21 @@ def _cold_memory(limit: float) -> Floor:
 
 def _rate(part: Part) -> Floor:
     text = f"{part.name}, per s ({part.seed})"
-    return Floor("core_ops", text, part.floor, lambda results: _own(results, "core_ops", part.name, "per_s"))
+    return Floor(
+        "core_ops", text, float(part.published or 0), lambda results: _own(results, "core_ops", part.name, "per_s")
+    )
+
+
+def _watched(feature: str, limit: float) -> Floor:
+    """Return what a feature adds to a call over stdio that nobody watches."""
+    figure = partial(_own, scenario="watched", case=feature, name="over_plain")
+    return Floor("watched", f"stdio call {feature}: more CPU than without, %", limit, figure, at_most=True)
+
+
+def _watched_price(feature: str, limit: float) -> Floor:
+    """Return the same in microseconds, of the thread that answers."""
+    figure = partial(_own, scenario="watched", case=feature, name="more_us")
+    return Floor("watched", f"stdio call {feature}: more CPU than without, µs", limit, figure, at_most=True)
 
 
 FLOORS = (
@@ -207,7 +222,10 @@ FLOORS = (
     _session_memory(1.5),
     _still_answering(),
     _times("http_client", "x64", BEST_PEER, 15, "HTTP client, 64 in flight"),
-    *(_rate(part) for part in PARTS),
+    _watched(METRICS, 10),
+    _watched(TRACING, 5),
+    _watched_price(RECEIPTS, 8),
+    *(_rate(part) for part in PARTS if part.is_floor),
 )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.contestants import CONSTANT, FERRULE, SKETCH, Contestant, is_python, layered, routed
-from bench.core_ops import run_workload
+from bench.core_ops import run_sustained, run_workload
 from bench.memory import measure_pair
 from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS, Era, Operation
 from bench.pipeline import Load
@@ -121,3 +121,9 @@ def run_core_ops(workload: str, results: Results) -> None:
         }
         results.add("core_ops", name, FERRULE, 1, row)
     results.failures += [f"core_ops {name}: {why}" for name, why in results.core_ops["left_out"].items()]
+
+
+def run_core_sustained(results: Results) -> None:
+    """Let our own parts work for half a minute."""
+    progress("core_ops_sustained: 30 s")
+    results.sustained = run_sustained()

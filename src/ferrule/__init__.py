@@ -60,6 +60,10 @@ if TYPE_CHECKING:
     from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.server import Server
     from ferrule.telemetry.observer import Observer
+    from ferrule.telemetry.receipt_log import Receipts
+    from ferrule.telemetry.redaction import RecordRule
+    from ferrule.telemetry.tracer import Tracing
+    from ferrule.transports.graphql.listener import Graphql
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.routes.web import WebRequest, WebResponse
     from ferrule.transports.process.stdio import Stdio
@@ -91,6 +95,9 @@ HOMES = {
     "Arg": "ferrule.server.offers.transforms",
     "transformed": "ferrule.server.offers.transforms",
     "Observer": "ferrule.telemetry.observer",
+    "Receipts": "ferrule.telemetry.receipt_log",
+    "RecordRule": "ferrule.telemetry.redaction",
+    "Tracing": "ferrule.telemetry.tracer",
     "Audio": "ferrule.server.calls.files",
     "File": "ferrule.server.calls.files",
     "Image": "ferrule.server.calls.files",
@@ -104,6 +111,7 @@ HOMES = {
     "Refused": "ferrule.server.offers.refusals",
     "ToolResult": "ferrule.server.calls.results",
     "Server": "ferrule.server.server",
+    "Graphql": "ferrule.transports.graphql.listener",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.process.stdio",
     "WebRequest": "ferrule.transports.http.routes.web",
@@ -156,6 +164,7 @@ __all__ = [
     "FerruleError",
     "File",
     "Forbidden",
+    "Graphql",
     "Hedge",
     "Http",
     "HttpFailed",
@@ -172,7 +181,9 @@ __all__ = [
     "Principal",
     "Progress",
     "RateLimit",
+    "Receipts",
     "Reconnect",
+    "RecordRule",
     "Refusal",
     "Refused",
     "RequestFacts",
@@ -188,6 +199,7 @@ __all__ = [
     "Timing",
     "ToolError",
     "ToolResult",
+    "Tracing",
     "Unauthorized",
     "Unix",
     "UserMessage",

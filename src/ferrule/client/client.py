@@ -57,6 +57,7 @@ ROWS = {**METHODS, **SKILL_ROWS}
 
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
+    from ferrule.supervision.child import ChildState
 
 
 class Client:
@@ -477,6 +478,11 @@ class Client:
     def reconnecting(self) -> bool:
         """Whether the link was lost and a new one is being opened, or waited for."""
         return self._keeper.reconnection.active
+
+    @property
+    def link_state(self) -> ChildState:
+        """The state of the link and of the server process behind it, how often it was restarted, and why it is away."""
+        return self._keeper.describe()
 
     @property
     def connection_state(self) -> str:

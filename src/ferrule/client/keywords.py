@@ -22,6 +22,7 @@ from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.schema.model import LogLevel
 from ferrule.settings.option import FilePath, NonNegativeInt, PositiveSeconds, Seconds
 from ferrule.telemetry.observer import Observer
+from ferrule.telemetry.tracer import Tracing
 from ferrule.transports.keywords import HttpClientKeywords, TcpClientKeywords, WebSocketClientKeywords
 from ferrule.transports.process.child import StderrSink
 
@@ -103,6 +104,8 @@ class ClientKeywords(TypedDict, total=False):
     """Options of WebSocket: see WebSocketOptions."""
     observer: Observer | Sequence[Observer] | None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    tracing: Tracing | Mapping[str, Any] | bool | None
+    """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
     balance: Balance
     """Which of several targets takes a call."""
     weights: Mapping[str, float] | None

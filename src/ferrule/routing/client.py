@@ -51,6 +51,7 @@ from ferrule.schema.tools import CallToolResult, Tool
 
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
+    from ferrule.supervision.child import ChildState
 
 T = TypeVar("T")
 
@@ -477,6 +478,11 @@ class RoutedClient(Client):
     def reconnecting(self) -> bool:
         """Whether no target is connected, and each is tried again."""
         return self.phase is Phase.ERROR
+
+    @property
+    def link_state(self) -> ChildState:
+        """The state of the link of the first target that is connected; `router.targets` has those of all."""
+        return self._first.link_state
 
     @property
     def connection_state(self) -> str:

@@ -34,6 +34,7 @@ from ferrule.errors import (
 )
 from ferrule.protocol.call import Note
 from ferrule.protocol.session import Phase
+from ferrule.supervision.child import ChildState, RestartKind, State, sentence
 from ferrule.supervision.event_loop import require_asyncio
 from ferrule.transports.contract import Transport
 from ferrule.wire.channel import Gap
@@ -187,6 +188,30 @@ class Keeper:
         if self.conversation is None:
             return Phase.PRE_INITIALIZATION
         return self.conversation.phase
+
+    def describe(self) -> ChildState:
+        """Return the state of the link, and of the server process behind it where there is one, as of any child."""
+        restart: RestartKind = "temporary"
+        if self._connector.plan is not None:
+            restart = "permanent"
+        return ChildState(
+            name="link",
+            path="client/link",
+            state=self._link_state(),
+            restart=restart,
+            restarts=self.reconnection.restarts,
+            error=sentence(self.reconnection.reason),
+        )
+
+    def _link_state(self) -> State:
+        if self.reconnection.active:
+            return "failed" if self.reconnection.failed else "restarting"
+        conversation = self.conversation
+        if conversation is None:
+            return "waiting"
+        if not conversation.over:
+            return "starting" if conversation.opened is None else "running"
+        return "stopped" if self.reconnection.scope is None else "ended"
 
     def talk(self) -> Conversation:
         """Return the conversation; raises NotConnected where there never was one."""
