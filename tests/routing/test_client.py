@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from flaky import Flaky
 
-from ferrule import Client, Context, Server, SyncClient
+from ferrule import Client, Context, Server, SyncClient, ToolError
 from ferrule.balancing.breaker import BreakerSettings
 from ferrule.balancing.bulkhead import BulkheadSettings
 from ferrule.balancing.hedge import Hedge
@@ -31,7 +32,7 @@ from ferrule.errors import (
     SetupError,
 )
 from ferrule.protocol.session import Phase
-from ferrule.routing.client import RoutedClient
+from ferrule.routing.client import MAX_TASKS, RoutedClient
 from ferrule.routing.settings import RoutingSettings
 
 virtual_time = pytest.mark.virtual_time
@@ -85,6 +86,14 @@ async def say_twice(ctx: Context) -> None:
     """Log something unimportant, and something important."""
     await ctx.info("unimportant")
     await ctx.error("important")
+
+
+async def step_twice(ctx: Context) -> int:
+    """Tell of two steps, and return what the caller wrote."""
+    await ctx.report_progress(1, 2)
+    await ctx.report_progress(2, 2)
+    written: int = ctx.meta["vendor/x"]
+    return written
 
 
 def pair(**options: Any) -> tuple[list[Server], RoutedClient]:
@@ -213,6 +222,42 @@ class TestRequests:
             first, second = await client.send_batch([("tools/list", None), ("tools/call", {"name": "who"})])
             assert len(first["tools"]) == 2
             assert second["content"][0]["text"] == "a"
+
+    @virtual_time
+    async def test_the_options_of_a_call_reach_its_target(self) -> None:
+        targets = [Flaky("a"), Flaky("b")]
+        for target in targets:
+            target.server.add_tool(step_twice)
+        told: list[float] = []
+        async with Client(targets) as client:
+            result = await client.call_tool("broken", raise_on_error=False)
+            assert result.is_error
+            with pytest.raises(ToolError):
+                await client.call_tool("broken")
+            written = {"vendor/x": 7}
+            result = await client.call_tool("step_twice", meta=written, on_progress=lambda done, *_: told.append(done))
+            assert result.data == 7
+            assert told == [1, 2]
+            with pytest.raises(PeerError):
+                await client.forward("tools/call")
+
+    async def test_skills_are_those_of_one_target(self, tmp_path: Path) -> None:
+        (tmp_path / "refunds").mkdir()
+        text = "---\nname: refunds\ndescription: Money back\n---\nSee mail.md.\n"
+        (tmp_path / "refunds" / "SKILL.md").write_text(text)
+        (tmp_path / "refunds" / "mail.md").write_text("Dear customer")
+        servers = [Server("a"), Server("b")]
+        for server in servers:
+            server.skills(tmp_path)
+        async with Client(servers, balance="round_robin") as client:
+            [skill] = await client.list_skills()
+            assert [each.name async for each in client.iter_skills()] == ["refunds"]
+            assert (await client.get_skill(skill.uri)).uri == skill.uri
+            loaded = await client.load_skill(skill)
+            assert loaded.instructions.strip() == "See mail.md."
+            assert (await client.read_skill_file(loaded, "mail.md")).text == "Dear customer"
+            found = await client.read_directory(skill.uri.removesuffix("/SKILL.md"))
+            assert {str(each.uri).rpartition("/")[2] for each in found} == {"SKILL.md", "mail.md"}
 
 
 class TestFailover:
@@ -390,6 +435,9 @@ class TestTasks:
                 await client.get_task("none")
             with pytest.raises(PeerError):
                 await client.cancel_task("none")
+
+    def test_ten_thousand_tasks_are_remembered(self) -> None:
+        assert MAX_TASKS == 10_000
 
     @virtual_time
     async def test_the_oldest_tasks_are_forgotten_first(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,3 +139,20 @@ async def test_one_that_is_removed_gets_no_calls_while_its_last_ones_end() -> No
         assert (await call).data == "a"
         await removing
         assert targets["a"].calls == ["last"]
+
+
+async def test_answers_are_counted_for_the_breaker_for_ejection_and_for_the_policy() -> None:
+    targets = {"a": Flaky("a")}
+    async with Router(targets) as router:
+        targets["a"].pause = 2.0
+        for _ in range(3):
+            await router.call_tool("who")
+        replica = group_of(router).replica("a")
+        assert (replica.record.calls, replica.record.failures) == (3, 0)
+        assert (replica.facts.calls, replica.facts.errors, replica.facts.in_flight) == (3, 0, 0)
+        assert (replica.breaker.successes, len(replica.latencies)) == (3, 3)
+        assert replica.facts.latency == pytest.approx(2.0)
+        targets["a"].pause = 12.0
+        await router.call_tool("who")
+        assert replica.facts.latency == pytest.approx(3.0)
+        assert router._bulkhead.service_time == pytest.approx(3.0)

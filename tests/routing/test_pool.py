@@ -109,6 +109,7 @@ def test_limt_07_a_pool_grows_with_its_users_and_shrinks_when_they_are_gone() ->
             assert pool.state.size == 8
             await asyncio.sleep(30)
             assert (pool.state.size, pool.state.in_use, pool.state.closed) == (2, 0, 6)
+            assert pool._policy._credit.keys() <= pool._members.keys()  # type: ignore[attr-defined]
             assert listener.occupancy.current == 2
 
     run_in_virtual_time(test())

@@ -65,6 +65,7 @@ def test_tcpt_13_after_a_loss_the_waits_grow_from_one_second_too() -> None:
         """Lets us in at the first and the fifth attempt, and goes at once."""
 
         attempts = 0
+        closed = 0
 
         async def connect(self, receiver: Any) -> Any:
             self.attempts += 1
@@ -73,14 +74,25 @@ def test_tcpt_13_after_a_loss_the_waits_grow_from_one_second_too() -> None:
             asyncio.get_running_loop().call_later(0.0, receiver.channel_lost, self, None)
             return self
 
-        async def close(self, grace: float = 2.0) -> None: ...
+        async def close(self, grace: float = 2.0) -> None:
+            self.closed += 1
 
     async def test() -> None:
         notices: list[WayNotice] = []
-        way = Redialing(Fleeting(), Notes, tell=notices.append, backoff=SHARP)
+        receivers: list[Notes] = []
+
+        def receiver() -> Notes:
+            receivers.append(Notes())
+            return receivers[-1]
+
+        transport = Fleeting()
+        way = Redialing(transport, receiver, tell=notices.append, backoff=SHARP)
         way.start()
         await asyncio.sleep(20)
+        assert transport.closed == 2  # after each loss
+        assert [len(each.losses) for each in receivers[:5]] == [1, 0, 0, 0, 1]
         await way.close()
+        assert transport.closed == 3
         told = [(notice.what, notice.retry_in) for notice in notices if notice.what != "connected"]
         down = [("lost", 1.0), ("connect_failed", 1.5), ("connect_failed", 2.25), ("connect_failed", 3.375)]
         assert told[:8] == [*down, *down]

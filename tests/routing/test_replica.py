@@ -87,6 +87,16 @@ async def test_why_it_may_not_be_used() -> None:
     await replica.close(0.0)
 
 
+async def test_why_a_probe_failed_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "ferrule.routing")
+    target = Flaky("a")
+    target.down = True
+    replica, scope = replica_of(target), Scope(asyncio.get_running_loop())
+    assert not await replica.works(scope)
+    assert "the probe of a failed: nobody answers at a" in caplog.messages
+    await replica.close(0.0)
+
+
 async def test_it_works_if_it_can_be_connected_to_and_answers() -> None:
     target = Flaky("a")
     replica, scope = replica_of(target), Scope(asyncio.get_running_loop())

@@ -549,6 +549,18 @@ class TestBulkhead:
             assert router.targets[0].in_flight == 0
 
     @virtual_time
+    async def test_one_principal_has_a_share_of_the_calls_that_run(self) -> None:
+        targets = sites("a")
+        async with Router(targets, bulkhead=BulkheadSettings(in_flight=4, share=0.25)) as router:
+            targets["a"].pause = 1.0
+            calls = [asyncio.ensure_future(who(router, principal="one")) for _ in range(2)]
+            calls += [asyncio.ensure_future(who(router)) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            assert (router.stats().in_flight, router.stats().waiting) == (3, 1)
+            assert await asyncio.gather(*calls) == ["a"] * 4
+            assert (router.stats().in_flight, router.stats().waiting) == (0, 0)
+
+    @virtual_time
     async def test_principals_take_turns(self) -> None:
         targets = sites("a")
         settings = BulkheadSettings(in_flight=1, queue=100, share=0.5, queue_time=60.0)

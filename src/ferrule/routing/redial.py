@@ -90,7 +90,6 @@ class Redialing:
         self._turn("closed")
         task = self._task
         self._task = None
-        self._channel = None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
