@@ -11,6 +11,7 @@ import pytest
 from graphql_desk import codes, new_app, post, serving
 
 from ferrule import Graphql
+from ferrule.transports.graphql import endpoint
 
 NAMES = "{ tools { items { name } } }"
 ADD = 'mutation { callTool(name: "add", arguments: {a: 1, b: 1}) { isError } }'
@@ -109,6 +110,26 @@ async def test_other_methods_and_paths_are_told_what_to_use() -> None:
             answer = await client.get(listener.url.replace("/g", "/graphql"))
         assert answer.status_code == 404
         assert answer.text == "Not found; GraphQL is served at /g\n"
+
+
+async def test_an_offer_to_upgrade_to_something_else_is_passed_over() -> None:
+    """RFC 9110 §7.8: a server may ignore it, as that of curl to speak HTTP/2."""
+    async with serving() as listener:
+        headers = {"connection": "Upgrade", "upgrade": "h2c"}
+        answer = await send(listener, json={"query": "{ __typename }"}, headers=headers)
+        assert answer.json() == {"data": {"__typename": "Query"}}
+
+
+async def test_a_failure_of_ours_is_answered_and_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> None:
+        raise RuntimeError("secret of the house")
+
+    monkeypatch.setattr(endpoint, "answer_of", fail)
+    async with serving() as listener:
+        answer = await send(listener, json={"query": NAMES})
+        assert answer.status_code == 500
+        assert codes(answer.json()) == ["INTERNAL_ERROR"]
+        assert "secret" not in answer.text
 
 
 async def test_too_long_a_body_and_too_long_an_answer_are_refused() -> None:

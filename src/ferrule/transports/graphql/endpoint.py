@@ -70,7 +70,7 @@ class GraphqlEndpoint:
         """Answer a request, now or later."""
         if request.path != self._settings.path:
             responder.reply(404, TEXT_HEAD, f"Not found; GraphQL is served at {self._settings.path}\n".encode())
-        elif b"upgrade" in request.headers:
+        elif b"websocket" in request.headers.get(b"upgrade", b"").lower():
             self._websocket.handle(request, responder)
         else:
             self._callers.admit(request, responder, self._answer)
@@ -166,11 +166,10 @@ class GraphqlEndpoint:
     async def _run(self, request: HttpRequest, operation: Operation, responder: Responder, head: bytes) -> None:
         try:
             answer = answer_of(await operation.run(self._requests(request)))
+            status = 200 if "data" in answer else self._status(request)
+            self._reply(request, responder, status, answer, head)
         except Exception as error:
             self._reply(request, responder, 500, {"errors": unexpected(error)}, head)
-            return
-        status = 200 if "data" in answer else self._status(request)
-        self._reply(request, responder, status, answer, head)
 
     def _status(self, request: HttpRequest) -> int:
         """Return the status of an operation that was not run: a client that knows no other type than JSON wants 200."""
