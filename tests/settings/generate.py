@@ -62,6 +62,7 @@ ENDPOINT = "ferrule.transports.http.settings:EndpointSettings"
 ENGINE = "ferrule.transports.http.settings:EngineSettings"
 HTTP2 = "ferrule.transports.http.settings:Http2Settings"
 WEBSOCKET = "ferrule.transports.websocket.settings:WebSocketSettings"
+GRAPHQL = "ferrule.transports.graphql.settings:GraphqlSettings"
 TCP = "ferrule.transports.tcp.settings:TcpSettings"
 UNIX = "ferrule.transports.tcp.settings:UnixSettings"
 STDIO = "ferrule.transports.process.stdio:StdioSettings"
@@ -71,6 +72,7 @@ WEBSOCKET_CLIENT = "ferrule.transports.websocket.settings:WebSocketOptions"
 RUN = "ferrule.server.settings:RunSettings"
 SERVER = "ferrule.server.settings:ServerSettings"
 CLIENT = "ferrule.client.settings:ClientSettings"
+ROUTING = "ferrule.routing.settings:RoutingSettings"
 TOOL = "ferrule.server.offers.descriptions:ToolOptions"
 RESOURCE = "ferrule.server.offers.resources:ResourceOptions"
 PROMPT = "ferrule.server.offers.prompts:PromptOptions"
@@ -115,6 +117,14 @@ MODULES: dict[str, dict[str, Keywords]] = {
         "TcpClientKeywords": Keywords("The options of reaching a server over TCP or a Unix socket.", (TCP_CLIENT,)),
         "WebSocketClientKeywords": Keywords("The options of reaching a server over WebSocket.", (WEBSOCKET_CLIENT,)),
     },
+    "ferrule.transports.graphql.keywords": {
+        "GraphqlKeywords": Keywords(
+            "The options of `Graphql`.",
+            (GRAPHQL, ENGINE, ENDPOINT),
+            without=("websocket",),
+            only={ENDPOINT: ("allowed_origins", "allowed_hosts")},
+        ),
+    },
     "ferrule.server.keywords": {
         "ServerKeywords": Keywords("The options of a server.", (SERVER,)),
         "ToolKeywords": Keywords("The options of a tool.", (TOOL,)),
@@ -128,7 +138,7 @@ MODULES: dict[str, dict[str, Keywords]] = {
         ),
     },
     "ferrule.client.keywords": {
-        "ClientKeywords": Keywords("The options of a client.", (CLIENT,), written=OF_TRANSPORTS)
+        "ClientKeywords": Keywords("The options of a client.", (CLIENT, ROUTING), written=OF_TRANSPORTS)
     },
 }
 
@@ -136,6 +146,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "run": (RUN,),
     "server": (SERVER,),
     "client": (CLIENT,),
+    "routing": (ROUTING,),
     "client.http": (HTTP_CLIENT,),
     "client.tcp": (TCP_CLIENT,),
     "client.websocket": (WEBSOCKET_CLIENT,),
@@ -143,6 +154,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "http": (ENDPOINT, ENGINE),
     "http.http2": (HTTP2,),
     "ws": (WEBSOCKET,),
+    "graphql": (GRAPHQL,),
     "tcp": (TCP,),
     "unix": (UNIX,),
 }

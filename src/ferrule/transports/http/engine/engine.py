@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ferrule.errors import SetupError
@@ -14,6 +15,7 @@ from ferrule.transports.http.engine.connection import HTTP2, Connection
 from ferrule.transports.http.message import Handle
 from ferrule.transports.http.settings import EngineSettings, Http2Settings
 from ferrule.transports.sockets.accept import Accepting, LingeringCloses
+from ferrule.transports.sockets.admission import Admission, warn_of_few_descriptors
 from ferrule.transports.sockets.bind import listen
 from ferrule.transports.sockets.tls import server_context
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
@@ -39,10 +41,14 @@ class Engine:
         *,
         max_body_size: int = MAX_MESSAGE_SIZE,
         observer: Observers | None = None,
+        failed: Callable[[OSError], None] | None = None,
     ) -> None:
         self._settings = settings or EngineSettings()
+        self._failed = failed
+        """Called when a listening socket is dead."""
         self._context = server_context(self._settings, "http")
         self._ledger = Accounting(handle, self._settings, max_body_size, observer)
+        self._admission = Admission("HTTP", self._settings.max_connections)
         self._ledger.http2 = _speaker(self._settings)
         if self._context:
             protocols = ["http/1.1"]
@@ -64,9 +70,11 @@ class Engine:
         self._farewells = LingeringCloses(self._loop)
         sockets = await listen(self._settings)
         self.address = sockets[0].getsockname()[:2]
+        self._admission.name = f"HTTP at port {self.address[1]}"
+        warn_of_few_descriptors(self._settings.max_connections)
         self._sweep()
         for each in sockets:
-            accepting = Accepting(each, self._take, self._short)
+            accepting = Accepting(each, self._take, self._short, self._failed)
             accepting.start()
             self._accepting.append(accepting)
 
@@ -111,11 +119,13 @@ class Engine:
 
     def _take(self, accepted: socket.socket) -> None:
         ledger = self._ledger
-        if len(ledger.connections) + len(ledger.arriving) >= self._settings.max_connections:
+        inside = len(ledger.connections) + len(ledger.arriving)
+        if inside >= self._settings.max_connections:
             if ledger.observed is not None:
                 ledger.observed.refused("too_many_connections")
             self._farewells.turn_away(accepted, self._no_room())
             return
+        self._admission.note(inside + 1)
         connection = Connection(ledger, self._loop)
         ledger.arriving.add(connection)
         self._unattached.add(accepted)
