@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ STEP = re.compile(r" *([A-Za-z_][\w.]*)")
 CLIENT = "The client"
 STDIO = "A tools/call over stdio"
 SESSION = "A POST of the handshake era whose head was seen before"
+HTTP2 = "The same over HTTP/2"
 STATELESS = "A POST of the stateless era with a new head"
 
 
@@ -96,6 +98,31 @@ def test_a_call_over_stdio_walks_as_drawn() -> None:
 @pytest.mark.parametrize(("mode", "heading"), [("handshake", SESSION), ("stateless", STATELESS)])
 def test_a_call_over_http_walks_as_drawn(mode: str, heading: str) -> None:
     assert first_missing(steps("walk-http.md", heading), asyncio.run(traced_over_http(mode))) is None
+
+
+async def traced_over_http2() -> list[str]:
+    """Trace a call over HTTP/2 at its server."""
+    httpx = pytest.importorskip("httpx", reason="httpx is not installed: nobody to ask in HTTP/2")
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+
+    async def call(client: Any, url: str, tool: str, **arguments: int) -> Any:
+        params = {"name": tool, "arguments": arguments, "_meta": meta}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": tool}
+        headers["accept"] = "application/json, text/event-stream"
+        return (await client.post(url, json=message, headers=headers)).json()["result"]["structuredContent"]
+
+    async with http_server() as url, httpx.AsyncClient(http1=False, http2=True) as client:
+        for _ in range(3):
+            await call(client, url, "add", a=1, b=2)
+        await call(client, url, "begin")
+        await call(client, url, "add", a=1, b=2)
+        ran: list[str] = (await call(client, url, "end"))["result"]
+        return ran
+
+
+def test_a_call_over_http_2_walks_as_drawn() -> None:
+    assert first_missing(steps("walk-http.md", HTTP2), asyncio.run(traced_over_http2())) is None
 
 
 async def traced_client() -> list[str]:

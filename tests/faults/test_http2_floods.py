@@ -1,4 +1,4 @@
-"""Floods of HTTP/2 frames, each named by its CVE, at an engine in a process of its own (HTP-16).
+"""Floods of HTTP/2 frames, each named by its CVE, at an engine in a process of its own.
 
 Each ends in GOAWAY, costs at most a second of CPU time for 10,000 frames, and leaves memory and bystanders alone.
 """

@@ -193,6 +193,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check(self)
+        Http2Settings.of(self.http2)
 
 
 def _require_origins(origins: Collection[str]) -> None:

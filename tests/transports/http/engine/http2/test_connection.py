@@ -35,6 +35,7 @@ from ferrule.transports.backpressure import backlog as unread
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.engine.http2 import connection as connection_module
 from ferrule.transports.http.engine.http2.connection import Http2Connection
+from ferrule.transports.http.engine.http2.frames import TABLE_SIZE
 from ferrule.transports.http.engine.http2.stream import HIGH_WATER
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.settings import EngineSettings, Http2Settings
@@ -249,6 +250,26 @@ def test_an_aborted_answer_ends_its_stream_alone(run: Run) -> None:
     run(main())
 
 
+def test_who_has_answered_is_not_told_of_a_peer_that_goes_before_it_has_read_it(run: Run) -> None:
+    async def main() -> None:
+        async with house() as opened, speaking(opened, INITIAL_WINDOW_SIZE=0) as peer:
+            number = peer.get("/wait")
+            await opened.until(lambda: opened.owed)
+            opened.owed[0].reply(200, b"", b"hello")
+            assert opened.owed[0].gone
+            assert opened.owed[0].backlog == 5
+            opened.owed[0].abort()
+            await peer.until(lambda: peer.answers[number].headers)
+            peer.client.reset_stream(number)
+            peer.flush()
+            await opened.until(lambda: not opened.connections[0]._streams)
+            await asyncio.sleep(0.01)
+            assert opened.lost == 0
+            assert opened.owed[0].backlog == 0
+
+    run(main())
+
+
 # -- bodies
 
 
@@ -382,6 +403,21 @@ def test_a_head_in_two_frames_is_one(run: Run) -> None:
         async with house() as opened, speaking(opened) as peer:
             assert (await peer.answer(peer.get("/a", ("x", "~{}|" * 3900)))).status == 200
             assert len(opened.requests[0].headers[b"x"]) == 15_600
+
+    run(main())
+
+
+def test_a_long_connection_keeps_little_of_what_is_over(run: Run) -> None:
+    async def main() -> None:
+        async with house() as opened, speaking(opened, HEADER_TABLE_SIZE=1_000_000) as peer:
+            for _ in range(12):
+                numbers = [peer.get("/empty") for _ in range(100)]
+                for number in numbers:
+                    assert (await peer.answer(number)).status == 204
+            protocol = opened.connections[0]._h2
+            assert protocol.encoder.header_table_size == TABLE_SIZE
+            assert len(protocol._closed_streams) <= 1000
+            assert len(protocol.streams) <= 100
 
     run(main())
 
@@ -550,12 +586,12 @@ def test_a_head_that_never_ends_ends_the_connection(run: Run) -> None:
 
 def test_who_goes_on_is_not_let_go_though_every_read_ends_in_a_frame(run: Run) -> None:
     async def main() -> None:
-        async with house(head_timeout=0.2) as opened, speaking(opened) as peer:
+        async with house(head_timeout=1.0) as opened, speaking(opened) as peer:
             await peer.answer(peer.get("/"))
             said = PingFrame(0).serialize() * 30
             for at in range(0, len(said), 30):
                 peer.say(said[at : at + 30])
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.08)
             assert (await peer.answer(peer.get("/"))).status == 200
 
     run(main())

@@ -16,10 +16,11 @@ from ferrule.transports.http.engine.http2.frames import (
     PING,
     PREFACE,
     SETTINGS,
+    TABLE_SIZE,
     ConnectionFailed,
     Frame,
     FrameReader,
-    without_unknown_settings,
+    usable_settings,
 )
 
 
@@ -83,23 +84,29 @@ def test_padding_is_no_content() -> None:
 
 def test_settings_nobody_knows_are_left_out() -> None:
     raw = SettingsFrame(0, settings={4: 1000, 8: 0, 9: 5, 0xFFFF: 7, 1: 100}).serialize()
-    kept = without_unknown_settings(Frame(SETTINGS, 0, 0, raw))
+    kept = usable_settings(Frame(SETTINGS, 0, 0, raw))
     assert kept.raw == SettingsFrame(0, settings={4: 1000, 8: 0, 1: 100}).serialize()
     acknowledged = Frame(SETTINGS, 1, 0, SettingsFrame(0, flags=("ACK",)).serialize())
-    assert without_unknown_settings(acknowledged) == acknowledged
+    assert usable_settings(acknowledged) == acknowledged
     # One that is cut short is left for h2 to refuse.
     short = Frame(SETTINGS, 0, 0, raw[:-1])
-    assert without_unknown_settings(short).raw.endswith(raw[-6:-1])
+    assert usable_settings(short).raw.endswith(raw[-6:-1])
+
+
+def test_the_table_of_the_compressor_stays_small() -> None:
+    for said, used in ((100, 100), (TABLE_SIZE, TABLE_SIZE), (TABLE_SIZE + 1, TABLE_SIZE), (2**32 - 1, TABLE_SIZE)):
+        frame = Frame(SETTINGS, 0, 0, SettingsFrame(0, settings={1: said, 3: 5}).serialize())
+        assert usable_settings(frame).raw == SettingsFrame(0, settings={1: used, 3: 5}).serialize()
 
 
 def test_too_many_settings_are_refused() -> None:
     for count in (MOST_SETTINGS, MOST_SETTINGS + 1):
         frame = Frame(SETTINGS, 0, 0, bytes(9) + bytes(6 * count))
         if count == MOST_SETTINGS:
-            assert without_unknown_settings(frame).size == 6 * count
+            assert usable_settings(frame).size == 6 * count
         else:
             with pytest.raises(ConnectionFailed):
-                without_unknown_settings(frame)
+                usable_settings(frame)
 
 
 def test_the_stream_of_data_that_has_begun_to_come_is_known() -> None:

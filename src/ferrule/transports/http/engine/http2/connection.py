@@ -44,7 +44,7 @@ from ferrule.transports.http.engine.http2.frames import (
     ConnectionFailed,
     Frame,
     FrameReader,
-    without_unknown_settings,
+    usable_settings,
 )
 from ferrule.transports.http.engine.http2.limits import FloodLimits
 from ferrule.transports.http.engine.http2.sender import Sender
@@ -63,8 +63,6 @@ CONNECTION_WINDOW = 1024 * 1024
 """Bytes of all bodies together that may be on their way; what arrives is on an account and acknowledged at once."""
 HARD_LIMIT = 2
 """Fields up to so many times `max_head_size` are decompressed, to be refused with 431; over it the connection ends."""
-TABLE_SIZE = 4096
-"""How large the table of our compressor becomes, whatever the peer allows (RFC 7541 §4.2)."""
 MOST_STREAMS = 2**31 - 1
 
 
@@ -213,7 +211,7 @@ class Http2Connection(asyncio.Protocol):
             self.state = OPEN
             self._deadline = self.ledger.idle_until
         if kind == SETTINGS:
-            frame = without_unknown_settings(frame)
+            frame = usable_settings(frame)
         known = frame.stream in self._streams
         over = not known and 0 < frame.stream <= self._highest
         self._limits.judge(frame, self.ledger.clock, known=known, over=over)
@@ -242,7 +240,7 @@ class Http2Connection(asyncio.Protocol):
         elif isinstance(event, StreamReset):
             self._reset_received(event)
         elif isinstance(event, RemoteSettingsChanged):
-            self._settings_changed()
+            self.out.send_all()
         elif isinstance(event, TrailersReceived):
             self._take_trailers(event.stream_id, cast("Fields", event.headers))
 
@@ -333,7 +331,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _start(self, stream: Stream) -> None:
         """Hand a whole request on, with the answer it is owed."""
-        if stream.gone:
+        if stream.over:
             return
         head = stream.head
         body = bytes(stream.body)
@@ -356,12 +354,6 @@ class Http2Connection(asyncio.Protocol):
         self._lose(stream)
         if not event.remote_reset:
             self._limits.spend_stream(self.ledger.clock)
-
-    def _settings_changed(self) -> None:
-        """Note what the peer allows: its windows may have grown."""
-        encoder = self._h2.encoder
-        encoder.header_table_size = min(encoder.header_table_size, TABLE_SIZE)
-        self.out.send_all()
 
     def _peer_leaves(self, frame: Frame) -> None:
         """Answer what the peer has asked, and end: it opens no more streams (RFC 9113 §6.8)."""

@@ -26,6 +26,9 @@ SETTING = 6
 LAST_SETTING = 8
 """The highest number of a setting that h2 knows: SETTINGS_ENABLE_CONNECT_PROTOCOL, RFC 8441 §3."""
 MOST_SETTINGS = 32
+HEADER_TABLE_SIZE = 1
+TABLE_SIZE = 4096
+_LARGEST_TABLE = TABLE_SIZE.to_bytes(4, "big")
 _STREAM_BITS = 0x7FFF_FFFF
 
 
@@ -59,20 +62,24 @@ class Frame(NamedTuple):
         return bool(self.flags & END_STREAM)
 
 
-def without_unknown_settings(frame: Frame) -> Frame:
-    """Return SETTINGS without those nobody here knows (RFC 9113 §6.5.2), since h2 would keep each of them.
+def usable_settings(frame: Frame) -> Frame:
+    """Return SETTINGS (RFC 9113 §6.5) as h2 shall see them; raises ConnectionFailed where there are too many.
 
-    Raises ConnectionFailed where there are too many.
+    Those that nobody here knows are left out, since h2 would keep each of them. The table of our compressor becomes no
+    larger than TABLE_SIZE, whatever the peer allows.
     """
     entries = frame.raw[FRAME_HEAD:]
     if len(entries) > MOST_SETTINGS * SETTING:
         raise ConnectionFailed(ErrorCodes.ENHANCE_YOUR_CALM, f"more than {MOST_SETTINGS} settings in one frame")
-    known = b""
+    usable = b""
     for at in range(0, len(entries), SETTING):
         entry = entries[at : at + SETTING]
-        if len(entry) < SETTING or int.from_bytes(entry[:2], "big") <= LAST_SETTING:
-            known += entry
-    return frame._replace(raw=len(known).to_bytes(3, "big") + frame.raw[3:FRAME_HEAD] + known)
+        name = int.from_bytes(entry[:2], "big")
+        if name == HEADER_TABLE_SIZE and entry[2:] > _LARGEST_TABLE:
+            usable += entry[:2] + _LARGEST_TABLE
+        elif name <= LAST_SETTING or len(entry) < SETTING:
+            usable += entry
+    return frame._replace(raw=len(usable).to_bytes(3, "big") + frame.raw[3:FRAME_HEAD] + usable)
 
 
 class FrameReader:

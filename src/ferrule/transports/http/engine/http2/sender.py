@@ -101,7 +101,7 @@ class Sender:
         while streams and not self.paused:
             moved = []
             for stream in streams:
-                if not stream.gone and self._send_piece(stream):
+                if not stream.over and self._send_piece(stream):
                     moved.append(stream)
             streams = moved
         for stream in list(self._sending.values()):

@@ -158,9 +158,14 @@ class Stream:
     # The answer.
 
     @property
-    def gone(self) -> bool:
-        """Whether nobody can read the answer any more."""
+    def over(self) -> bool:
+        """Whether the stream has ended."""
         return self.phase == OVER
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing more can be written: the answer is finished, or nobody can read it any more."""
+        return self.ending or self.phase == OVER
 
     @property
     def backlog(self) -> int:
@@ -169,7 +174,7 @@ class Stream:
 
     def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
         """Send a whole answer."""
-        if self.ending or self.gone:
+        if self.gone:
             return
         if status not in WITHOUT_LENGTH:
             head += b"content-length: %d\r\n" % len(body)
@@ -177,14 +182,14 @@ class Stream:
         if status in WITHOUT_LENGTH or self.head.method == "HEAD":
             body = b""
         self._begin(status)
-        self.ending = True
+        self._end_answer()
         self.waiting += body
         self._connection.out.send_head(self, head, ends=not body)
         self._send()
 
     def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
         """Start an answer of unknown length."""
-        if self.ending or self.gone:
+        if self.gone:
             return
         self._begin(status)
         self._connection.out.send_head(self, head, ends=False)
@@ -198,25 +203,30 @@ class Stream:
 
     def write(self, data: bytes) -> None:
         """Send a part of the answer."""
-        if data and not self.ending and not self.gone and self.head.method != "HEAD":
+        if data and not self.gone and self.head.method != "HEAD":
             self.waiting += data
             self._send()
 
     def finish(self) -> None:
         """End the answer."""
-        if not self.ending and not self.gone:
-            self.ending = True
+        if not self.gone:
+            self._end_answer()
             self._send()
 
+    def _end_answer(self) -> None:
+        """Let nothing more be written. Whoever watched has done its part, though the peer may still go away."""
+        self.ending = True
+        self._lost = None
+
     def _send(self) -> None:
-        if not self.gone:
+        if not self.over:
             self._connection.out.send_waiting(self)
             self.count_waiting()
 
     def abort(self) -> None:
         """Cancel the stream: what was written and not taken is lost."""
-        self._lost = None
         if not self.gone:
+            self._lost = None
             self._connection.reset(self, ErrorCodes.CANCEL)
 
     def watch(self, lost: Callable[[], None]) -> None:
@@ -242,8 +252,8 @@ class Stream:
             self._holding = None
 
     def cut(self) -> None:
-        """Cancel the stream, and tell who watches: what waits for its reader is too much."""
-        if not self.gone:
+        """Cancel the stream, and tell who watches: what waits for its reader is too much, or waits too long."""
+        if not self.over:
             self._connection.reset(self, ErrorCodes.ENHANCE_YOUR_CALM)
 
     # The end.
