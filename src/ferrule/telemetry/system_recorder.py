@@ -45,14 +45,14 @@ def restart_recorder(metrics: Metrics) -> Callable[[SupervisorFacts], None]:
 
 def watch_registry(metrics: Metrics, stats: Callable[[], RegistryFacts]) -> None:
     """Show how much a registry holds whenever the metrics are read."""
+    metrics.before_reading(lambda: show_registry(metrics, stats()))
+
+
+def show_registry(metrics: Metrics, found: RegistryFacts) -> None:
+    """Set the gauges of a registry to what it holds."""
     entries = metrics.gauge("ferrule_registry_entries")
-
-    def read() -> None:
-        found = stats()
-        for (kind,), gauge in entries.children.items():
-            gauge.set(found.entries.get(kind, 0))
-        for kind, count in found.entries.items():
-            entries.labels(kind).set(count)
-        metrics.gauge("ferrule_registry_bindings").labels().set(found.bindings)
-
-    metrics.before_reading(read)
+    for (kind,), gauge in entries.children.items():
+        gauge.set(found.entries.get(kind, 0))
+    for kind, count in found.entries.items():
+        entries.labels(kind).set(count)
+    metrics.gauge("ferrule_registry_bindings").labels().set(found.bindings)

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ferrule import Caching, Client, Context, Http, Observer, Server, Tcp, ToolError
+from ferrule.supervision.supervisor import SupervisorEvent
 from ferrule.telemetry.exposition import expose
 from ferrule.types import ObservedRequest, Outcome
 
@@ -264,6 +265,26 @@ def test_a_listener_is_bound_before_the_server_is_ready() -> None:
             ("tcp", ["tcp is not bound"]),
         ]
         assert app.health.not_ready() == []
+        await app.stop()
+        await asyncio.wait_for(serving, 60)
+
+    asyncio.run(scene())
+
+
+def test_restarts_and_the_registry_can_be_seen() -> None:
+    """OBSV-05"""
+
+    async def scene() -> None:
+        app = Server("app", metrics=True)
+        listener, ready = Tcp(port=0), asyncio.Event()
+        serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+        await ready.wait()
+        assert shown(app, "ferrule_registry_entries") == {}
+        assert app.registry.find("server", "app") is not None
+        assert shown(app, "ferrule_registry_entries")["server",] == 1
+        assert shown(app, "ferrule_registry_entries")["transport",] == 1
+        app.host.supervised(SupervisorEvent(kind="restarting", path="app/listeners/tcp"))
+        assert shown(app, "ferrule_child_restarts_total") == {("app/listeners/tcp",): 1}
         await app.stop()
         await asyncio.wait_for(serving, 60)
 

@@ -45,6 +45,7 @@ class Directory:
             from ferrule.registry.local import LocalRegistry
 
             self._registry = LocalRegistry()
+            self._host.watch_registry(self._registry.stats)
             self._register_present(self._registry)
             self._host.links.watcher = self
             self._host.on_capabilities_changed = self._update_server

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ferrule.server.hosting.monitor import Monitor
     from ferrule.telemetry.observer import Observer, Observers
     from ferrule.telemetry.receipt_log import ReceiptLog
+    from ferrule.telemetry.system_recorder import RegistryFacts, SupervisorFacts
     from ferrule.transports.http.routes.custom import CustomRoute, Endpoint
     from ferrule.transports.http.routes.web import WebRequest
 
@@ -95,6 +96,7 @@ class Host:
         self.unbound: set[str] = set()
         """The listeners that should serve and cannot be reached now."""
         self._users = 0
+        self._registry_stats: Callable[[], RegistryFacts] | None = None
         self._monitor: Monitor | None = None
         if settings.metrics:
             _ = self.monitor().metrics
@@ -246,7 +248,19 @@ class Host:
             self._monitor.health.conditions.append(lambda: [f"{name} is not bound" for name in sorted(self.unbound)])
             if self._users:
                 self._monitor.start()
+            self._monitor.registry_stats = self._registry_stats
         return self._monitor
+
+    def watch_registry(self, stats: Callable[[], RegistryFacts]) -> None:
+        """Let metrics show how much the server's registry holds."""
+        self._registry_stats = stats
+        if self._monitor is not None:
+            self._monitor.registry_stats = stats
+
+    def supervised(self, event: SupervisorFacts) -> None:
+        """Called when something happened to what is supervised while the server serves."""
+        if self._monitor is not None:
+            self._monitor.supervised(event)
 
     def _running_tasks(self) -> int:
         if self._tasks is None:

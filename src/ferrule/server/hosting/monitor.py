@@ -16,6 +16,7 @@ from ferrule.telemetry.metrics import Metrics
 from ferrule.telemetry.observer import Observer
 from ferrule.telemetry.process import record_process
 from ferrule.telemetry.recorder import MetricsRecorder
+from ferrule.telemetry.system_recorder import RegistryFacts, SupervisorFacts, restart_recorder, show_registry
 
 STOP_TIME = 2.0
 """Seconds in which checks may end with the server."""
@@ -38,6 +39,8 @@ class Monitor:
         """How many tasks run."""
         self._observe = observe
         """Lets an observer see what happens from now on."""
+        self.registry_stats: Callable[[], RegistryFacts] | None = None
+        """How much the registry of the server holds; None while nobody has asked for one."""
         self._metrics: Metrics | None = None
         self._running: asyncio.Task[None] | None = None
         self.health = HealthMonitor(version=services.app.version)
@@ -54,6 +57,11 @@ class Monitor:
             record_process(self._metrics, _own_version())
             self._watch(self._metrics)
         return self._metrics
+
+    def supervised(self, event: SupervisorFacts) -> None:
+        """Called when something happened to what is supervised."""
+        if self._metrics is not None:
+            restart_recorder(self._metrics)(event)
 
     def start(self) -> None:
         """Run the checks of health from now on; a no-op while they run."""
@@ -89,6 +97,7 @@ class Monitor:
         metrics.before_reading(lambda: self._read_links(metrics))
         metrics.before_reading(lambda: self._read_caches(metrics))
         metrics.before_reading(lambda: self._read_lag(metrics))
+        metrics.before_reading(lambda: self._read_registry(metrics))
 
     def _read_links(self, metrics: Metrics) -> None:
         figures = self._services.links.figures()
@@ -112,6 +121,10 @@ class Monitor:
             metrics.gauge("ferrule_cache_entries").labels("calls").set(entries)
             metrics.counter("ferrule_cache_hits_total").labels("calls").value = hits
             metrics.counter("ferrule_cache_misses_total").labels("calls").value = misses
+
+    def _read_registry(self, metrics: Metrics) -> None:
+        if self.registry_stats is not None:
+            show_registry(metrics, self.registry_stats())
 
     def _read_lag(self, metrics: Metrics) -> None:
         if self._running is not None:

@@ -53,6 +53,7 @@ class ServingTree:
             Child("telemetry", self.telemetry, plan=NEVER_GIVEN_UP),
             Child("server", self._run_server, restart="transient", grace=math.inf, ready_timeout=math.inf),
             Child("listeners", self._served, restart="temporary", significant=True),
+            on_event=host.supervised,
         )
 
     def add(self, listener: Listener, name: str | None, ready: Callable[[], object] | None) -> None:

@@ -93,9 +93,9 @@ async def test_it_is_not_ready_while_it_drains_or_a_required_check_fails(endpoin
 async def test_it_is_not_ready_before_every_listener_is_bound(endpoint: Any, workshop: Any) -> None:
     app = workshop()
     async with endpoint(app) as doors:
-        bound = app.host.binding("Tcp", lambda: None)
-        assert doors.send("GET", path="/readyz").content == b"not ready: Tcp is not bound\n"
-        bound()
+        app.host.unbound.add("tcp")
+        assert doors.send("GET", path="/readyz").content == b"not ready: tcp is not bound\n"
+        app.host.unbound.discard("tcp")
         assert doors.send("GET", path="/readyz").status == 200
 
 
