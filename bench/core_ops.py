@@ -112,7 +112,7 @@ def queueing(workers: int) -> Op:
 
 def borrowing(workers: int) -> Op:
     """Borrow a connection of a pool that has one for every two workers, and give it back."""
-    from ferrule.transports.tcp.pool import Pool, PoolSettings
+    from ferrule.routing.pool import Pool, PoolSettings
 
     size = max(1, workers // 2)
     pools: dict[asyncio.AbstractEventLoop, Any] = {}

@@ -300,7 +300,7 @@ def test_a_server_that_comes_and_goes_every_second_costs_no_safe_call() -> None:
             assert {type(error) for error in unsafe.failed} <= {OutcomeUnknown}
             transitions = router.targets[1].breaker.transitions
             assert transitions["closed>open"] >= 1
-            assert sum(transitions.values()) <= took
+            assert sum(transitions.values()) <= took + 1, "one a second, and one in the second that has begun"
             assert router.targets[0].breaker.transitions == {}
             while router.targets[1].breaker.state != "closed":
                 await router.request("tools/list")

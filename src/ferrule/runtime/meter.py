@@ -33,9 +33,11 @@ class LinkMeter:
     All else goes through a `LinkWatch`, made for what there is to report: thousands of links may be idle.
     """
 
-    __slots__ = ("_meter", "_observer", "_opened", "_pinging", "_session", "received")
+    __slots__ = ("_meter", "_observer", "_opened", "_pinging", "_session")
 
     traces = False
+    received = 0
+    """Never set: it is of no interest when a frame came."""
 
     def __init__(self, observer: Observers, meter: TransportMeter, session: Session, *, shared: bool) -> None:
         self._observer = observer
@@ -43,7 +45,6 @@ class LinkMeter:
         self._session = session
         self._opened: float | None = None if shared else 0.0
         """When the link was opened; None for the one link of all who have no session."""
-        self.received = 0
         self._pinging: LinkWatch | None = None
         """What has reported a ping and waits for its end."""
 
