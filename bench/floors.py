@@ -17,7 +17,7 @@ from bench.streamable.scenarios import FAN_OUT_MODES, IDLE_CASE, fan_out_case
 from bench.streamable.scenarios import case_name as http_case
 from bench.streamable.sessions import SESSIONS, STREAMS
 from bench.streamable.wire import Mode
-from bench.watched import RECEIPTS, TRACING
+from bench.watched import METRICS, RECEIPTS, TRACING
 
 BEST_PEER = "the best peer"
 BEST_PYTHON_PEER = "the best Python peer"
@@ -209,6 +209,7 @@ FLOORS = (
     _session_memory(1.5),
     _still_answering(),
     _times("http_client", "x64", BEST_PEER, 15, "HTTP client, 64 in flight"),
+    _watched(METRICS, 10),
     _watched(TRACING, 5),
     _watched_price(RECEIPTS, 8),
     *(_rate(part) for part in PARTS),

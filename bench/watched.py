@@ -17,6 +17,7 @@ from bench.results import Results
 
 SCENARIO = "watched"
 PLAIN = "nobody watches"
+METRICS = "with metrics"
 TRACING = "with tracing, nothing sampled"
 RECEIPTS = "with receipts"
 
@@ -40,6 +41,7 @@ def features(folder: str) -> dict[str, dict[str, object]]:
 
     return {
         PLAIN: {},
+        METRICS: {"metrics": True},
         TRACING: {"tracing": Tracing(ratio=0, provider=TracerProvider())},
         RECEIPTS: {"receipts": Receipts(folder)},
     }

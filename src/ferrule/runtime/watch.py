@@ -18,7 +18,6 @@ from ferrule.schema.methods import METHODS
 from ferrule.schema.model import Meta, MetaOnly, read_meta
 from ferrule.schema.rounds import INPUT_REQUIRED, InputRequired
 from ferrule.telemetry.observer import (
-    LINK_EVENTS,
     ObservedLink,
     ObservedNotification,
     ObservedRequest,
@@ -82,6 +81,7 @@ class LinkWatch:
         "_unsampled",
         "_untraced",
         "received",
+        "traces",
     )
 
     def __init__(
@@ -102,16 +102,18 @@ class LinkWatch:
         if not shared:
             self._link = ObservedLink(side=side, transport=transport, address=address)
         self._pinging: ObservedRequest | None = None
-        self._tells_admitted = observer.wants("request_admitted")
-        self._tells_started = observer.wants("request_started")
-        self._tells_contents = observer.wants("request_recorded")
-        self._observes = observer.wants(*LINK_EVENTS)
+        self._tells_admitted = observer.observes_admission
+        self._tells_started = observer.observes_start
+        self._tells_contents = observer.observes_contents
+        self._observes = observer.observes_links
         self._tracer = observer.tracer
         self._ratio = 0.0
         self._unsampled: UnsampledContexts | None = None
         if self._tracer is not None:
             self._ratio = self._tracer.ratio
             self._unsampled = self._tracer.unsampled_contexts()
+        self.traces = self._tracer is not None
+        """Whether the time when a frame came is of interest."""
         self._untraced: Meta | None = None
         """A `_meta` that says nothing of a trace; the next request often has the same."""
         self.received = 0
@@ -129,6 +131,11 @@ class LinkWatch:
                 return self._unsampled.based_on(context)
         return context
 
+    def opened_at(self, when: float | None) -> None:
+        """Take over a link that was opened before, where it is a peer's own."""
+        if self._link is not None and when is not None:
+            self._link.opened = when
+
     def closed(self, error: Exception | None) -> None:
         """Called when the link is over."""
         link = self._link
@@ -144,6 +151,12 @@ class LinkWatch:
 
     # -- the peer asks
 
+    def begun(self, call: Call, context: Context | None) -> None:
+        """Called when a request may run and its handler is about to, in this context unless a tracer makes another."""
+        self.admitted(call, context)
+        if call.observed is not None:
+            self.started(call)
+
     def admitted(self, call: Call, context: Context | None) -> None:
         """Called when a request may run, in this context unless a tracer makes another."""
         incoming = None
@@ -154,9 +167,19 @@ class LinkWatch:
                 incoming = self._tracer.begun_here
             if not self._observes and (incoming is None or not incoming.sampled):
                 return
+        request = call.observed = self.request(call, monotonic())
+        if incoming is not None:
+            self._begin_span(request, incoming)
+            if request.span is not None:
+                call.context = request.span.run_in(context)
+        if self._tells_admitted:
+            self._observer.request_admitted(request)
+
+    def request(self, call: Call, began: float) -> ObservedRequest:
+        """Return what observers see of a call."""
         meta = call.params.meta
         method = call.row.name
-        call.observed = request = ObservedRequest(
+        return ObservedRequest(
             id=call.id,
             method=method,
             name=_name(method, call.params),
@@ -169,14 +192,8 @@ class LinkWatch:
             peer=call.peer.implementation,
             origin=call.origin,
             link=self._link,
-            began=monotonic(),
+            began=began,
         )
-        if incoming is not None:
-            self._begin_span(request, incoming)
-            if request.span is not None:
-                call.context = request.span.run_in(context)
-        if self._tells_admitted:
-            self._observer.request_admitted(request)
 
     def _incoming(self, call: Call, tracer: Tracer, context: Context | None) -> Incoming:
         """Decide whether a call is traced; one that is not runs where its spans are not recorded."""
@@ -407,21 +424,6 @@ class LinkWatch:
             self._observer.request_answered(request, outcome)
             if request.span is not None:
                 request.span.finish(request, outcome)
-
-
-def watch_on(
-    session: Session,
-    observer: Observers,
-    transport: str,
-    side: Literal["server", "client"],
-    *,
-    address: str = "",
-    shared: bool = False,
-) -> LinkWatch | None:
-    """Return what reports of a link; None where nobody wants to know of links and requests."""
-    if observer.tracer is None and not observer.wants(*LINK_EVENTS):
-        return None
-    return LinkWatch(observer, session, transport, side, address=address, shared=shared)
 
 
 def kind_of(result: object) -> OutcomeKind:

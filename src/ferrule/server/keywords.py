@@ -116,6 +116,12 @@ class ServerKeywords(TypedDict, total=False):
     """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
     receipts: FilePath | Receipts | Mapping[str, Any] | None
     """The folder in which a receipt of every request is kept, or Receipts(…)."""
+    metrics: bool
+    """Whether metrics are recorded from the start; an HTTP listener that shows them has them recorded anyway."""
+    rate: Mapping[str, str] | None
+    """How often handlers may be asked: `connection`, `principal`, `tool` and `server`, each as `"100/min"`."""
+    log_format: Literal["text", "json"] | None
+    """How Ferrule's own log is written to stderr; None leaves that to the program."""
     auth: Verifier | None
     """Who decides who a caller is; None lets everybody in."""
 

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
         ServerKeywords,
         ToolKeywords,
     )
+    from ferrule.telemetry.health import HealthMonitor
+    from ferrule.telemetry.metrics import Metrics
     from ferrule.transports.http.asgi.app import AsgiApp
     from ferrule.transports.keywords import (
         AsgiKeywords,
@@ -103,7 +105,7 @@ class Server:
         self.threads = self.host.services.threads
         self._serving = Serving(self.host)
         self._local = LocalCalls(self.host)
-        for layer in middleware:
+        for layer in (*self.host.own_layers(), *middleware):
             self.middleware(layer)
 
     @classmethod
@@ -360,6 +362,18 @@ class Server:
         `include_in_schema` are taken from programs that were written for Starlette, and change nothing.
         """
         return _decorator(lambda fn: self.host.add_route(path, methods, fn, auth=auth))
+
+    # -- what can be seen of it
+
+    @property
+    def health(self) -> HealthMonitor:
+        """The checks of this server, and what they found: `app.health.register("db", check, required=True)`."""
+        return self.host.monitor().health
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of this server, recorded from the first time they are asked for."""
+        return self.host.monitor().metrics
 
     # -- notifications, from any thread and without waiting
 

@@ -137,6 +137,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
     receipts: FilePath | Receipts | Mapping[str, Any] | None = None
     """The folder in which a receipt of every request is kept, or Receipts(…)."""
+    metrics: bool = False
+    """Whether metrics are recorded from the start; an HTTP listener that shows them has them recorded anyway."""
+    rate: Mapping[str, str] | None = None
+    """How often handlers may be asked: `connection`, `principal`, `tool` and `server`, each as `"100/min"`."""
+    log_format: Literal["text", "json"] | None = None
+    """How Ferrule's own log is written to stderr; None leaves that to the program."""
     auth: Verifier | None = None
     """Who decides who a caller is; None lets everybody in."""
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -48,6 +48,7 @@ from ferrule.errors import (
     UrlElicitationRequired,
 )
 from ferrule.schema.model import Implementation
+from ferrule.telemetry.metrics import Histogram
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Id
 
@@ -294,6 +295,35 @@ class Observer:
         """Called when a child process has ended."""
 
 
+class TransportMeter(Protocol):
+    """Where the durations of requests over one transport are counted that ended well."""
+
+    transport: str
+    revision: str
+    """The revision that `tools` and `methods` are for."""
+    tools: Mapping[str, Histogram]
+    """Of calls of tools, by name; any name is there."""
+    methods: Mapping[str, Histogram]
+    """Of all other methods; any method is there."""
+
+    def agree(self, revision: str) -> None:
+        """Let `tools` and `methods` be those of another revision."""
+
+
+class Meter(Protocol):
+    """What an observer has that needs no more of a request that ended well than how long it took."""
+
+    def over(self, transport: str) -> TransportMeter:
+        """Return where the durations of one transport are counted; all its links share it."""
+
+
+@runtime_checkable
+class MeteredObserver(Protocol):
+    """An observer that is served faster as a meter."""
+
+    meter: Meter
+
+
 def _events(*beginnings: str) -> tuple[str, ...]:
     """Return the names of events that begin so; without any, of all."""
     names = []
@@ -339,6 +369,10 @@ class Observers(Observer):
     def __init__(self, observers: Sequence[Observer], tracer: Any = None) -> None:
         self.tracer = tracer
         """The `Tracer` that makes spans of requests; None where nobody does."""
+        self.meter: Meter | None = None
+        """What requests that end well are reported to instead, where metrics are all that is wanted."""
+        if tracer is None and len(observers) == 1 and isinstance(observers[0], MeteredObserver):
+            self.meter = observers[0].meter
         self._wanted: set[str] = set()
         self._complaints = Complaints()
         for event in EVENTS:
@@ -346,6 +380,11 @@ class Observers(Observer):
             if callbacks:
                 self._wanted.add(event)
                 setattr(self, event, self._guarded(event, callbacks))  # in place of the no-op of the class
+        self.observes_links = self.wants(*LINK_EVENTS)
+        """Whether anybody wants to know of links and requests; every link asks."""
+        self.observes_admission = self.wants("request_admitted")
+        self.observes_start = self.wants("request_started")
+        self.observes_contents = self.wants("request_recorded")
 
     def wants(self, *events: str) -> bool:
         """Whether any of the observers overrides any of these methods."""

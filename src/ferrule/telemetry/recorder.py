@@ -6,10 +6,12 @@ of that name was found, a method when it is known, a revision when it was agreed
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ferrule.codes import ErrorCode
 from ferrule.schema.methods import METHODS
 from ferrule.schema.notices import NOTICES
-from ferrule.telemetry.metrics import OTHER, Histogram, Metrics
+from ferrule.telemetry.metrics import OTHER, Histogram, Metric, Metrics
 from ferrule.telemetry.observer import (
     ObservedChild,
     ObservedConnection,
@@ -55,6 +57,61 @@ def error_type(outcome: Outcome) -> str:
     return FAILURES.get(outcome.kind, "")
 
 
+class Histograms(dict[str, Histogram]):
+    """The histograms of requests that ended well, by method or by the name of the tool; made when they are needed.
+
+    Only what exists ends well, so no name of a peer's own gets here.
+    """
+
+    def __init__(self, find: Callable[[str], Histogram]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, name: str) -> Histogram:
+        histogram = self._find(name)
+        if len(self) < MAX_KEPT:
+            self[name] = histogram
+        return histogram
+
+
+class TransportHistograms:
+    """The histograms of requests over one transport that ended well; links of all revisions share it."""
+
+    def __init__(self, served: Metric[Histogram], transport: str) -> None:
+        self.transport = transport
+        self._served = served
+        self._network = NETWORK_TRANSPORTS.get(transport, transport)
+        self._kept: dict[str, tuple[Histograms, Histograms]] = {}
+        self.agree("")
+
+    def agree(self, revision: str) -> None:
+        """Let `tools` and `methods` be those of another revision."""
+        kept = self._kept.get(revision)
+        if kept is None:
+            labels = self._served.labels
+            network = self._network
+            tools = Histograms(lambda name: labels(CALL, name, "", network, revision))
+            methods = Histograms(lambda method: labels(method, "", "", network, revision))
+            kept = self._kept[revision] = (tools, methods)
+        self.revision = revision
+        self.tools, self.methods = kept
+
+
+class RequestMeter:
+    """The histograms of requests that ended well."""
+
+    def __init__(self, served: Metric[Histogram]) -> None:
+        self._served = served
+        self._transports: dict[str, TransportHistograms] = {}
+
+    def over(self, transport: str) -> TransportHistograms:
+        """Return the histograms of one transport."""
+        found = self._transports.get(transport)
+        if found is None:
+            found = self._transports[transport] = TransportHistograms(self._served, transport)
+        return found
+
+
 class MetricsRecorder(Observer):
     """Records operations, sessions, connections, refusals and child processes."""
 
@@ -62,6 +119,8 @@ class MetricsRecorder(Observer):
         self._upstream = upstream
         """What requests that are sent go to; empty where that has no name."""
         self._served = metrics.histogram("mcp_server_operation_duration_seconds")
+        self.meter = RequestMeter(self._served)
+        """What a link that reports to nobody else uses."""
         self._asked = metrics.histogram("mcp_client_operation_duration_seconds")
         self._served_histograms: dict[Facts, Histogram] = {}
         self._asked_histograms: dict[Facts, Histogram] = {}

@@ -128,7 +128,9 @@ class HttpKeywords(TypedDict, total=False):
     drain_delay: Seconds
     """How long /readyz says no before nobody new is accepted: a load balancer needs a moment to look elsewhere."""
     health: bool
-    """Answer /livez and /readyz."""
+    """Answer /livez and /readyz: whether this process is alive, and whether to send it requests."""
+    metrics: bool
+    """Answer /metrics in the formats of Prometheus and OpenMetrics, and record what it shows."""
     host: str
     """The address to listen on."""
     port: Port
@@ -225,7 +227,9 @@ class AsgiKeywords(TypedDict, total=False):
     drain_delay: Seconds
     """How long /readyz says no before nobody new is accepted: a load balancer needs a moment to look elsewhere."""
     health: bool
-    """Answer /livez and /readyz."""
+    """Answer /livez and /readyz: whether this process is alive, and whether to send it requests."""
+    metrics: bool
+    """Answer /metrics in the formats of Prometheus and OpenMetrics, and record what it shows."""
 
 
 class WebSocketListenerKeywords(TypedDict, total=False):

@@ -32,6 +32,7 @@ from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.extensions.extension import Extensions, MethodTable
 from ferrule.server.hosting.builtins import Builtins, Greeting
 from ferrule.server.hosting.lifespans import Lifespan, Lifespans
+from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.middleware.stack import MiddlewareStack
 from ferrule.server.offers.offers import Offers
 from ferrule.server.settings import ServerSettings
@@ -39,6 +40,7 @@ from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.tasks import Tasks
+    from ferrule.server.hosting.monitor import Monitor
     from ferrule.telemetry.observer import Observer, Observers
     from ferrule.telemetry.receipt_log import ReceiptLog
     from ferrule.transports.http.routes.custom import CustomRoute, Endpoint
@@ -82,10 +84,31 @@ class Host:
         )
         self.receipts = settings.receipt_log
         """What keeps receipts of requests; None where nobody wants any."""
-        self.observer: Observers | None = settings.observers(*_observers(self.receipts))
+        self._own_observers: list[Observer] = []
+        if self.receipts is not None:
+            self._own_observers.append(self.receipts)
+        self.observer: Observers | None = settings.observers(*self._own_observers)
         """Who is told of connections and exchanges."""
         if self.receipts is not None and self.receipts.receipts.required:
             self.layers.add(_requiring(self.receipts))
+        self.unbound: list[str] = []
+        """The listeners that are about to serve and cannot be reached yet."""
+        self._users = 0
+        self._monitor: Monitor | None = None
+        if settings.metrics:
+            _ = self.monitor().metrics
+        if settings.log_format is not None:
+            from ferrule.telemetry.logs import write_logs
+
+            write_logs(settings.log_format)
+
+    def own_layers(self) -> list[Middleware]:
+        """Return the middleware that options ask for; it surrounds what is added by hand."""
+        if self._settings.rate is None:
+            return []
+        from ferrule.server.middleware.rate_limit import WORK, RateLimit
+
+        return [RateLimit(self._settings.rate, methods=WORK)]
 
     # -- what is declared, and who answers what
 
@@ -184,23 +207,63 @@ class Host:
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
-        if self.receipts is None:
-            await self.lifespans.enter()
-            return
-        await self.receipts.enter()
+        if self.receipts is not None:
+            await self.receipts.enter()
         try:
             await self.lifespans.enter()
         except BaseException:
-            await self.receipts.leave()
+            if self.receipts is not None:
+                await self.receipts.leave()
             raise
+        self._users += 1
+        if self._monitor is not None:
+            self._monitor.start()
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
+        self._users -= 1
         try:
+            if self._monitor is not None and not self._users:
+                await self._monitor.stop()
             await self.lifespans.leave()
         finally:
             if self.receipts is not None:
                 await self.receipts.leave()
+
+    def monitor(self) -> Monitor:
+        """Return what tells of the server's health and its metrics; made when it is first asked for."""
+        if self._monitor is None:
+            from ferrule.server.hosting.monitor import Monitor
+
+            self._monitor = Monitor(self.services, self.layers, tasks=self._running_tasks, observe=self._observe)
+            self._monitor.health.conditions.append(lambda: [f"{name} is not bound" for name in self.unbound])
+            if self._users:
+                self._monitor.start()
+        return self._monitor
+
+    def binding(self, listener: str, ready: Callable[[], None]) -> Callable[[], None]:
+        """Count a listener as one that cannot be reached yet. Return what it calls when it can."""
+        self.unbound.append(listener)
+
+        def bound() -> None:
+            self.bound(listener)
+            ready()
+
+        return bound
+
+    def bound(self, listener: str) -> None:
+        """Count a listener no longer as one that cannot be reached; a no-op for one that can."""
+        if listener in self.unbound:
+            self.unbound.remove(listener)
+
+    def _running_tasks(self) -> int:
+        if self._tasks is None:
+            return 0
+        return len(self._tasks.live)
+
+    def _observe(self, observer: Observer) -> None:
+        self._own_observers.append(observer)
+        self.observer = self._settings.observers(*self._own_observers)
 
     @property
     def verifier(self) -> Verifier:
@@ -230,7 +293,7 @@ class Host:
         )
         link.session.offers = self._offered
         if self.observer is not None:
-            from ferrule.runtime.watch import watch_on
+            from ferrule.runtime.meter import watch_on
 
             shared = issubclass(kind, SessionlessLink)
             link.watch = watch_on(
@@ -282,13 +345,6 @@ class Host:
             return value
 
         return answer
-
-
-def _observers(receipts: ReceiptLog | None) -> tuple[Observer, ...]:
-    """Return the observers of ours that a server has."""
-    if receipts is None:
-        return ()
-    return (receipts,)
 
 
 def _requiring(receipts: ReceiptLog) -> Layer:

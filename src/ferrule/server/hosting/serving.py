@@ -29,6 +29,7 @@ from ferrule.transports.registry import TRANSPORTS, TransportKind
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
+    from ferrule.server.hosting.monitor import Monitor
     from ferrule.telemetry.observer import Observers
     from ferrule.transports.http.asgi.app import AsgiApp
     from ferrule.transports.http.routes.custom import CustomRoute
@@ -93,6 +94,10 @@ class Entrance:
         """Who is told of connections and exchanges."""
         return self._host.observer
 
+    def monitor(self) -> Monitor:
+        """Return what tells of the server's health and its metrics."""
+        return self._host.monitor()
+
     def link(self, origin: Origin) -> Link:
         """Return a receiver for one new peer."""
         return self._host.link(origin, self)
@@ -155,7 +160,10 @@ class Serving:
             if not waiting and ready is not None:
                 ready()
 
-        tasks = [asyncio.ensure_future(_serve_one(*each, one_is_ready)) for each in served]
+        tasks = []
+        for listener, entrance in served:
+            bound = self._host.binding(type(listener).__name__, one_is_ready)
+            tasks.append(asyncio.ensure_future(_serve_one(listener, entrance, bound)))
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -163,6 +171,7 @@ class Serving:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             for listener, _ in served:
+                self._host.bound(type(listener).__name__)
                 self._listeners.remove(listener)
 
     async def _begun_unless_stopped(self, beginning: Awaitable[None]) -> bool:

@@ -26,7 +26,10 @@ from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 Response = Literal["auto", "json", "sse"]
 
-HEALTH_PATHS = ("/livez", "/readyz")
+LIVE_PATH = "/livez"
+READY_PATH = "/readyz"
+HEALTH_PATHS = (LIVE_PATH, READY_PATH)
+METRICS_PATH = "/metrics"
 ANYONE = "*"
 
 _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)+")
@@ -92,7 +95,9 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     drain_delay: Seconds = 0.0
     """How long /readyz says no before nobody new is accepted: a load balancer needs a moment to look elsewhere."""
     health: bool = True
-    """Answer /livez and /readyz."""
+    """Answer /livez and /readyz: whether this process is alive, and whether to send it requests."""
+    metrics: bool = True
+    """Answer /metrics in the formats of Prometheus and OpenMetrics, and record what it shows."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -109,6 +114,8 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
                 raise SetupError(f"{name} must be a path as it stands in a URL, without query or blanks, not {path!r}")
             if self.health and path in HEALTH_PATHS:
                 raise SetupError(f"{name} cannot be {path}, which tells of health: choose another, or health=False")
+            if self.metrics and path == METRICS_PATH:
+                raise SetupError(f"{name} cannot be {path}, which shows metrics: choose another, or metrics=False")
         if self.sse and len({self.path, self.sse_path, self.messages_path}) < 3:
             raise SetupError("path, sse_path and messages_path must differ from each other")
 

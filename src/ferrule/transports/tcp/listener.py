@@ -6,7 +6,6 @@ import asyncio
 import errno
 import logging
 import os
-import resource
 import socket
 import ssl
 import stat
@@ -16,12 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from ferrule.balancing.limiter import LimiterStats
 from ferrule.errors import CarrierError, SetupError
 from ferrule.settings.option import FilePath, read
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.shutdown import left_of_grace
 from ferrule.transports.sockets.accept import Accepting
-from ferrule.transports.sockets.admission import Admission, Occupancy, process_admission
+from ferrule.transports.sockets.admission import Admission, process_admission, warn_of_few_descriptors
 from ferrule.transports.sockets.bind import listen
 from ferrule.transports.sockets.tls import server_context
 from ferrule.transports.tcp.address import Address
@@ -91,9 +91,6 @@ def _explain(error: OSError) -> str:
 
 logger = logging.getLogger("ferrule.transports")
 
-OWN_DESCRIPTORS = 64
-"""What the rest of a process needs, at least."""
-
 
 class SocketListener(ABC):
     """Lets peers reach us over sockets, each with a link of its own."""
@@ -108,7 +105,7 @@ class SocketListener(ABC):
         self._ended = asyncio.Event()
 
     @property
-    def occupancy(self) -> Occupancy:
+    def occupancy(self) -> LimiterStats:
         """How many peers are connected, and how many may be."""
         return self._admission.occupancy
 
@@ -263,14 +260,3 @@ def ask_for_certificates(context: ssl.SSLContext, authorities: FilePath) -> None
     except OSError as error:
         raise SetupError(f"tcp: cannot use the authorities of {authorities!r}: {error}") from error
     context.verify_mode = ssl.CERT_REQUIRED
-
-
-def warn_of_few_descriptors(connections: int) -> None:
-    """Say at start that the system will not let us hold as many connections as are allowed."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and connections + OWN_DESCRIPTORS > limit:
-        logger.warning(
-            "max_connections is %d and this process may have %d files open: raise the limit (ulimit -n), or lower ours",
-            connections,
-            limit,
-        )

@@ -13,6 +13,7 @@ from ferrule.transports.http.engine.connection import Connection
 from ferrule.transports.http.message import Handle
 from ferrule.transports.http.settings import EngineSettings
 from ferrule.transports.sockets.accept import Accepting, LingeringCloses
+from ferrule.transports.sockets.admission import Admission, warn_of_few_descriptors
 from ferrule.transports.sockets.bind import listen
 from ferrule.transports.sockets.tls import server_context
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
@@ -44,6 +45,7 @@ class Engine:
         if self._context:
             self._context.set_alpn_protocols(["http/1.1"])
         self._ledger = Accounting(handle, self._settings, max_body_size, observer)
+        self._admission = Admission("HTTP", self._settings.max_connections)
         self._accepting: list[Accepting] = []
         self._unattached: set[socket.socket] = set()
         """Accepted, and not yet in the hands of a transport."""
@@ -59,6 +61,8 @@ class Engine:
         self._farewells = LingeringCloses(self._loop)
         sockets = await listen(self._settings)
         self.address = sockets[0].getsockname()[:2]
+        self._admission.name = f"HTTP at port {self.address[1]}"
+        warn_of_few_descriptors(self._settings.max_connections)
         self._sweep()
         for each in sockets:
             accepting = Accepting(each, self._take, self._short)
@@ -106,11 +110,13 @@ class Engine:
 
     def _take(self, accepted: socket.socket) -> None:
         ledger = self._ledger
-        if len(ledger.connections) + len(ledger.arriving) >= self._settings.max_connections:
+        inside = len(ledger.connections) + len(ledger.arriving)
+        if inside >= self._settings.max_connections:
             if ledger.observed is not None:
                 ledger.observed.refused("too_many_connections")
             self._farewells.turn_away(accepted, self._no_room())
             return
+        self._admission.note(inside + 1)
         connection = Connection(ledger, self._loop)
         ledger.arriving.add(connection)
         self._unattached.add(accepted)
