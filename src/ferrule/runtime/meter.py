@@ -28,7 +28,7 @@ class Waiting:
 
 
 class LinkMeter:
-    """Reports to metrics alone: a call that ends well is one more duration, and no value is made for it.
+    """Reports to metrics alone: what is usual is counted, and no value is made for it.
 
     All else goes through a `LinkWatch`, made for what there is to report: thousands of links may be idle.
     """
@@ -49,7 +49,7 @@ class LinkMeter:
         self.received = 0
 
     def _new_watch(self) -> LinkWatch:
-        """Return what reports all that is more than a duration."""
+        """Return what reports all that is not usual."""
         origin = self._session.origin
         shared = self._opened is None
         watch = LinkWatch(
@@ -62,7 +62,7 @@ class LinkMeter:
         """Called when the peer can be reached; return the context its calls run in, None for the one they come in."""
         if self._opened is not None:
             self._opened = monotonic()
-            self._new_watch().opened(context)
+            self._meter.opened()
         return context
 
     def closed(self, error: Exception | None) -> None:
@@ -144,7 +144,7 @@ class LinkMeter:
 
     def notified(self, notification: Notification) -> None:
         """Called when a notification came."""
-        self._new_watch().notified(notification)
+        self._meter.notified(notification.method)
 
     def sent(self, awaited: Awaited, params: object) -> object:
         """Called when a request of ours is about to be sent; return its params."""

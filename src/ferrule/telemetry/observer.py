@@ -57,6 +57,8 @@ logger = logging.getLogger("ferrule.observer")
 COMPLAIN_EVERY = 60.0
 """Seconds between two log records about observers that raise."""
 
+Verdict = Literal["accepted", "anonymous", "refused", "failed"]
+"""What a verifier said of a caller; `failed` where it could not tell."""
 OutcomeKind = Literal["ok", "tool_error", "error", "input_required", "refused", "cancelled", "timed_out", "lost"]
 
 REASONS: dict[type[Refusal], str] = {
@@ -285,6 +287,9 @@ class Observer:
     def connection_refused(self, transport: str, reason: str) -> None:
         """Called when a listener of ours turned a connection away."""
 
+    def caller_verified(self, transport: str, verdict: Verdict) -> None:
+        """Called when a verifier was asked who a caller is; a verdict that is kept is not asked for again."""
+
     def exchange_finished(self, exchange: ObservedExchange) -> None:
         """Called when our HTTP engine has sent a response, or has lost the client."""
 
@@ -296,7 +301,7 @@ class Observer:
 
 
 class TransportMeter(Protocol):
-    """Where the durations of requests over one transport are counted that ended well."""
+    """Where the sessions and notifications of one transport are counted, and the requests that ended well."""
 
     transport: str
     revision: str
@@ -309,12 +314,18 @@ class TransportMeter(Protocol):
     def agree(self, revision: str) -> None:
         """Let `tools` and `methods` be those of another revision."""
 
+    def opened(self) -> None:
+        """Called when a peer is connected."""
+
+    def notified(self, method: str) -> None:
+        """Called when a notification came."""
+
 
 class Meter(Protocol):
-    """What an observer has that needs no more of a request that ended well than how long it took."""
+    """What an observer has that needs no values of what is usual: how often, and how long it took, is enough."""
 
     def over(self, transport: str) -> TransportMeter:
-        """Return where the durations of one transport are counted; all its links share it."""
+        """Return where one transport is counted; all its links share it."""
 
 
 @runtime_checkable

@@ -137,7 +137,7 @@ TABLE = (
     MetricRow("ferrule_worker_up", "gauge", ("slot",), "1 where a worker process serves, else 0."),
     MetricRow("ferrule_config_generation", "gauge", (), "The number of the configuration in use."),
     MetricRow("ferrule_config_reloads_total", "counter", ("result",), "Configurations that were loaded."),
-    MetricRow("ferrule_auth_checks_total", "counter", ("result", "cached"), "Callers that were verified."),
+    MetricRow("ferrule_auth_checks_total", "counter", ("result", "carrier"), "Callers a verifier was asked about."),
     MetricRow("ferrule_receipts_total", "counter", (), "Receipts that were written."),
     MetricRow("ferrule_receipts_lost_total", "counter", (), "Receipts that could not be written."),
     MetricRow("process_cpu_seconds_total", "counter", (), "CPU time of the process in seconds."),

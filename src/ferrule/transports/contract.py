@@ -65,6 +65,13 @@ class AnnouncedListener(Listener, Protocol):
         """Where clients find us, once we listen."""
 
 
+@runtime_checkable
+class MeteredListener(Listener, Protocol):
+    """A listener that may show the metrics of the server: these are recorded before any listener serves."""
+
+    shows_metrics: bool
+
+
 class Reachable(Protocol):
     """What a peer in the same process reaches: a `Server` is one."""
 

@@ -172,6 +172,7 @@ def test_gauges_show_what_is_the_case_when_they_are_read() -> None:
             await until(lambda: total(app, "ferrule_calls_running") == 4 and total(app, "ferrule_threads_busy") == 1)
             assert shown(app, "ferrule_subscriptions") == {("lists",): 1, ("resources",): 1, ("tasks",): 0}
             assert total(app, "ferrule_thread_queue") == 0
+            assert set(shown(app, "ferrule_loop_lag_seconds")) == {()}
             app.release.set()
             await asyncio.gather(*held, asleep)
             assert total(app, "ferrule_calls_running") == 0

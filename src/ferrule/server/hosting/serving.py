@@ -23,7 +23,7 @@ from ferrule.settings.sources import use_beside_program
 from ferrule.supervision.event_loop import require_asyncio
 from ferrule.supervision.signals import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running
 from ferrule.supervision.tracebacks import in_one_sentence
-from ferrule.transports.contract import AnnouncedListener
+from ferrule.transports.contract import AnnouncedListener, MeteredListener
 from ferrule.transports.contract import Listener as TransportListener
 from ferrule.transports.registry import TRANSPORTS, TransportKind
 from ferrule.wire.channel import Origin, Receiver
@@ -136,6 +136,8 @@ class Serving:
 
         A transport that ends, or is closed by itself, takes only its own peers along.
         """
+        if any(isinstance(listener, MeteredListener) and listener.shows_metrics for listener in listeners):
+            _ = self._host.monitor().metrics
         entrances = [Entrance(self._host, self._entrances) for _ in listeners]
         async with contextlib.AsyncExitStack() as stack:
             if await self._begun_unless_stopped(self._enter_by(entrances, stack)):

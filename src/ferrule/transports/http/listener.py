@@ -28,6 +28,7 @@ class Http:
     def __init__(self, **options: Unpack[HttpKeywords]) -> None:
         self._endpoint_settings, self._engine_settings = split_options(options)
         self._new_websocket = on_engine(self._engine_settings.websocket, self._endpoint_settings.path)
+        self.shows_metrics = self._endpoint_settings.metrics
         self._engine: Engine | None = None
         self._endpoint: HttpEndpoint | None = None
         self._websocket: OnEngine | None = None

@@ -55,7 +55,10 @@ class HttpEndpoint:
         self.guard = Guard(settings, bound_to)
         self.clock = clock
         """Seconds since 1970, as credentials count."""
-        self.callers = Callers(acceptor.verifier, self.guard, clock=clock)
+        if settings.metrics:
+            # Recorded from here on, so that whoever reports to observers below has one.
+            _ = acceptor.monitor().metrics
+        self.callers = Callers(acceptor.verifier, self.guard, clock=clock, observer=acceptor.observer)
         self.self_verifying: set[str] = set()
         """Paths that settle by themselves who calls, or do not care."""
         self._keepalive = Keepalive(settings.quiet, settings.stream_keepalive, self._sweep)
