@@ -61,7 +61,8 @@ LATE_IMPORTS = {
     ("server/hosting/builtins.py", "ferrule.runtime.tasks.methods"): "only a server with tasks is asked about them",
     ("server/hosting/serving.py", "uvloop"): "optional: there is none on Windows",
     ("server/settings.py", "ferrule.telemetry.observer"): "only a server with observers needs it",
-    ("server/hosting/host.py", "ferrule.runtime.meter"): "only a server with observers needs it",
+    ("server/hosting/host.py", "ferrule.runtime.watch"): "only a server with observers needs it",
+    ("server/hosting/host.py", "ferrule.runtime.meter"): "only a server with metrics needs it",
     ("server/hosting/host.py", "ferrule.server.hosting.monitor"): "only a server that is watched has one",
     ("server/hosting/host.py", "ferrule.server.middleware.rate_limit"): "only a server with rates limits them",
     ("server/hosting/host.py", "ferrule.telemetry.logs"): "only a server that writes its own log needs it",
@@ -72,7 +73,7 @@ LATE_IMPORTS = {
     ("client/settings.py", "ferrule.telemetry.tracer"): "only a client that is traced needs it",
     ("telemetry/tracer.py", "ferrule.telemetry.request_span"): "optional: it needs OpenTelemetry",
     ("settings/sources.py", "opentelemetry"): "optional: looked for where the environment names an exporter",
-    ("client/link/link.py", "ferrule.runtime.meter"): "only a client with observers needs it",
+    ("client/link/link.py", "ferrule.runtime.watch"): "only a client with observers needs it",
     ("transports/process/child.py", "ferrule.telemetry.observer"): "only a client with observers needs it",
     ("server/server.py", "ferrule.server.extensions.own_methods"): "only a server with methods of its own needs them",
     (

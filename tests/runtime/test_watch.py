@@ -10,8 +10,7 @@ import pytest
 from msgspec import Raw
 
 from ferrule.errors import LinkLost
-from ferrule.runtime.meter import watch_on
-from ferrule.runtime.watch import LinkWatch, kind_of
+from ferrule.runtime.watch import LinkWatch, kind_of, watch_on
 from ferrule.schema.model import EmptyResult
 from ferrule.schema.rounds import InputRequired
 from ferrule.schema.tools import CallToolResult

@@ -1,21 +1,23 @@
-"""What a link reports where metrics alone are wanted: durations, without a value for each request."""
+"""What a link tells the metrics of a server, where these are all that is wanted: how often, and how long it took."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from contextvars import Context
 from time import monotonic
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Raw, UnsetType
 
 from ferrule.errors import FerruleError, Refusal
 from ferrule.protocol.call import Awaited, Call
 from ferrule.protocol.session import Session
-from ferrule.runtime.watch import CALL, LinkWatch, kind_of
+from ferrule.runtime.watch import LinkWatch, kind_of
 from ferrule.telemetry.observer import Observers, TransportMeter
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Failure, Id, Notification, Request, Success
+
+CALL = "tools/call"
 
 
 class Waiting:
@@ -33,10 +35,11 @@ class LinkMeter:
     All else goes through a `LinkWatch`, made for what there is to report: thousands of links may be idle.
     """
 
-    __slots__ = ("_meter", "_observer", "_opened", "_pinging", "_session", "received")
+    __slots__ = ("_meter", "_observer", "_opened", "_pinging", "_session")
 
     traces = False
     """Whether the time when a frame came is of interest."""
+    received = 0
 
     def __init__(self, observer: Observers, meter: TransportMeter, session: Session, *, shared: bool) -> None:
         self._observer = observer
@@ -46,7 +49,6 @@ class LinkMeter:
         """When the link was opened; None for the one link of all who have no session."""
         self._pinging: LinkWatch | None = None
         """What has reported a ping and waits for its end."""
-        self.received = 0
 
     def _new_watch(self) -> LinkWatch:
         """Return what reports all that is not usual."""
@@ -164,20 +166,3 @@ class LinkMeter:
         if self._pinging is not None:
             self._pinging.ponged(alive=alive, closed=closed)
             self._pinging = None
-
-
-def watch_on(
-    session: Session,
-    observer: Observers,
-    transport: str,
-    side: Literal["server", "client"],
-    *,
-    address: str = "",
-    shared: bool = False,
-) -> LinkWatch | LinkMeter | None:
-    """Return what reports of a link; None where nobody wants to know of links and requests."""
-    if observer.tracer is None and not observer.observes_links:
-        return None
-    if observer.meter is not None and side == "server":
-        return LinkMeter(observer, observer.meter.over(transport), session, shared=shared)
-    return LinkWatch(observer, session, transport, side, address=address, shared=shared)

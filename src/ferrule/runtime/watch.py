@@ -426,6 +426,21 @@ class LinkWatch:
                 request.span.finish(request, outcome)
 
 
+def watch_on(
+    session: Session,
+    observer: Observers,
+    transport: str,
+    side: Literal["server", "client"],
+    *,
+    address: str = "",
+    shared: bool = False,
+) -> LinkWatch | None:
+    """Return what reports of a link; None where nobody wants to know of links and requests."""
+    if observer.tracer is None and not observer.observes_links:
+        return None
+    return LinkWatch(observer, session, transport, side, address=address, shared=shared)
+
+
 def kind_of(result: object) -> OutcomeKind:
     """Return how a request ended that was answered with this result, which may be written already."""
     if not isinstance(result, Raw):

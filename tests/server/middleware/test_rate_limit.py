@@ -201,6 +201,16 @@ async def test_a_server_takes_rates_as_an_option(era, wire):
         assert "result" in await peer.request("tools/list", {})
 
 
+async def test_the_rate_of_a_tool_is_for_tools(era, wire):
+    app = Server("s", rate={"tool": "1/hour", "server": "100/s"})
+    app.add_tool("ping", lambda: "pong")
+    app.add_resource("x://y", lambda: "")
+    async with wire(app, era) as peer:
+        for _ in range(3):
+            assert "result" in await peer.request("resources/read", {"uri": "x://y"})
+        assert ["result" in await peer.call("ping") for _ in range(2)] == [True, False]
+
+
 def test_a_rate_can_be_written_in_a_file_or_the_environment(monkeypatch):
     monkeypatch.setenv("FERRULE_SERVER_RATE", '{"server": "5/min"}')
     assert Server("s").settings.rate == {"server": "5/min"}

@@ -203,7 +203,7 @@ class ClientLink:
             on_closed=self._lost,
         )
         if self._observers is not None:
-            from ferrule.runtime.meter import watch_on
+            from ferrule.runtime.watch import watch_on
 
             if isinstance(self.transport, NamedTransport):
                 carrier = self.transport.carrier

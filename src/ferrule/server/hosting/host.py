@@ -39,7 +39,9 @@ from ferrule.server.settings import ServerSettings
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
+    from ferrule.runtime.meter import LinkMeter
     from ferrule.runtime.tasks.tasks import Tasks
+    from ferrule.runtime.watch import LinkWatch
     from ferrule.server.hosting.monitor import Monitor
     from ferrule.telemetry.observer import Observer, Observers
     from ferrule.telemetry.receipt_log import ReceiptLog
@@ -299,12 +301,7 @@ class Host:
         )
         link.session.offers = self._offered
         if self.observer is not None:
-            from ferrule.runtime.meter import watch_on
-
-            shared = issubclass(kind, SessionlessLink)
-            link.watch = watch_on(
-                link.session, self.observer, origin.carrier, "server", address=origin.address, shared=shared
-            )
+            link.watch = _watch(self.observer, link, origin)
         self.links.remember(link, entrance)
         return link
 
@@ -367,6 +364,18 @@ def _requiring(receipts: ReceiptLog) -> Layer:
             receipts.give_back_room()
 
     return layer
+
+
+def _watch(observer: Observers, link: Link, origin: Origin) -> LinkWatch | LinkMeter | None:
+    """Return what reports of a link to observers, or to metrics alone."""
+    shared = isinstance(link, SessionlessLink)
+    if observer.meter is not None:
+        from ferrule.runtime.meter import LinkMeter
+
+        return LinkMeter(observer, observer.meter.over(origin.carrier), link.session, shared=shared)
+    from ferrule.runtime.watch import watch_on
+
+    return watch_on(link.session, observer, origin.carrier, "server", address=origin.address, shared=shared)
 
 
 def _stateless(services: Services, implementation: Implementation) -> Stateless:
