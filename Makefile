@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test setup peers lint format options fuzz faults bench conformance autobahn soak coverage-map mutants clean
+.PHONY: run test setup peers lint format options reference fuzz faults bench conformance autobahn soak coverage coverage-map mutants clean
 
 run: $(READY)
 	$(BIN)/python examples/tour.py
@@ -36,16 +36,20 @@ format: $(READY)
 options: $(READY)
 	$(BIN)/python tests/settings/generate.py
 
+# After a public name was added or changed: writes its entry in docs/reference.md.
+reference: $(READY)
+	$(BIN)/python tests/docs/reference.py
+
 fuzz: $(READY)
 	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/fuzz tests/wire tests/protocol tests/server/offers/test_uri_template.py
 
 faults: $(READY)
-	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults tests/transports tests/budgets
+	FERRULE_LONG=1 $(BIN)/python -m pytest -q --timeout 3600 tests/faults tests/transports tests/budgets tests/bench
 
-# `make soak SECONDS=600` takes ten minutes instead of two hours.
+# Ten minutes with three faults a minute, then mixed load for two hours; `make soak SECONDS=600` takes ten minutes each.
 SECONDS ?= 7200
 soak: $(READY)
-	FERRULE_SOAK=$(SECONDS) $(BIN)/python -m pytest -q --timeout 0 tests/carriers/test_soak.py
+	FERRULE_SOAK=$(SECONDS) $(BIN)/python -m pytest -q --timeout 0 tests/faults/test_soak.py tests/carriers/test_soak.py
 
 bench: $(READY) peers
 	$(BIN)/python bench/run.py
@@ -57,6 +61,10 @@ conformance: $(READY)
 # WSTEST is Autobahn's program; it runs on Python 2.7 only, so it is not installed here.
 autobahn: $(READY)
 	$(BIN)/python tests/transports/websocket/autobahn.py $(WSTEST)
+
+# Which lines the tests run, and whether that is enough; takes a while.
+coverage: $(READY)
+	$(BIN)/python tests/coverage/gate.py
 
 coverage-map: $(READY)
 	$(BIN)/python tests/spec/coverage_map.py

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from bench.contestants import CONSTANT, FERRULE, OWN_BARE, OWN_LAYER, OWN_STDIO, is_python
+from bench.contestants import CONSTANT, FERRULE, OWN_BARE, OWN_LAYER, OWN_ROUTED, OWN_STDIO, is_python
 from bench.core_ops import PARTS, Part
 from bench.messages import Era
 from bench.results import Results
@@ -140,6 +140,16 @@ def _layer_price() -> Floor:
     return Floor("middleware", "one layer of middleware that passes on, µs", 2, figure, at_most=True)
 
 
+def _routed_share(limit: float) -> Floor:
+    """Return what a call costs that goes to one of two servers, beside a direct one."""
+
+    def figure(results: Results) -> float | None:
+        routed = _rival(results, "routed", "x1", OWN_ROUTED, "cpu_us")
+        return None if routed is None else routed / _own(results, "routed", "x1", "cpu_us")
+
+    return Floor("routed", "in memory, routed to one of two: CPU, times a direct call", limit, figure, at_most=True)
+
+
 def _session_memory(limit: float) -> Floor:
     text = "HTTP: resident KB of an idle session"
     figure = partial(_own, scenario="http_sessions", case=IDLE_CASE, name="session_kb")
@@ -167,7 +177,9 @@ def _cold_memory(limit: float) -> Floor:
 
 def _rate(part: Part) -> Floor:
     text = f"{part.name}, per s ({part.seed})"
-    return Floor("core_ops", text, part.floor, lambda results: _own(results, "core_ops", part.name, "per_s"))
+    return Floor(
+        "core_ops", text, float(part.published or 0), lambda results: _own(results, "core_ops", part.name, "per_s")
+    )
 
 
 def _watched(feature: str, limit: float) -> Floor:
@@ -198,6 +210,7 @@ FLOORS = (
     _times("search_memory", "x64", BEST_PYTHON_PEER, 20, "in memory, nested argument, 64 in flight"),
     _within("middleware", "x1", OWN_BARE, 1.1, "in memory, middleware not used"),
     _layer_price(),
+    _routed_share(1.3),
     *_socket_floors(),
     *_http_floors(),
     _times("http_list", http_case(Mode.JSON, 1), BEST_PEER, 60, "HTTP list of 1000 tools"),
@@ -212,7 +225,7 @@ FLOORS = (
     _watched(METRICS, 10),
     _watched(TRACING, 5),
     _watched_price(RECEIPTS, 8),
-    *(_rate(part) for part in PARTS),
+    *(_rate(part) for part in PARTS if part.is_floor),
 )
 
 

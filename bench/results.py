@@ -22,6 +22,7 @@ class Results:
     rows: list[dict] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     core_ops: dict | None = None
+    sustained: dict | None = None
 
     def add(self, scenario: str, case: str, contestant: str, round_number: int, row: dict) -> None:
         """Keep one window."""

@@ -2,11 +2,12 @@
 
     python -m bench.run [--scenario call,list] [--only ferrule,mcp-2.3.0] [--before CHECKOUT] [--quick] [--check]
 
-Scenarios: call, call_sync, echo, search, list, cold (stdio); memory, search_memory, middleware, watched (one process);
-core_ops_1k … core_ops_1m; tcp, ws, tcp_idle, which `sockets` means together; and over HTTP http_call, http_sse,
-http_list, http_fanout, http_sessions, http_client, which `http` means. Without a choice everything runs, with
-core_ops_100k, in about twenty minutes; `--quick` takes about six, and its figures are coarse. `--before` measures
-another checkout of Ferrule in turn with this one, and prints what became slower or faster.
+Scenarios: call, call_sync, echo, search, list, cold (stdio); memory, search_memory, middleware, routed, watched (one
+process); core_ops_1k … core_ops_1m, and core_ops_sustained for 30 s; tcp, ws, tcp_idle, which `sockets` means together;
+and over HTTP http_call, http_sse, http_list, http_fanout, http_sessions, http_client, which `http` means. Without a
+choice everything runs, with core_ops_100k, in about twenty minutes; `--quick` takes about six, and its figures are
+coarse. `--before` measures another checkout of Ferrule in turn with this one, prints what became slower or faster, and
+exits with 1 where an operation costs over 10 % more than before.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench.contestants import FERRULE, OWN_BEFORE, Contestant, before, contestants, http_contestants
-from bench.core_ops import WORKLOADS
+from bench.core_ops import SUSTAINED, WORKLOADS
 from bench.floors import Verdict, judge
 from bench.machine import GENERATOR_CORE, PROJECT, environment, pin
 from bench.peers import install
 from bench.results import Results, stamp, write_record
 from bench.rounds import Pace
-from bench.scenarios import IN_MEMORY, STDIO, run_cold, run_core_ops, run_loads, run_memory
+from bench.scenarios import IN_MEMORY, STDIO, run_cold, run_core_ops, run_core_sustained, run_loads, run_memory
 from bench.sockets.scenarios import SOCKETS, run_sockets, socket_field
 from bench.streamable.scenarios import HTTP, run_http
 from bench.tables import report
@@ -35,8 +36,10 @@ from bench.watched import run_watched
 
 GROUPS = {"http": HTTP, "sockets": SOCKETS}
 DEFAULT_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, WATCHED, "core_ops_100k"]
-ALL_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, WATCHED, *WORKLOADS]
+ALL_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, WATCHED, *WORKLOADS, SUSTAINED]
 
+BUDGET = 1.1
+"""What one operation may cost, as a multiple of what it did before."""
 FULL = Pace(rounds=3, seconds=1.0, warm_up=2.0)
 QUICK = Pace(rounds=1, seconds=0.25, warm_up=0.3)
 
@@ -103,6 +106,8 @@ def measure(scenarios: list[str], only: list[str], pace: Pace, earlier: Path | N
         run_watched(results)
     for workload in [name for name in scenarios if name in WORKLOADS]:
         run_core_ops(workload, results)
+    if SUSTAINED in scenarios:
+        run_core_sustained(results)
     return results
 
 
@@ -124,6 +129,17 @@ def compared(results: Results) -> str:
     return "\n".join(lines)
 
 
+def regressions(results: Results) -> list[str]:
+    """Return what costs more than before by over the budget."""
+    found = []
+    for scenario, case in results.cases():
+        was = results.best(scenario, case, OWN_BEFORE).get("cpu_us")
+        now = results.best(scenario, case, FERRULE).get("cpu_us")
+        if was and now and now > was * BUDGET:
+            found.append(f"{scenario} {case}: {was:.2f} µs before, {now:.2f} µs now")
+    return found
+
+
 def record_of(chosen: argparse.Namespace, pace: Pace, results: Results, verdicts: list[Verdict]) -> dict:
     """Return everything worth keeping of a run."""
     return {
@@ -140,7 +156,7 @@ def record_of(chosen: argparse.Namespace, pace: Pace, results: Results, verdicts
 
 
 def main() -> int:
-    """Measure, print, keep; 0 unless a floor is missed and `--check` was asked for."""
+    """Measure, print, keep; 1 for a floor that is missed with `--check`, or a regression since `--before`."""
     chosen = options()
     pace = pace_of(chosen)
     sys.path.insert(0, str(PROJECT / "src"))
@@ -151,10 +167,15 @@ def main() -> int:
     if chosen.before is not None:
         print(compared(results))
     kept = [write_record(chosen.name, record_of(chosen, pace, results, verdicts))]
-    if results.core_ops is not None:
-        kept.append(write_record(f"{results.core_ops['workload_id']}_{stamp()}", results.core_ops))
+    for record in (results.core_ops, results.sustained):
+        if record is not None:
+            kept.append(write_record(f"{record['workload_id']}_{stamp()}", record))
     print("\n" + "\n".join(f"kept in {path.relative_to(PROJECT)}" for path in kept))
-    return 1 if chosen.check and any(verdict.met is False for verdict in verdicts) else 0
+    slower = regressions(results)
+    for each in slower:
+        print(f"regression: {each}", file=sys.stderr)
+    missed = chosen.check and any(verdict.met is False for verdict in verdicts)
+    return 1 if missed or slower else 0
 
 
 if __name__ == "__main__":

@@ -78,7 +78,11 @@ def core_ops_table(record: dict) -> str:
     for name, part in record["components"].items():
         rate, seed = part["throughput_msg_per_s"], part["seed_per_s"]
         latencies = [f"{part[f'latency_p{p}_us']:.2f}" for p in (50, 95, 99)]
-        rows.append([name, _count(rate), _count(seed), f"{rate / seed:.1f}x", *latencies])
+        if seed is None:
+            beside = ["", ""]
+        else:
+            beside = [_count(seed), f"{rate / seed:.1f}x"]
+        rows.append([name, _count(rate), *beside, *latencies])
     return "\n".join([record["workload_id"], *_lines(rows)])
 
 

@@ -10,6 +10,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ferrule.balancing.breaker import BreakerSettings
+    from ferrule.balancing.bulkhead import BulkheadSettings
+    from ferrule.balancing.ejection import EjectionSettings
+    from ferrule.balancing.hedge import Hedge
+    from ferrule.balancing.retry import RetrySettings
     from ferrule.client.client import Client
     from ferrule.client.features.tasks import Task
     from ferrule.client.link.reconnect import Reconnect
@@ -22,7 +27,9 @@ if TYPE_CHECKING:
         FerruleError,
         Forbidden,
         HttpFailed,
+        NoTarget,
         OutcomeUnknown,
+        Overloaded,
         PeerError,
         Refusal,
         SetupError,
@@ -56,6 +63,7 @@ if TYPE_CHECKING:
     from ferrule.telemetry.receipt_log import Receipts
     from ferrule.telemetry.redaction import RecordRule
     from ferrule.telemetry.tracer import Tracing
+    from ferrule.transports.graphql.listener import Graphql
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.routes.web import WebRequest, WebResponse
     from ferrule.transports.process.stdio import Stdio
@@ -65,6 +73,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 HOMES = {
+    "BreakerSettings": "ferrule.balancing.breaker",
+    "BulkheadSettings": "ferrule.balancing.bulkhead",
+    "EjectionSettings": "ferrule.balancing.ejection",
+    "Hedge": "ferrule.balancing.hedge",
+    "RetrySettings": "ferrule.balancing.retry",
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
     "Reconnect": "ferrule.client.link.reconnect",
@@ -98,6 +111,7 @@ HOMES = {
     "Refused": "ferrule.server.offers.refusals",
     "ToolResult": "ferrule.server.calls.results",
     "Server": "ferrule.server.server",
+    "Graphql": "ferrule.transports.graphql.listener",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.process.stdio",
     "WebRequest": "ferrule.transports.http.routes.web",
@@ -112,7 +126,9 @@ HOMES = {
     "FerruleError": "ferrule.errors",
     "Forbidden": "ferrule.errors",
     "HttpFailed": "ferrule.errors",
+    "NoTarget": "ferrule.errors",
     "OutcomeUnknown": "ferrule.errors",
+    "Overloaded": "ferrule.errors",
     "PeerError": "ferrule.errors",
     "Refusal": "ferrule.errors",
     "SetupError": "ferrule.errors",
@@ -131,6 +147,8 @@ __all__ = [
     "Ask",
     "AssistantMessage",
     "Audio",
+    "BreakerSettings",
+    "BulkheadSettings",
     "Caching",
     "CallFailed",
     "CapabilityNotSupported",
@@ -140,20 +158,25 @@ __all__ = [
     "Context",
     "Declined",
     "Depends",
+    "EjectionSettings",
     "ErrorMapping",
     "Extension",
     "FerruleError",
     "File",
     "Forbidden",
+    "Graphql",
+    "Hedge",
     "Http",
     "HttpFailed",
     "Image",
     "Logging",
     "Message",
     "Middleware",
+    "NoTarget",
     "Observer",
     "OpenApiRule",
     "OutcomeUnknown",
+    "Overloaded",
     "PeerError",
     "Principal",
     "Progress",
@@ -164,6 +187,7 @@ __all__ = [
     "Refusal",
     "Refused",
     "RequestFacts",
+    "RetrySettings",
     "Server",
     "SetupError",
     "Stdio",

@@ -437,11 +437,13 @@ class EncodeError(FerruleError):
 class SupervisorFailed(FerruleError):
     """A supervisor could not start its children, or restarted them too often and gave up."""
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, *, gave_up: bool = False) -> None:
         super().__init__(f"{path}: {reason}")
         self.path = path
         """Which supervisor: its name behind those of the supervisors above it, as `app/listeners`."""
         self.reason = reason
+        self.gave_up = gave_up
+        """Whether it restarted a child too often; else a child could not be started, or an end was final."""
 
 
 class AlreadyRegistered(FerruleError):

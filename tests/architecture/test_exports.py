@@ -18,7 +18,8 @@ PUBLIC = {
     *("Depends", "Middleware", "Observer", "Receipts", "RecordRule", "Tracing", "Arg", "transformed"),
     *("Caching", "Concurrency", "ErrorMapping", "Logging", "RateLimit", "Timing"),
     *("WebSocket", "Audio", "File", "Image", "Progress", "ToolResult"),
-    "OpenApiRule",
+    *("OpenApiRule", "Graphql"),
+    *("BreakerSettings", "BulkheadSettings", "EjectionSettings", "RetrySettings", "Hedge", "NoTarget", "Overloaded"),
     *("Message", "UserMessage", "AssistantMessage"),
     *("WebRequest", "WebResponse", "WebSocket"),
     *("ANONYMOUS", "Principal", "RequestFacts", "Verifier", "Forbidden", "Unauthorized"),
@@ -27,7 +28,7 @@ PUBLIC = {
 
 HEAVY = (
     *("http", "urllib.request", "httptools", "h11", "httpx", "aiohttp", "uvicorn", "starlette", "websockets"),
-    *("pydantic", "attrs", "opentelemetry", "jsonschema_rs", "cryptography", "argparse", "uvloop"),
+    *("graphql", "pydantic", "attrs", "opentelemetry", "jsonschema_rs", "cryptography", "argparse", "uvloop"),
     *("ferrule.cli", "ferrule.testing"),
 )
 """What nobody should pay for who has not asked for it."""

@@ -336,7 +336,7 @@ def functions_of(channel: StreamChannel, data: bytes) -> list[str]:
 
 
 class TestObservers:
-    THEIRS = ("ferrule.telemetry.", "ferrule.runtime.watch:", "ferrule.runtime.meter:")
+    THEIRS = ("ferrule.telemetry.", "ferrule.runtime.watch:", "ferrule.runtime.link:_finish_observed")
     MOST_HOPS = 22
     """Functions of Ferrule between the bytes of a call and its answer, where nobody observes it."""
 

@@ -22,6 +22,7 @@ FAMILIES = [
     ("TcpSettings", "UnixSettings", "TcpOptions"),
     ("PoolSettings",),
     ("WebSocketSettings", "WebSocketOptions"),
+    ("GraphqlSettings",),
 ]
 """Settings that share options: what one of them lists counts for all."""
 

@@ -18,6 +18,7 @@ def test_there_are_at_least_as_many_recipes_as_were_promised() -> None:
 
 
 def test_every_recipe_is_listed_with_the_documentation_it_answers() -> None:
+    """TEST-11: the guide leads over from the official SDK and FastMCP, page by page of theirs."""
     page = (doc_pages.PROJECT / "docs" / "guides" / "porting.md").read_text(encoding="utf-8")
     assert [name for name in NAMES if f"`{name}`" not in page] == []
 

@@ -1,19 +1,23 @@
-"""Logs under stress: messages of a megabyte at level DEBUG, and a disk that is full."""
+"""Logs under stress: messages of a megabyte at level DEBUG, a disk that is full, and a file that is rotated."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import json
+import logging
+import os
 import signal
 from collections.abc import Callable, Coroutine
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 from http_mcp import MIB, Client, Process, serving
+from pace import LONG
 
-from ferrule.supervision.logs import MAX_TEXT, MAX_TRACEBACK
+from ferrule.supervision.logs import MAX_TEXT, MAX_TRACEBACK, keep_short, unwritable_logs_told
 
 PATIENCE = 120.0
 HUGE = "x" * MIB
@@ -89,3 +93,36 @@ def test_dsk_03_a_full_disk_under_the_log_stops_nobody_and_floods_nothing() -> N
     assert sum("a log cannot be written" in line for line in lines) == 1, server.log
     assert "No space left on device" in server.log
     assert len(lines) <= 4, server.log
+
+
+LINES = 1_000_000 if LONG else 20_000
+
+
+def test_a_log_that_is_rotated_loses_no_line(tmp_path: Path) -> None:
+    """SOK-06: a million lines with FERRULE_LONG; the file is renamed under the handler, as logrotate does."""
+    path = tmp_path / "log"
+    descriptors = len(os.listdir("/proc/self/fd"))
+    handler = WatchedFileHandler(path)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("ferrule.calls")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        keep_short()
+        with unwritable_logs_told(handler):
+            for number in range(LINES):
+                if number % (LINES // 10) == LINES // 20:
+                    path.rename(tmp_path / f"log.{number:07}")
+                logger.info("line %d", number)
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+        logger.setLevel(level)
+        logger.propagate = True
+    files = [*sorted(tmp_path.glob("log.*")), path]
+    assert len(files) == 11
+    lines = [line for each in files for line in each.read_text().splitlines()]
+    assert lines == [f"line {number}" for number in range(LINES)]
+    assert len(os.listdir("/proc/self/fd")) == descriptors

@@ -124,7 +124,7 @@ WAYS = {
 class TestPhases:
     @pytest.mark.parametrize(("old", "new"), [*itertools.product(Phase, Phase)])
     def test_a_session_goes_on_only_along_the_allowed_ways(self, old: Phase, new: Phase) -> None:
-        """SESS-02 SESS-05 SESS-10 SESS-14: all twenty-five pairs of phases."""
+        """SESS-02 SESS-05 SESS-10 SESS-14 SESS-32: all twenty-five pairs of phases."""
         session = new_session()
         session.phase = old
         if new == old or new in WAYS[old].split():

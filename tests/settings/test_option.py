@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import pytest
 from msgspec import Struct
 
-from ferrule import Client, Http, Reconnect, Server, SetupError, Stdio, Tcp, Unix, WebSocket
+from ferrule import Client, Graphql, Http, Reconnect, Server, SetupError, Stdio, Tcp, Unix, WebSocket
 from ferrule.settings.option import (
     Bytes,
     Fraction,
@@ -182,6 +182,7 @@ EVERYWHERE: dict[str, tuple[Callable[[], object], str, str]] = {
     "Http": (lambda: Http(prot=3), "http", "port"),  # type: ignore[call-arg]
     "Http websocket": (lambda: Http(websocket={"pth": 3}), "websocket", "path"),  # type: ignore[typeddict-unknown-key]
     "WebSocket": (lambda: WebSocket(prot=3), "ws", "port"),  # type: ignore[call-arg]
+    "Graphql": (lambda: Graphql(prot=3), "graphql", "port"),  # type: ignore[call-arg]
     "Tcp": (lambda: Tcp(prot=3), "tcp", "port"),  # type: ignore[call-arg]
     "Unix": (lambda: Unix("/nowhere", moed=3), "unix", "mode"),  # type: ignore[call-arg]
     "Stdio": (lambda: Stdio(garce=3), "stdio", "grace"),  # type: ignore[call-arg]

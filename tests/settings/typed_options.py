@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ferrule import Client, Context, Http, Server, Stdio, SyncClient, Tcp, Unix, WebSocket
+from ferrule import Client, Context, Graphql, Http, Server, Stdio, SyncClient, Tcp, Unix, WebSocket
 from ferrule.testing.pair import pair
 
 app = Server("typed", page_size=50, tool_timeout=3.0, versions=["2025-11-25"], include_tags={"a"})
@@ -68,6 +68,8 @@ app.run("streamable-http", response="json")
 app.run("sse", path="/events")
 app.run("ws", port=8000, max_connections=5)
 app.run("ws", framing="line")  # wrong: call-overload
+app.run("graphql", port=4000, max_depth=5)
+app.run("graphql", max_dept=5)  # wrong: call-overload
 app.run("tcp", port=5000, framing="auto")
 app.run("unix", path="/run/mcp.sock")
 app.asgi("/mcp", response="json", websocket=True)
@@ -77,6 +79,8 @@ Http(port=8000, certificate=None)
 Http(prot=8000)  # wrong: call-arg
 WebSocket(port=8000, compression=True)
 WebSocket(compresion=True)  # wrong: call-arg
+Graphql(introspection=True, max_connections=5)
+Graphql(introspekt=True)  # wrong: call-arg
 Tcp(port=5000, idle_timeout=None)
 Tcp(prot=5000)  # wrong: call-arg
 Unix("/run/mcp.sock", mode=0o660)

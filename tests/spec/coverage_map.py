@@ -18,7 +18,10 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
 MANIFEST_FILES = ("protocol.toml", "seeds.toml", "catalogue.toml")
 WAIVERS_FILE = "waivers.toml"
-PIECES = ("core", "http", "sockets", "handlers", "routing", "auth", "operations", "budgets")
+PIECES = (
+    *("core", "http", "sockets", "handlers", "routing", "auth", "operations", "budgets"),
+    *("workers", "gateway", "web", "release"),
+)
 DONE = ("core", "http", "sockets", "handlers", "budgets")
 """The pieces that are built: all of theirs is proven or waived."""
 STATUSES = ("proven", "long", "waived", "missing")

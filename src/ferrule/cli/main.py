@@ -29,8 +29,8 @@ class Command(Struct, frozen=True):
 
 COMMANDS = (
     Command("run", "serve the server a file defines", "ferrule.cli.run"),
-    Command("telemetry", "print a dashboard of the metrics", "ferrule.cli.telemetry"),
     Command("receipts", "verify, show and export receipts of calls", "ferrule.cli.receipts"),
+    Command("telemetry", "print a dashboard of the metrics", "ferrule.cli.telemetry"),
 )
 
 

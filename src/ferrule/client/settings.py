@@ -21,6 +21,12 @@ from ferrule.transports.process.child import StderrSink
 ANSWERS = ("sampling", "elicitation", "url_elicitation", "roots")
 """The options that say who answers the server's questions."""
 
+ROUTING = (
+    *("balance", "weights", "affinity", "safe_tools", "breaker", "ejection", "bulkhead", "retry", "hedge"),
+    "keep_payload",
+)
+"""The options of several targets: see `RoutingSettings`."""
+
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
     from ferrule.runtime.tasks.settings import TaskSettings
@@ -165,7 +171,10 @@ def read_settings(options: ClientKeywords) -> ClientSettings:
         return read_sourced("client", ClientSettings, options, "Client")
     from ferrule.porting_hints import CLIENT_OPTIONS
 
-    return read_sourced("client", ClientSettings, options, "Client", beside=ANSWERS, hints=CLIENT_OPTIONS)
+    hints = dict(CLIENT_OPTIONS)
+    for name in ROUTING:
+        hints[name] = f"Client([target, …], {name}=…): it is an option for several targets"
+    return read_sourced("client", ClientSettings, options, "Client", beside=ANSWERS, hints=hints)
 
 
 def _task_settings() -> type[TaskSettings]:

@@ -50,7 +50,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
     """What is known of a request, or of a connection where one carries many, before it is read."""
 
     transport: str
-    """`http`, `websocket`, `tcp` or `unix`."""
+    """`http`, `websocket`, `graphql`, `tcp` or `unix`."""
     method: str = ""
     """The HTTP method; empty where there is none."""
     url: str = ""

@@ -131,9 +131,8 @@ class Link(Asking):
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame. Return whether it will be answered."""
-        watch = self.watch
-        if watch is not None and watch.traces:
-            watch.received = time_ns()
+        if self.watch is not None and self.watch.traces:
+            self.watch.received = time_ns()
         message = read(frame, self.options.max_message_size)
         kind = type(message)
         if kind is Request:
@@ -237,25 +236,23 @@ class Link(Asking):
             self._refuse(request, refusal, channel, origin)
             return
         watch = self.watch
+        context = self._context
         if request.method in dispatcher.instant:
             if watch is not None:
-                watch.begun(call, self._context)
+                watch.begun(call, context)
             self._finish(call, dispatcher.run_now(call, dispatcher.instant[request.method]))
         elif len(session.running) > self._roomy_up_to and self._full(call):
             if watch is not None:
-                watch.admitted(call, self._context)
+                watch.admitted(call, context)
             self._wait_in_line(call)
         else:
             if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
                 if watch is not None:
-                    watch.admitted(call, self._context)
+                    watch.admitted(call, context)
                 self._start_held(call)
                 return
-            context = self._context
             if watch is not None:
-                watch.begun(call, context)
-                if call.context is not None:
-                    context = call.context
+                context = watch.begun(call, context)
             start = self._start
             task = start(dispatcher.run(call, self._finish), request.method, context)
             if task is not None:  # most calls end where they began
@@ -360,9 +357,8 @@ class Link(Asking):
 
     def _encoded(self, call: Call, reply: Success | Failure) -> Success | Failure:
         """Return a reply whose size is known, where whoever watches wants to know it; metrics alone do not."""
-        if self.watch is not None:
-            return self.watch.encoded(call, reply)
-        return reply
+        assert self.watch is not None
+        return self.watch.encoded(call, reply)
 
     def _start_queued(self) -> None:
         # A call may finish within its start; the next must not start inside it.

@@ -1,4 +1,4 @@
-"""What a link tells the metrics of a server, where these are all that is wanted: how often, and how long it took."""
+"""What a link tells metrics, where nobody else wants to know: how long each request took."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from msgspec import Raw, UnsetType
 from ferrule.errors import FerruleError, Refusal
 from ferrule.protocol.call import Awaited, Call
 from ferrule.protocol.session import Session
-from ferrule.runtime.watch import LinkWatch, kind_of
+from ferrule.runtime.watch import CALL, LinkWatch, kind_of
 from ferrule.telemetry.observer import Observers, TransportMeter
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Failure, Id, Notification, Request, Success
-
-CALL = "tools/call"
 
 
 class Waiting:
@@ -35,11 +33,9 @@ class LinkMeter:
     All else goes through a `LinkWatch`, made for what there is to report: thousands of links may be idle.
     """
 
-    __slots__ = ("_meter", "_observer", "_opened", "_pinging", "_session")
+    __slots__ = ("_meter", "_observer", "_opened", "_pinging", "_session", "received")
 
     traces = False
-    """Whether the time when a frame came is of interest."""
-    received = 0
 
     def __init__(self, observer: Observers, meter: TransportMeter, session: Session, *, shared: bool) -> None:
         self._observer = observer
@@ -47,6 +43,7 @@ class LinkMeter:
         self._session = session
         self._opened: float | None = None if shared else 0.0
         """When the link was opened; None for the one link of all who have no session."""
+        self.received = 0
         self._pinging: LinkWatch | None = None
         """What has reported a ping and waits for its end."""
 
@@ -61,7 +58,7 @@ class LinkMeter:
         return watch
 
     def opened(self, context: Context | None) -> Context | None:
-        """Called when the peer can be reached; return the context its calls run in, None for the one they come in."""
+        """Called when the peer can be reached; return the context its calls run in, as it was."""
         if self._opened is not None:
             self._opened = monotonic()
             self._meter.opened()
@@ -71,9 +68,10 @@ class LinkMeter:
         """Called when the link is over."""
         self._new_watch().closed(error)
 
-    def begun(self, call: Call, context: Context | None) -> None:
-        """Called when a request may run and its handler is about to."""
+    def begun(self, call: Call, context: Context | None) -> Context | None:
+        """Called when a request may run and its handler is about to; return the context it runs in."""
         call.observed = monotonic()
+        return context
 
     def admitted(self, call: Call, context: Context | None) -> None:
         """Called when a request may run, and waits for its turn."""
@@ -129,26 +127,27 @@ class LinkMeter:
 
     # -- what is rare
 
-    def encoded(self, call: Call, reply: Success | Failure) -> Success | Failure:
+    @staticmethod
+    def encoded(call: Call, reply: Success | Failure) -> Success | Failure:
         """Return the reply: its size is of no interest."""
         return reply
 
     def refused(
         self,
-        identity: Id | UnsetType,
+        request_id: Id | UnsetType,
         request: Request | None,
         refusal: Refusal,
         failure: Failure,
         origin: Origin | None,
     ) -> None:
         """Called when a message was not admitted."""
-        self._new_watch().refused(identity, request, refusal, failure, origin)
+        self._new_watch().refused(request_id, request, refusal, failure, origin)
 
     def notified(self, notification: Notification) -> None:
         """Called when a notification came."""
         self._meter.notified(notification.method)
 
-    def sent(self, awaited: Awaited, params: object) -> object:
+    def sent(self, awaited: Awaited, params: object) -> Any:
         """Called when a request of ours is about to be sent; return its params."""
         return self._new_watch().sent(awaited, params)
 

@@ -18,6 +18,7 @@ from ferrule.schema.methods import METHODS
 from ferrule.schema.model import Meta, MetaOnly, read_meta
 from ferrule.schema.rounds import INPUT_REQUIRED, InputRequired
 from ferrule.telemetry.observer import (
+    LINK_EVENTS,
     ObservedLink,
     ObservedNotification,
     ObservedRequest,
@@ -102,20 +103,20 @@ class LinkWatch:
         if not shared:
             self._link = ObservedLink(side=side, transport=transport, address=address)
         self._pinging: ObservedRequest | None = None
-        self._tells_admitted = observer.observes_admission
-        self._tells_started = observer.observes_start
-        self._tells_contents = observer.observes_contents
-        self._observes = observer.observes_links
+        self._tells_admitted = observer.wants("request_admitted")
+        self._tells_started = observer.wants("request_started")
+        self._tells_contents = observer.wants("request_recorded")
+        self._observes = observer.wants(*LINK_EVENTS)
         self._tracer = observer.tracer
         self._ratio = 0.0
         self._unsampled: UnsampledContexts | None = None
         if self._tracer is not None:
             self._ratio = self._tracer.ratio
             self._unsampled = self._tracer.unsampled_contexts()
-        self.traces = self._tracer is not None
-        """Whether the time when a frame came is of interest."""
         self._untraced: Meta | None = None
         """A `_meta` that says nothing of a trace; the next request often has the same."""
+        self.traces = self._tracer is not None
+        """Whether it is of interest when a frame came."""
         self.received = 0
         """When the frame came that is being read, in nanoseconds since 1970; 0 where it came in no frame."""
 
@@ -151,11 +152,12 @@ class LinkWatch:
 
     # -- the peer asks
 
-    def begun(self, call: Call, context: Context | None) -> None:
-        """Called when a request may run and its handler is about to, in this context unless a tracer makes another."""
+    def begun(self, call: Call, context: Context | None) -> Context | None:
+        """Called when a request may run and its handler is about to; return the context it runs in."""
         self.admitted(call, context)
         if call.observed is not None:
             self.started(call)
+        return call.context or context
 
     def admitted(self, call: Call, context: Context | None) -> None:
         """Called when a request may run, in this context unless a tracer makes another."""
@@ -436,7 +438,7 @@ def watch_on(
     shared: bool = False,
 ) -> LinkWatch | None:
     """Return what reports of a link; None where nobody wants to know of links and requests."""
-    if observer.tracer is None and not observer.observes_links:
+    if observer.tracer is None and not observer.wants(*LINK_EVENTS):
         return None
     return LinkWatch(observer, session, transport, side, address=address, shared=shared)
 

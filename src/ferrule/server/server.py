@@ -42,6 +42,7 @@ from ferrule.transports.contract import Listener
 from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
+    from ferrule.registry.local import LocalRegistry
     from ferrule.server.extensions.apps import Apps
     from ferrule.server.extensions.skills import Skills
     from ferrule.server.keywords import (
@@ -52,8 +53,10 @@ if TYPE_CHECKING:
         ServerKeywords,
         ToolKeywords,
     )
+    from ferrule.supervision.supervisor import Supervisor
     from ferrule.telemetry.health import HealthMonitor
     from ferrule.telemetry.metrics import Metrics
+    from ferrule.transports.graphql.keywords import GraphqlKeywords
     from ferrule.transports.http.asgi.app import AsgiApp
     from ferrule.transports.keywords import (
         AsgiKeywords,
@@ -104,6 +107,7 @@ class Server:
         self.mounts = Mounts(self.offers)
         self.threads = self.host.services.threads
         self._serving = Serving(self.host)
+        self.listeners = self._serving.listeners
         self._local = LocalCalls(self.host)
         for layer in (*self.host.own_layers(), *middleware):
             self.middleware(layer)
@@ -452,9 +456,19 @@ class Server:
     async def serve(self, *listeners: Listener, ready: Callable[[], object] | None = None) -> None:
         """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached.
 
-        A transport that ends, or is closed by itself, takes only its own peers along.
+        A transport that ends, or is closed by itself, takes only its own peers along; one that dies is bound again.
         """
         await self._serving.serve(*listeners, ready=ready)
+
+    @property
+    def supervisor(self) -> Supervisor | None:
+        """The tree of what runs while the server serves; None before it was served."""
+        return self._serving.supervisor
+
+    @property
+    def registry(self) -> LocalRegistry:
+        """Who is there: this server, its transports and its links, by kind, name and capability."""
+        return self._serving.directory.registry
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.
@@ -472,6 +486,8 @@ class Server:
     @overload
     async def run_async(self, transport: Literal["ws"], **options: Unpack[WebSocketListenerKeywords]) -> None: ...
     @overload
+    async def run_async(self, transport: Literal["graphql"], **options: Unpack[GraphqlKeywords]) -> None: ...
+    @overload
     async def run_async(self, transport: Literal["tcp"], **options: Unpack[TcpKeywords]) -> None: ...
     @overload
     async def run_async(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
@@ -487,6 +503,8 @@ class Server:
     def run(self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]) -> None: ...
     @overload
     def run(self, transport: Literal["ws"], **options: Unpack[WebSocketListenerKeywords]) -> None: ...
+    @overload
+    def run(self, transport: Literal["graphql"], **options: Unpack[GraphqlKeywords]) -> None: ...
     @overload
     def run(self, transport: Literal["tcp"], **options: Unpack[TcpKeywords]) -> None: ...
     @overload

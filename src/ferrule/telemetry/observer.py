@@ -299,6 +299,9 @@ class Observer:
     def child_exited(self, child: ObservedChild) -> None:
         """Called when a child process has ended."""
 
+    def router_decided(self, kind: str, target: str, reason: str) -> None:
+        """Called when a router picked or left out a target, or refused a call; kinds are those of `RouterEvent`."""
+
 
 class TransportMeter(Protocol):
     """Where the sessions and notifications of one transport are counted, and the requests that ended well."""
@@ -391,11 +394,6 @@ class Observers(Observer):
             if callbacks:
                 self._wanted.add(event)
                 setattr(self, event, self._guarded(event, callbacks))  # in place of the no-op of the class
-        self.observes_links = self.wants(*LINK_EVENTS)
-        """Whether anybody wants to know of links and requests; every link asks."""
-        self.observes_admission = self.wants("request_admitted")
-        self.observes_start = self.wants("request_started")
-        self.observes_contents = self.wants("request_recorded")
 
     def wants(self, *events: str) -> bool:
         """Whether any of the observers overrides any of these methods."""

@@ -228,6 +228,12 @@ TRANSPORTS = Transports(
         beside_asgi="ferrule.transports.websocket.asgi:beside_asgi",
     ),
     TransportKind(
+        name="graphql",
+        help="GraphQL at http://127.0.0.1:4000/graphql",
+        listener="ferrule.transports.graphql.listener:Graphql",
+        settings=("ferrule.transports.graphql.settings:GraphqlSettings", *HTTP_SETTINGS),
+    ),
+    TransportKind(
         name="tcp",
         help="TCP on port 5000",
         listener="ferrule.transports.tcp.listener:Tcp",

@@ -476,7 +476,7 @@ def run_on(loop: str, test: Any) -> None:
 
 
 def test_stdi_03_given_descriptors_are_served_and_the_standard_streams_left_alone(loop: str, pipes: Pipes) -> None:
-    """STDI-03, STDI-04, STDI-09: no access to stdin; `close` lets the running call be answered and gives all back."""
+    """STDI-03, STDI-04: no access to stdin; `close` lets the running call be answered and gives all back."""
 
     async def test() -> None:
         before = sys.stdin, sys.stdout, sys.stderr, os.fstat(0), os.fstat(1), sorted(os.listdir("/proc/self/fd"))

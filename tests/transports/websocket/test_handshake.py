@@ -92,7 +92,7 @@ def test_the_subprotocol_mcp_is_chosen_where_it_is_offered() -> None:
     chosen, other = judged(sec_websocket_protocol=b"chat, mcp"), judged(sec_websocket_protocol=b"chat")
     assert isinstance(chosen, Agreed)
     assert isinstance(other, Agreed)
-    assert b"sec-websocket-protocol: mcp\r\n" in chosen.head
+    assert b"Sec-WebSocket-Protocol: mcp\r\n" in chosen.head
     assert b"sec-websocket-protocol" not in other.head
     loud = judged(sec_websocket_protocol=b"MCP")
     assert isinstance(loud, Agreed)

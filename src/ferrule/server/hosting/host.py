@@ -39,9 +39,7 @@ from ferrule.server.settings import ServerSettings
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
-    from ferrule.runtime.meter import LinkMeter
     from ferrule.runtime.tasks.tasks import Tasks
-    from ferrule.runtime.watch import LinkWatch
     from ferrule.server.hosting.monitor import Monitor
     from ferrule.telemetry.observer import Observer, Observers
     from ferrule.telemetry.receipt_log import ReceiptLog
@@ -86,15 +84,16 @@ class Host:
         )
         self.receipts = settings.receipt_log
         """What keeps receipts of requests; None where nobody wants any."""
-        self._own_observers: list[Observer] = []
-        if self.receipts is not None:
-            self._own_observers.append(self.receipts)
+        self._own_observers = _observers(self.receipts)
+        """The observers that options ask for, besides those a user gives."""
         self.observer: Observers | None = settings.observers(*self._own_observers)
         """Who is told of connections and exchanges."""
+        self.on_capabilities_changed: Callable[[], None] | None = None
+        """Called when what is declared may have changed."""
         if self.receipts is not None and self.receipts.receipts.required:
             self.layers.add(_requiring(self.receipts))
-        self.unbound: list[str] = []
-        """The listeners that are about to serve and cannot be reached yet."""
+        self.unbound: set[str] = set()
+        """The listeners that should serve and cannot be reached now."""
         self._users = 0
         self._monitor: Monitor | None = None
         if settings.metrics:
@@ -131,10 +130,12 @@ class Host:
 
     def _forget_capabilities(self) -> None:
         self._capabilities = None
+        if self.on_capabilities_changed is not None:
+            self.on_capabilities_changed()
 
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what, also for those who are connected."""
-        self._capabilities = None
+        self._forget_capabilities()
         self._dispatcher = None
         for link in self.links:
             link.dispatcher = self.dispatcher
@@ -209,24 +210,28 @@ class Host:
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
-        if self.receipts is not None:
-            await self.receipts.enter()
-        try:
+        if self.receipts is None:
             await self.lifespans.enter()
-        except BaseException:
-            if self.receipts is not None:
-                await self.receipts.leave()
-            raise
+        else:
+            await self._enter_with(self.receipts)
         self._users += 1
         if self._monitor is not None:
             self._monitor.start()
 
+    async def _enter_with(self, receipts: ReceiptLog) -> None:
+        await receipts.enter()
+        try:
+            await self.lifespans.enter()
+        except BaseException:
+            await receipts.leave()
+            raise
+
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
         self._users -= 1
+        if self._monitor is not None and not self._users:
+            await self._monitor.stop()
         try:
-            if self._monitor is not None and not self._users:
-                await self._monitor.stop()
             await self.lifespans.leave()
         finally:
             if self.receipts is not None:
@@ -237,32 +242,11 @@ class Host:
         if self._monitor is None:
             from ferrule.server.hosting.monitor import Monitor
 
-            self._monitor = Monitor(
-                self.services,
-                self.layers,
-                tasks=self._running_tasks,
-                observe=self._observe,
-                receipts=self.receipts,
-            )
-            self._monitor.health.conditions.append(lambda: [f"{name} is not bound" for name in self.unbound])
+            self._monitor = Monitor(self.services, self.layers, tasks=self._running_tasks, observe=self._observe)
+            self._monitor.health.conditions.append(lambda: [f"{name} is not bound" for name in sorted(self.unbound)])
             if self._users:
                 self._monitor.start()
         return self._monitor
-
-    def binding(self, listener: str, ready: Callable[[], None]) -> Callable[[], None]:
-        """Count a listener as one that cannot be reached yet. Return what it calls when it can."""
-        self.unbound.append(listener)
-
-        def bound() -> None:
-            self.bound(listener)
-            ready()
-
-        return bound
-
-    def bound(self, listener: str) -> None:
-        """Count a listener no longer as one that cannot be reached; a no-op for one that can."""
-        if listener in self.unbound:
-            self.unbound.remove(listener)
 
     def _running_tasks(self) -> int:
         if self._tasks is None:
@@ -301,9 +285,22 @@ class Host:
         )
         link.session.offers = self._offered
         if self.observer is not None:
-            link.watch = _watch(self.observer, link, origin)
+            self._watch(link, self.observer, origin, shared=issubclass(kind, SessionlessLink))
         self.links.remember(link, entrance)
         return link
+
+    def _watch(self, link: Link, observer: Observers, origin: Origin, *, shared: bool) -> None:
+        """Let observers know of a link, by the cheapest means."""
+        if observer.meter is not None:
+            from ferrule.runtime.meter import LinkMeter
+
+            link.watch = LinkMeter(observer, observer.meter.over(origin.carrier), link.session, shared=shared)
+        else:
+            from ferrule.runtime.watch import watch_on
+
+            link.watch = watch_on(
+                link.session, observer, origin.carrier, "server", address=origin.address, shared=shared
+            )
 
     def _offers(self, capability: str) -> bool:
         return server_offers(self.capabilities, capability)
@@ -350,6 +347,13 @@ class Host:
         return answer
 
 
+def _observers(receipts: ReceiptLog | None) -> list[Observer]:
+    """Return the observers of ours that a server has."""
+    if receipts is None:
+        return []
+    return [receipts]
+
+
 def _requiring(receipts: ReceiptLog) -> Layer:
     """Return the layer that refuses a call for whose receipt there is no room."""
 
@@ -364,18 +368,6 @@ def _requiring(receipts: ReceiptLog) -> Layer:
             receipts.give_back_room()
 
     return layer
-
-
-def _watch(observer: Observers, link: Link, origin: Origin) -> LinkWatch | LinkMeter | None:
-    """Return what reports of a link to observers, or to metrics alone."""
-    shared = isinstance(link, SessionlessLink)
-    if observer.meter is not None:
-        from ferrule.runtime.meter import LinkMeter
-
-        return LinkMeter(observer, observer.meter.over(origin.carrier), link.session, shared=shared)
-    from ferrule.runtime.watch import watch_on
-
-    return watch_on(link.session, observer, origin.carrier, "server", address=origin.address, shared=shared)
 
 
 def _stateless(services: Services, implementation: Implementation) -> Stateless:

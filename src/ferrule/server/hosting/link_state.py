@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -123,6 +123,16 @@ class Principals:
             del self._states[oldest]
 
 
+class LinkWatcher(Protocol):
+    """Hears of the links of a server."""
+
+    def link_opened(self, link: Link, entrance: object) -> None:
+        """Called when there is a new link, with the entrance it came in by."""
+
+    def link_closed(self, link: Link) -> None:
+        """Called when a link is over."""
+
+
 class Traffic(Struct):
     """Bytes that came and that were written over one transport, where it counts them."""
 
@@ -154,6 +164,8 @@ class Links:
         self.principals = Principals()
         self.on_forget: Callable[[str], None] | None = None
         """Called with the owner whose session is over, where results may be kept for it."""
+        self.watcher: LinkWatcher | None = None
+        """Hears of links that open and close, where somebody wants to know."""
         self.dropped_progress = 0
         self.dropped_logs = 0
         """Notices that were not sent, because they were too many."""
@@ -174,9 +186,15 @@ class Links:
                 found.append(link)
         return found
 
+    def entrance_of(self, link: Link) -> object:
+        """Return by which entrance a link came in; None for one that came to the server itself."""
+        return self._states[link].entrance
+
     def remember(self, link: Link, entrance: object = None) -> None:
         """Begin to watch over a link."""
         self._states[link] = LinkState(entrance=entrance)
+        if self.watcher is not None:
+            self.watcher.link_opened(link, entrance)
 
     def opened(self, link: Link) -> None:
         """Called when a link has its channel: unless that is a patient one, the peer has to initialize in time."""
@@ -190,6 +208,8 @@ class Links:
         """Release what a link held."""
         state = self._states.pop(link, None)
         if state is not None:
+            if self.watcher is not None:
+                self.watcher.link_closed(link)
             _add_traffic(self._over, link)
             if state.subscriber is not SILENT:
                 self._subscriptions.remove(state.subscriber)

@@ -138,9 +138,13 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Encode one message, or a batch, and let it leave at the end of this turn."""
+        if not self._closing:
+            self.send_text(encode_within(message, self._settings.max_message_size, beside=1))
+
+    def send_text(self, payload: bytes) -> None:
+        """Let one text, encoded already, leave at the end of this turn."""
         if self._closing:
             return
-        payload = encode_within(message, self._settings.max_message_size, beside=1)
         self._outgoing.append(payload)
         self._outgoing_size += len(payload)
         if not self._flush_due:
@@ -161,6 +165,10 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         self._begin_close(Closing(NORMAL, reason))
 
     # -- called by the owner
+
+    def close_with(self, code: int, reason: str = "") -> None:
+        """Write what was sent, then close with a code of a subprotocol."""
+        self._begin_close(Closing(code, reason))
 
     def expire(self, reason: str) -> None:
         """Close with 4401: who is at the other end is not proved any more."""

@@ -18,7 +18,7 @@ from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.sockets.admission import Admission, process_admission
 from ferrule.transports.verification import call_at_expiry
 from ferrule.transports.websocket.channel import WebSocketChannel
-from ferrule.transports.websocket.handshake import Agreed, UpgradeRefused, judge_request
+from ferrule.transports.websocket.handshake import SUBPROTOCOL, Agreed, UpgradeRefused, judge_request
 from ferrule.transports.websocket.settings import WebSocketSettings
 from ferrule.transports.websocket.settings import beside_http as settings_beside
 from ferrule.wire.channel import Receiver
@@ -40,8 +40,19 @@ ChannelT = TypeVar("ChannelT", bound=Expirable)
 class Entrance(Generic[ChannelT]):
     """Judges who may open a WebSocket, and holds those that are open."""
 
-    def __init__(self, acceptor: Acceptor, settings: WebSocketSettings, guard: Guard) -> None:
+    def __init__(
+        self,
+        acceptor: Acceptor,
+        settings: WebSocketSettings,
+        guard: Guard,
+        *,
+        subprotocol: str = SUBPROTOCOL,
+        new_link: Callable[[HttpRequest], Receiver] | None = None,
+    ) -> None:
         self._acceptor = acceptor
+        self._new_link = new_link
+        """Makes what another subprotocol than MCP's has as its receiver."""
+        self._subprotocol = subprotocol
         self.settings = settings
         self._guard = guard
         self.callers = Callers(acceptor.verifier, guard, CARRIER, observer=acceptor.observer)
@@ -81,6 +92,8 @@ class Entrance(Generic[ChannelT]):
 
     def link(self, request: HttpRequest) -> Receiver:
         """Return a link for whoever sent the request."""
+        if self._new_link is not None:
+            return self._new_link(request)
         return self._acceptor.link(origin_of(request, request.identity, carrier=CARRIER))
 
     def watch_expiry(self, request: HttpRequest, channel: ChannelT) -> asyncio.TimerHandle | None:
@@ -106,7 +119,7 @@ class WebSocketEndpoint(Entrance[WebSocketChannel]):
         if connection is None:
             # The peer is gone already.
             return
-        verdict = judge_request(request, compression=self.settings.compression)
+        verdict = judge_request(request, compression=self.settings.compression, subprotocol=self._subprotocol)
         if isinstance(verdict, Agreed):
             verdict = self.enter() or verdict
         if isinstance(verdict, UpgradeRefused):

@@ -59,7 +59,9 @@ def accept_value(key: bytes) -> bytes:
     return b64encode(sha1(key + _GUID).digest())  # noqa: S324 - RFC 6455 §4.2.2 wants this one
 
 
-def judge_request(request: HttpRequest, *, compression: bool) -> Agreed | UpgradeRefused:
+def judge_request(
+    request: HttpRequest, *, compression: bool, subprotocol: str = SUBPROTOCOL
+) -> Agreed | UpgradeRefused:
     """Judge a request that may want to become a WebSocket, by RFC 6455 §4.2.1."""
     headers = request.headers
     upgrades = _tokens(headers.get(b"upgrade", b""))
@@ -77,22 +79,24 @@ def judge_request(request: HttpRequest, *, compression: bool) -> Agreed | Upgrad
         return UpgradeRefused(400, "Bad request: Sec-WebSocket-Key must be 16 bytes in base64")
     if b"mcp-session-id" in headers:
         return JOINS_NO_OTHER
-    return _agree(headers, key, compression)
+    return _agree(headers, key, compression, subprotocol)
 
 
-def _agree(headers: Mapping[bytes, bytes], key: bytes, compression: bool) -> Agreed:
+def _agree(headers: Mapping[bytes, bytes], key: bytes, compression: bool, spoken: str) -> Agreed:
     answer = {"Sec-WebSocket-Accept": accept_value(key).decode()}
     offered = []
     for name in headers.get(b"sec-websocket-protocol", b"").split(b","):
         offered.append(name.strip())
-    subprotocol = SUBPROTOCOL if SUBPROTOCOL.encode() in offered else ""
+    subprotocol = spoken if spoken.encode() in offered else ""
+    head = UPGRADE
     if subprotocol:
-        answer["Sec-WebSocket-Protocol"] = subprotocol
+        # Spelled as in RFC 6455 §4.2.2: the GraphQL client gql 4.4 does not find it in small letters.
+        head += f"Sec-WebSocket-Protocol: {subprotocol}\r\n".encode()
     offers = headers.get(b"sec-websocket-extensions", b"").decode("latin-1")
     chosen = accept_offer(offers) if compression else None
     if chosen is None:
-        return Agreed(UPGRADE + header_lines(answer), subprotocol)
-    return Agreed(UPGRADE + header_lines({**answer, "Sec-WebSocket-Extensions": chosen[0]}), subprotocol, chosen[1])
+        return Agreed(head + header_lines(answer), subprotocol)
+    return Agreed(head + header_lines({**answer, "Sec-WebSocket-Extensions": chosen[0]}), subprotocol, chosen[1])
 
 
 def _tokens(header: bytes) -> list[bytes]:
