@@ -36,6 +36,7 @@ from ferrule import (
     Unauthorized,
     Verifier,
 )
+from ferrule.telemetry.exposition import expose
 from ferrule.telemetry.receipt_files import ReceiptFiles, files_in, verify_folder
 from ferrule.telemetry.receipts import checker
 from ferrule.testing import ERAS
@@ -432,6 +433,22 @@ def test_a_lifespan_that_fails_lets_go_of_the_folder(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert len(calls(tmp_path)) == 1
+
+
+def test_metrics_count_receipts(tmp_path: Path) -> None:
+    async def main() -> str:
+        app = new_app(Receipts(tmp_path, commit_interval=0.001), metrics=True)
+        log = app.host.receipts
+        assert log is not None
+        async with Client(app, mode="stateless") as client:
+            await client.call_tool("add", {"a": 1, "b": 2})
+            await until(lambda: log.written == 2)
+            return expose(app.metrics).decode()
+
+    text = asyncio.run(main())
+    assert "ferrule_receipts_total 2" in text
+    assert "ferrule_receipts_lost_total 0" in text
+    assert 'gen_ai_tool_name="add"' in text
 
 
 # -- options

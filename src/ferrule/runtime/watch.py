@@ -18,7 +18,6 @@ from ferrule.schema.methods import METHODS
 from ferrule.schema.model import Meta, MetaOnly, read_meta
 from ferrule.schema.rounds import INPUT_REQUIRED, InputRequired
 from ferrule.telemetry.observer import (
-    LINK_EVENTS,
     ObservedLink,
     ObservedNotification,
     ObservedRequest,
@@ -103,10 +102,10 @@ class LinkWatch:
         if not shared:
             self._link = ObservedLink(side=side, transport=transport, address=address)
         self._pinging: ObservedRequest | None = None
-        self._tells_admitted = observer.wants("request_admitted")
-        self._tells_started = observer.wants("request_started")
-        self._tells_contents = observer.wants("request_recorded")
-        self._observes = observer.wants(*LINK_EVENTS)
+        self._tells_admitted = observer.observes_admission
+        self._tells_started = observer.observes_start
+        self._tells_contents = observer.observes_contents
+        self._observes = observer.observes_links
         self._tracer = observer.tracer
         self._ratio = 0.0
         self._unsampled: UnsampledContexts | None = None
@@ -157,7 +156,9 @@ class LinkWatch:
         self.admitted(call, context)
         if call.observed is not None:
             self.started(call)
-        return call.context or context
+        if call.context is not None:
+            return call.context  # type: ignore[no-any-return]
+        return context
 
     def admitted(self, call: Call, context: Context | None) -> None:
         """Called when a request may run, in this context unless a tracer makes another."""
@@ -438,7 +439,7 @@ def watch_on(
     shared: bool = False,
 ) -> LinkWatch | None:
     """Return what reports of a link; None where nobody wants to know of links and requests."""
-    if observer.tracer is None and not observer.wants(*LINK_EVENTS):
+    if observer.tracer is None and not observer.observes_links:
         return None
     return LinkWatch(observer, session, transport, side, address=address, shared=shared)
 

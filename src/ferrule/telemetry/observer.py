@@ -394,6 +394,11 @@ class Observers(Observer):
             if callbacks:
                 self._wanted.add(event)
                 setattr(self, event, self._guarded(event, callbacks))  # in place of the no-op of the class
+        self.observes_links = self.wants(*LINK_EVENTS)
+        """Whether anybody wants to know of links and requests; every link asks."""
+        self.observes_admission = self.wants("request_admitted")
+        self.observes_start = self.wants("request_started")
+        self.observes_contents = self.wants("request_recorded")
 
     def wants(self, *events: str) -> bool:
         """Whether any of the observers overrides any of these methods."""

@@ -244,7 +244,13 @@ class Host:
         if self._monitor is None:
             from ferrule.server.hosting.monitor import Monitor
 
-            self._monitor = Monitor(self.services, self.layers, tasks=self._running_tasks, observe=self._observe)
+            self._monitor = Monitor(
+                self.services,
+                self.layers,
+                tasks=self._running_tasks,
+                observe=self._observe,
+                receipts=self.receipts,
+            )
             self._monitor.health.conditions.append(lambda: [f"{name} is not bound" for name in sorted(self.unbound)])
             if self._users:
                 self._monitor.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ferrule.server.calls.services import Services
 from ferrule.server.middleware.stack import MiddlewareStack
@@ -17,6 +18,9 @@ from ferrule.telemetry.observer import Observer
 from ferrule.telemetry.process import record_process
 from ferrule.telemetry.recorder import MetricsRecorder
 from ferrule.telemetry.system_recorder import RegistryFacts, SupervisorFacts, restart_recorder, show_registry
+
+if TYPE_CHECKING:
+    from ferrule.telemetry.receipt_log import ReceiptLog
 
 STOP_TIME = 2.0
 """Seconds in which checks may end with the server."""
@@ -32,6 +36,7 @@ class Monitor:
         *,
         tasks: Callable[[], int],
         observe: Callable[[Observer], None],
+        receipts: ReceiptLog | None = None,
     ) -> None:
         self._services = services
         self._layers = layers
@@ -41,6 +46,7 @@ class Monitor:
         """Lets an observer see what happens from now on."""
         self.registry_stats: Callable[[], RegistryFacts] | None = None
         """How much the registry of the server holds; None while nobody has asked for one."""
+        self._receipts = receipts
         self._metrics: Metrics | None = None
         self._running: asyncio.Task[None] | None = None
         self.health = HealthMonitor(version=services.app.version)
@@ -94,6 +100,10 @@ class Monitor:
         metrics.watch("ferrule_notifications_dropped_total", "progress", source=lambda: services.links.dropped_progress)
         metrics.watch("ferrule_notifications_dropped_total", "message", source=lambda: services.links.dropped_logs)
         metrics.watch("ferrule_cache_entries", "results", source=lambda: len(services.kept_results))
+        receipts = self._receipts
+        if receipts is not None:
+            metrics.watch("ferrule_receipts_total", source=lambda: receipts.written)
+            metrics.watch("ferrule_receipts_lost_total", source=lambda: receipts.lost)
         metrics.before_reading(lambda: self._read_links(metrics))
         metrics.before_reading(lambda: self._read_caches(metrics))
         metrics.before_reading(lambda: self._read_lag(metrics))
